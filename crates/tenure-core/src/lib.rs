@@ -1,0 +1,3 @@
+//! The decisions of Tenure as pure machines.
+
+pub mod ids;
