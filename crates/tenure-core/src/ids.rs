@@ -38,7 +38,11 @@ fn check_name(kind: &'static str, given: &str) -> Result<(), BadName> {
     } else {
         return Ok(());
     };
-    Err(BadName { kind, given: given.to_owned(), problem })
+    Err(BadName {
+        kind,
+        given: given.to_owned(),
+        problem,
+    })
 }
 
 macro_rules! name {
@@ -156,9 +160,16 @@ impl FromStr for ShardId {
     /// Reads `keyspace/shard`; what follows the first slash is the shard, further slashes included.
     fn from_str(s: &str) -> Result<Self, BadName> {
         let Some((keyspace, shard)) = s.split_once('/') else {
-            return Err(BadName { kind: "shard", given: s.to_owned(), problem: "is not of the form KEYSPACE/SHARD" });
+            return Err(BadName {
+                kind: "shard",
+                given: s.to_owned(),
+                problem: "is not of the form KEYSPACE/SHARD",
+            });
         };
-        Ok(Self { keyspace: KeyspaceName::new(keyspace)?, shard: ShardName::new(shard)? })
+        Ok(Self {
+            keyspace: KeyspaceName::new(keyspace)?,
+            shard: ShardName::new(shard)?,
+        })
     }
 }
 
@@ -183,7 +194,11 @@ impl FromStr for SessionId {
 
     fn from_str(s: &str) -> Result<Self, BadName> {
         let problem = "is not 32 hexadecimal digits";
-        let bad = || BadName { kind: "session", given: s.to_owned(), problem };
+        let bad = || BadName {
+            kind: "session",
+            given: s.to_owned(),
+            problem,
+        };
         if s.len() != 32 || !s.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')) {
             return Err(bad());
         }
@@ -199,7 +214,9 @@ impl Serialize for SessionId {
 
 impl<'de> Deserialize<'de> for SessionId {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        String::deserialize(d)?.parse().map_err(serde::de::Error::custom)
+        String::deserialize(d)?
+            .parse()
+            .map_err(serde::de::Error::custom)
     }
 }
 
@@ -228,7 +245,11 @@ impl Epoch {
 
     /// The epoch of the next owner, in the keyspace's current `generation` if that is newer.
     pub const fn next(self, generation: u32) -> Self {
-        if generation > self.generation() { Self(Self::first(generation).0 + 1) } else { Self(self.0 + 1) }
+        if generation > self.generation() {
+            Self(Self::first(generation).0 + 1)
+        } else {
+            Self(self.0 + 1)
+        }
     }
 }
 
@@ -306,8 +327,13 @@ impl<'de> Deserialize<'de> for Nonce {
         let text = String::deserialize(d)?;
         let parse = || {
             let (writer, n) = text.split_once('-')?;
-            Some(Self { writer: writer.parse().ok()?, n: n.parse().ok()? })
+            Some(Self {
+                writer: writer.parse().ok()?,
+                n: n.parse().ok()?,
+            })
         };
-        parse().ok_or_else(|| serde::de::Error::custom(format!("nonce {text:?} is not of the form SESSION-NUMBER")))
+        parse().ok_or_else(|| {
+            serde::de::Error::custom(format!("nonce {text:?} is not of the form SESSION-NUMBER"))
+        })
     }
 }
