@@ -1,1 +1,28 @@
-//! placeholder
+//! Where ownership is written down.
+//!
+//! One small [`Store`] trait, opened by URL with [`open`]; one file or folder and one feature per backend; one conformance
+//! suite that all of them pass; and two wrappers around any store: [`fault`] makes it fail on purpose, [`observe`] counts.
+
+mod error;
+pub mod fault;
+pub mod host;
+pub mod memory;
+pub mod observe;
+mod op;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
+mod store;
+mod url;
+mod watch;
+
+#[cfg(feature = "conformance")]
+pub mod conformance;
+
+pub use error::StoreError;
+pub use op::Op;
+pub use store::{
+    ClockScope, Delete, DeleteIf, Entry, Expect, Listing, Put, PutIf, Store, StoreInfo,
+};
+pub use tenure_core::ids::{Revision, Version};
+pub use url::open;
+pub use watch::{Batch, Change, Watch, WatchEnd, WatchSource};

@@ -1,0 +1,292 @@
+//! The contract between deciding and doing.
+//!
+//! A machine takes the time and an [`Event`] and answers with [`Action`]s; a driver carries them out, in their order, and
+//! reports back with events. Nothing else passes between the two. Drivers do not decide; machines do not wait. A machine
+//! may be called too early, too often or late without harm, and says through [`Step::wake`] when it wants the next
+//! [`Event::Tick`] at the latest.
+
+use crate::ids::{Epoch, Revision, SessionId, ShardId, Version};
+use crate::layout::Key;
+use crate::note::Note;
+use crate::record::{Damage, Owner, Record};
+use crate::time::Time;
+
+/// One request to the store. Its answer carries the same number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct OpId(pub u64);
+
+/// One stay of a shard at this node: from load to drained. Never reused within a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RunId(pub u64);
+
+/// What the store holds at a key.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Found {
+    /// The version to name when replacing it.
+    pub version: Version,
+    /// The value, if it can be read.
+    pub record: Result<Record, Damage>,
+}
+
+/// What must be true of a key for a write to happen.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Expect {
+    /// There is no such key.
+    Absent,
+    /// It has exactly this version.
+    Version(Version),
+}
+
+/// Something to ask of the store. The driver bounds each with a timeout.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Request {
+    /// Read one key, no older than the moment of asking.
+    Get(Key),
+    /// Read all keys of the cluster, no older than the moment of asking.
+    List,
+    /// Ask how far the store's history has come.
+    Revision,
+    /// Write a key if it is as expected.
+    Put {
+        /// The key.
+        key: Key,
+        /// What it must be like now.
+        expect: Expect,
+        /// Its new value.
+        record: Record,
+    },
+    /// Remove a key if it has this version.
+    Delete {
+        /// The key.
+        key: Key,
+        /// The version that it must have.
+        version: Version,
+    },
+}
+
+/// Which of a driver's connections a request takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Lane {
+    /// The one that nothing else can hold up.
+    Renewal,
+    /// The one for everything else.
+    Ordinary,
+}
+
+/// Everything that the store holds for a cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Listed {
+    /// All keys with their values.
+    pub entries: Vec<(Key, Found)>,
+    /// The point in the store's history that they were read at.
+    pub revision: Revision,
+    /// The identity of the store.
+    pub store: String,
+}
+
+/// The answer to a request. Exactly one comes for each, unless the process dies first.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Reply {
+    /// To [`Request::Get`].
+    Got(Option<Found>),
+    /// To [`Request::List`].
+    Listed(Listed),
+    /// To [`Request::Revision`].
+    Revision(Revision),
+    /// The write or removal happened; after a write the key has this version.
+    Won(Version),
+    /// The key was not as expected. Nothing was written, but for an earlier try of this same write.
+    Lost,
+    /// The store did not do it, or did not say.
+    Failed(StoreFailure),
+}
+
+/// What a failed request means for its caller.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum StoreFailure {
+    /// Nothing was written; try again.
+    Unavailable(String),
+    /// It may have been written, or may be written later; read back.
+    Unknown(String),
+    /// The store will not do this for us; trying again brings nothing until somebody changes something.
+    Denied(String),
+}
+
+/// Something that happened.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Event {
+    /// Time has passed.
+    Tick,
+    /// The store answered.
+    Reply {
+        /// Which request.
+        op: OpId,
+        /// With what.
+        reply: Reply,
+    },
+    /// A watch told of changes. It may repeat itself and may leave things out.
+    Changed {
+        /// Keys with their new values; `None` where the key was removed.
+        changes: Vec<(Key, Option<Found>)>,
+        /// How far in the store's history the watch has come.
+        upto: Revision,
+    },
+    /// The watch broke off and was begun anew: what happened in between is not known.
+    WatchGap,
+    /// The application has loaded the shard.
+    Loaded(RunId),
+    /// The application could not load the shard.
+    LoadFailed {
+        /// Which stay.
+        run: RunId,
+        /// What it said.
+        error: String,
+    },
+    /// The application's own loop for the shard is over although nobody asked it to stop.
+    RunEnded {
+        /// Which stay.
+        run: RunId,
+        /// Its error, if it had one.
+        error: Option<String>,
+    },
+    /// The gate of this stay is closed, nothing is in flight, its work has stopped and its state is dropped.
+    Drained(RunId),
+    /// The application's runtime showed a sign of life at this time.
+    Progress(Time),
+    /// The node is asked to stop in good order.
+    Stop,
+}
+
+/// How to close a gate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Close {
+    /// Admit nothing more; let what is in flight finish.
+    Drain,
+    /// Admit nothing more and cancel what is running.
+    Cut,
+}
+
+/// Something to do. Drivers carry actions out in the order given.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Action {
+    /// Ask the store.
+    Store {
+        /// The number that the answer carries.
+        op: OpId,
+        /// The connection to use.
+        lane: Lane,
+        /// What to ask.
+        request: Request,
+    },
+    /// Note down durably that this session is about to be created, before the next action.
+    Remember(SessionId),
+    /// Gates of this session admit work until this time on the node's clock. Only ever grows for one session.
+    Lease {
+        /// The session.
+        session: SessionId,
+        /// Gates close by themselves at this time.
+        closes_at: Time,
+        /// Others may take over from this time on.
+        deadline: Time,
+    },
+    /// Have the application load a shard. Its gate stays closed.
+    Load {
+        /// The stay that begins.
+        run: RunId,
+        /// The shard.
+        shard: ShardId,
+        /// The epoch that its work will carry. The write that made it is confirmed (P2).
+        epoch: Epoch,
+        /// The session whose lease bounds the gate.
+        session: SessionId,
+        /// What the creator attached to the shard.
+        meta: Option<String>,
+    },
+    /// Open the gate of a loaded shard.
+    Open(RunId),
+    /// Close the gate of a stay and end it; answered by [`Event::Drained`]. May be repeated, and sharpened to a cut.
+    Close {
+        /// Which stay.
+        run: RunId,
+        /// How.
+        how: Close,
+    },
+    /// The owner of a shard, as the records have it, changed.
+    Seen {
+        /// The shard.
+        shard: ShardId,
+        /// Its owner.
+        owner: Option<Owner>,
+        /// Its epoch.
+        epoch: Epoch,
+        /// Whether the owner serves.
+        serving: bool,
+    },
+    /// Something worth telling.
+    Note(Note),
+    /// All that the node owned at its start is loaded, or has failed to load: it is ready for traffic.
+    Started,
+    /// The node cannot run; it owns nothing.
+    Refused(Refusal),
+    /// The node has stopped; it owns nothing.
+    Stopped,
+}
+
+/// Why a node cannot run.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Refusal {
+    /// Another process has this name and keeps renewing its session.
+    NameInUse {
+        /// The session that has it.
+        session: SessionId,
+    },
+    /// A keyspace exists with other settings than the node was given.
+    KeyspaceDiffers {
+        /// Which, and how.
+        problem: String,
+    },
+    /// The store is not the one that the cluster was created in.
+    StoreChanged {
+        /// The store's identity now.
+        found: String,
+        /// The identity that the cluster was created in.
+        expected: String,
+    },
+    /// A record that the node cannot do without cannot be read.
+    Damaged {
+        /// Its key.
+        key: Key,
+        /// What is wrong with it.
+        damage: Damage,
+    },
+    /// The store refuses us.
+    Denied(String),
+}
+
+impl std::fmt::Display for Refusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::NameInUse { session } => write!(
+                f,
+                "the node name is in use: session {session} keeps renewing; stop that process or choose another name"
+            ),
+            Self::KeyspaceDiffers { problem } => f.write_str(problem),
+            Self::StoreChanged { found, expected } => write!(
+                f,
+                "the store's identity is {found}, but the cluster was created in {expected}: it was restored or \
+                 exchanged; run `tenure keyspace raise --all` to fence off the old epochs, then start again"
+            ),
+            Self::Damaged { key, damage } => write!(f, "{key}: {damage}"),
+            Self::Denied(why) => write!(f, "the store refuses access: {why}"),
+        }
+    }
+}
+
+/// What a machine wants done.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Step {
+    /// In this order.
+    pub actions: Vec<Action>,
+    /// When to send the next [`Event::Tick`] at the latest.
+    pub wake: Option<Time>,
+}

@@ -1,0 +1,212 @@
+//! Things worth telling: the one source of logs, metrics, history and traces.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::ids::{Epoch, NodeName, SessionId, ShardId};
+use crate::layout::Key;
+use crate::lease::LeasePhase;
+use crate::record::{Damage, EndedWhy};
+use crate::time::Time;
+use crate::why::Why;
+
+/// What happened to a shard at this node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum ShardStep {
+    /// Its record names this node now.
+    Claimed,
+    /// The application loads it.
+    Loading,
+    /// Its gate is open.
+    Serving,
+    /// Its gate is closed; what is in flight finishes.
+    Draining,
+    /// Its gate is closed and its work is cancelled.
+    Cut,
+    /// Its work has stopped.
+    Stopped,
+    /// Its record no longer names this node.
+    Released,
+    /// Its missing record was made anew.
+    Restored,
+    /// No node may claim it until it is repaired.
+    Quarantined,
+}
+
+impl ShardStep {
+    /// The step as one word.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Claimed => "claimed",
+            Self::Loading => "loading",
+            Self::Serving => "serving",
+            Self::Draining => "draining",
+            Self::Cut => "cut",
+            Self::Stopped => "stopped",
+            Self::Released => "released",
+            Self::Restored => "restored",
+            Self::Quarantined => "quarantined",
+        }
+    }
+}
+
+impl fmt::Display for ShardStep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// One step of one shard at one node.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Transition {
+    /// When, on the node's clock.
+    pub time: Time,
+    /// Which shard.
+    pub shard: ShardId,
+    /// What happened.
+    pub step: ShardStep,
+    /// The node that had it before, where ownership changed.
+    pub from: Option<NodeName>,
+    /// The node that has it, or is meant to have it, after.
+    pub to: Option<NodeName>,
+    /// The shard's epoch.
+    pub epoch: Epoch,
+    /// The session that acted.
+    pub session: SessionId,
+    /// Why.
+    pub why: Why,
+}
+
+/// Something worth telling.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Note {
+    /// A step of a shard.
+    Shard(Transition),
+    /// A session was created and holds the node's name.
+    Registered {
+        /// The session.
+        session: SessionId,
+        /// The mode that the node found itself in.
+        mode: crate::record::NodeMode,
+    },
+    /// The lease changed phase. Told once each way.
+    Lease {
+        /// Before.
+        from: LeasePhase,
+        /// After.
+        to: LeasePhase,
+    },
+    /// A renewal was confirmed.
+    Renewed {
+        /// How long it took.
+        took: Duration,
+        /// What is left until the deadline.
+        left: Duration,
+    },
+    /// A renewal failed.
+    RenewalFailed {
+        /// How many in a row.
+        streak: u32,
+        /// What the store said.
+        error: String,
+    },
+    /// No renewal is sent: the application's runtime has shown no sign of life.
+    Wedged {
+        /// For how long.
+        since: Duration,
+    },
+    /// This node's own session is over.
+    SessionLost {
+        /// The session.
+        session: SessionId,
+        /// Why.
+        why: Why,
+    },
+    /// This node proved that another session is over.
+    Ended {
+        /// The session.
+        session: SessionId,
+        /// Its node.
+        node: NodeName,
+        /// What proves it.
+        why: EndedWhy,
+    },
+    /// The node waits for an earlier holder of its name.
+    WaitingForName {
+        /// The session that has it.
+        session: SessionId,
+        /// For at most this long.
+        at_most: Duration,
+    },
+    /// Assigned shards are held elsewhere; their records are read again.
+    AcquireRetry {
+        /// How many shards.
+        shards: usize,
+    },
+    /// They were still held elsewhere when the retry window was over.
+    AcquireWindowExhausted {
+        /// How many shards.
+        shards: usize,
+    },
+    /// A record cannot be read. Only what hangs on it stands still.
+    Damaged {
+        /// Its key.
+        key: Key,
+        /// What is wrong with it.
+        damage: Damage,
+    },
+    /// A record that must exist does not.
+    Missing {
+        /// Its key.
+        key: Key,
+    },
+    /// The store is another one, or has gone back in time: nothing is owned until the generation was raised.
+    Estranged {
+        /// What was seen.
+        problem: String,
+    },
+    /// The process was not scheduled for this long: what it observed before proves nothing.
+    Overslept {
+        /// How long.
+        gap: Duration,
+    },
+    /// An observer would have done this.
+    Would {
+        /// To which shard.
+        shard: ShardId,
+        /// What.
+        step: ShardStep,
+        /// Why.
+        why: Why,
+    },
+    /// The application could not load a shard.
+    LoadFailed {
+        /// Which.
+        shard: ShardId,
+        /// At which epoch.
+        epoch: Epoch,
+        /// How often in a row.
+        attempt: u32,
+        /// What it said.
+        error: String,
+    },
+    /// All shards that the node owned at its start are loaded or have failed.
+    StartedWith {
+        /// Loaded.
+        loaded: usize,
+        /// Not loaded.
+        failed: usize,
+    },
+    /// A tombstone that no record refers to was removed.
+    Swept {
+        /// Its key.
+        key: Key,
+    },
+    /// A write that was expected to be refused was refused, or the like: worth a line at debug level only.
+    Denied {
+        /// On which key.
+        key: Key,
+        /// What the store said.
+        error: String,
+    },
+}

@@ -1,0 +1,25 @@
+//! The cluster's own record.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Head, Unknown, millis};
+
+/// What all participants of a cluster must agree on.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct ClusterRecord {
+    /// Format, rev and nonce.
+    #[serde(flatten)]
+    pub head: Head,
+    /// How often the whole cluster has started from nothing.
+    pub boot: u64,
+    /// The identity of the store that this record was written to. Another one means a restored or exchanged store.
+    pub store: String,
+    /// The longest ttl that any session has used: how long to wait where a lost record can no longer say.
+    #[serde(rename = "longest_ttl_ms", with = "millis")]
+    pub longest_ttl: Duration,
+    /// Fields of later versions.
+    #[serde(flatten)]
+    pub unknown: Unknown,
+}

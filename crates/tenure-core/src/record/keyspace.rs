@@ -1,0 +1,83 @@
+//! A keyspace: a set of shards and how they are given out.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Head, Unknown};
+
+/// Which shards a keyspace has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "kind", content = "shards")]
+pub enum KeyspaceKind {
+    /// A fixed number of shards; a key belongs to the shard that its hash selects.
+    Hashed(u32),
+    /// Shards that are created and deleted one by one, by name.
+    Named,
+}
+
+impl fmt::Display for KeyspaceKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Hashed(n) => write!(f, "hashed({n})"),
+            Self::Named => f.write_str("named"),
+        }
+    }
+}
+
+/// Who decides which node should own which shard. The records and the safety are the same in every mode.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KeyspaceMode {
+    /// Every node computes the same weighted rendezvous for itself.
+    #[default]
+    Symmetric,
+    /// Nodes take what is free up to their fair share.
+    Greedy,
+}
+
+impl fmt::Display for KeyspaceMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Symmetric => "symmetric",
+            Self::Greedy => "greedy",
+        })
+    }
+}
+
+impl FromStr for KeyspaceMode {
+    type Err = String;
+
+    fn from_str(s: &str) -> Result<Self, String> {
+        match s {
+            "symmetric" => Ok(Self::Symmetric),
+            "greedy" => Ok(Self::Greedy),
+            other => Err(format!(
+                "unknown keyspace mode {other:?}; known are symmetric and greedy"
+            )),
+        }
+    }
+}
+
+/// A keyspace. Its shard records are written before it, so that a keyspace that can be seen has all its shards.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct KeyspaceRecord {
+    /// Format, rev and nonce.
+    #[serde(flatten)]
+    pub head: Head,
+    /// Which shards there are.
+    #[serde(flatten)]
+    pub kind: KeyspaceKind,
+    /// Who assigns them.
+    pub mode: KeyspaceMode,
+    /// The upper half of every epoch that is given out from now on. Raised when a lost record is made anew and after a
+    /// restore, so that no epoch is ever given out twice (P2).
+    pub generation: u32,
+    /// The keyspace was removed; the record stays so that its generation is not forgotten.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub removed: bool,
+    /// Fields of later versions.
+    #[serde(flatten)]
+    pub unknown: Unknown,
+}

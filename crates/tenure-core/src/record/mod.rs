@@ -1,0 +1,176 @@
+//! Every value that Tenure writes: readable JSON with a format number.
+//!
+//! Three fields stand in every record: `format`, `rev` (one more with every write of the key, on every backend) and
+//! `nonce` (which write it was, so that a writer whose answer was lost knows its own value again). Fields that this
+//! version does not know are kept and written back. A record of a newer format is refused whole, never rewritten.
+
+mod cluster;
+mod keyspace;
+mod leader;
+mod node;
+mod session;
+mod shard;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+pub use cluster::ClusterRecord;
+pub use keyspace::{KeyspaceKind, KeyspaceMode, KeyspaceRecord};
+pub use leader::LeaderRecord;
+pub use node::{NodeMode, NodeRecord};
+pub use session::{BootClock, Ended, EndedWhy, Role, SessionRecord};
+pub use shard::{
+    Failure, HISTORY_LEN, Move, MovePhase, Owner, Past, PlanMark, Quarantine, ShardRecord, Tenancy,
+};
+
+use crate::ids::Nonce;
+use crate::layout::Key;
+
+/// The newest record format that this version reads, and the one that it writes.
+pub const FORMAT: u32 = 1;
+
+/// Fields of a record that this version does not know, kept as they came.
+pub type Unknown = BTreeMap<String, serde_json::Value>;
+
+/// What stands at the head of every record.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Head {
+    /// The record format.
+    pub format: u32,
+    /// One more with every write of this key.
+    pub rev: u64,
+    /// Which write this was.
+    pub nonce: Nonce,
+}
+
+impl Head {
+    /// The head of a key's first value.
+    pub fn first(nonce: Nonce) -> Self {
+        Self {
+            format: FORMAT,
+            rev: 1,
+            nonce,
+        }
+    }
+
+    /// The head of the value that replaces one with this head.
+    #[must_use]
+    pub fn next(&self, nonce: Nonce) -> Self {
+        Self {
+            format: FORMAT,
+            rev: self.rev + 1,
+            nonce,
+        }
+    }
+}
+
+/// A value of any key. Cheap to clone.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs, reason = "the variants are the records of the same name")]
+pub enum Record {
+    Cluster(Arc<ClusterRecord>),
+    Keyspace(Arc<KeyspaceRecord>),
+    Node(Arc<NodeRecord>),
+    Session(Arc<SessionRecord>),
+    Shard(Arc<ShardRecord>),
+    Leader(Arc<LeaderRecord>),
+}
+
+/// Why a stored value cannot be used. It is reported with its key and never rewritten by the way.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Damage {
+    /// It is not a record of its kind.
+    Corrupt(String),
+    /// It was written by a newer version.
+    Newer(u32),
+}
+
+impl fmt::Display for Damage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Corrupt(problem) => write!(f, "corrupt record: {problem}"),
+            Self::Newer(format) => {
+                write!(
+                    f,
+                    "record of format {format}, newer than this version reads ({FORMAT}); upgrade this program"
+                )
+            }
+        }
+    }
+}
+
+impl Record {
+    /// What stands at the head of the record.
+    pub fn head(&self) -> &Head {
+        match self {
+            Self::Cluster(r) => &r.head,
+            Self::Keyspace(r) => &r.head,
+            Self::Node(r) => &r.head,
+            Self::Session(r) => &r.head,
+            Self::Shard(r) => &r.head,
+            Self::Leader(r) => &r.head,
+        }
+    }
+
+    /// The record as the bytes that are stored.
+    pub fn encode(&self) -> Vec<u8> {
+        let json = match self {
+            Self::Cluster(r) => serde_json::to_vec(&**r),
+            Self::Keyspace(r) => serde_json::to_vec(&**r),
+            Self::Node(r) => serde_json::to_vec(&**r),
+            Self::Session(r) => serde_json::to_vec(&**r),
+            Self::Shard(r) => serde_json::to_vec(&**r),
+            Self::Leader(r) => serde_json::to_vec(&**r),
+        };
+        // Records are trees of strings and integers: there is nothing in them that JSON cannot hold.
+        json.unwrap_or_default()
+    }
+
+    /// Reads what is stored at `key`.
+    pub fn decode(key: &Key, bytes: &[u8]) -> Result<Self, Damage> {
+        #[derive(Deserialize)]
+        struct Format {
+            format: u32,
+        }
+        let corrupt = |e: serde_json::Error| Damage::Corrupt(e.to_string());
+        let Format { format } = serde_json::from_slice(bytes).map_err(corrupt)?;
+        if format > FORMAT {
+            return Err(Damage::Newer(format));
+        }
+        Ok(match key {
+            Key::Cluster => {
+                Self::Cluster(Arc::new(serde_json::from_slice(bytes).map_err(corrupt)?))
+            }
+            Key::Keyspace(_) => {
+                Self::Keyspace(Arc::new(serde_json::from_slice(bytes).map_err(corrupt)?))
+            }
+            Key::Node(_) => Self::Node(Arc::new(serde_json::from_slice(bytes).map_err(corrupt)?)),
+            Key::Session(_) => {
+                Self::Session(Arc::new(serde_json::from_slice(bytes).map_err(corrupt)?))
+            }
+            Key::Shard(_) => Self::Shard(Arc::new(serde_json::from_slice(bytes).map_err(corrupt)?)),
+            Key::Leader => Self::Leader(Arc::new(serde_json::from_slice(bytes).map_err(corrupt)?)),
+        })
+    }
+}
+
+/// Durations in records are whole milliseconds, so that a person can read them.
+pub(crate) mod millis {
+    use std::time::Duration;
+
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(crate) fn serialize<S: Serializer>(d: &Duration, s: S) -> Result<S::Ok, S::Error> {
+        s.serialize_u64(u64::try_from(d.as_millis()).unwrap_or(u64::MAX))
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Duration, D::Error> {
+        u64::deserialize(d).map(Duration::from_millis)
+    }
+}
+
+#[cfg(test)]
+mod tests;

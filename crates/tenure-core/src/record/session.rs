@@ -1,0 +1,134 @@
+//! A session: one incarnation of a node, and its lease.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Head, Unknown, millis};
+use crate::ids::{NodeName, SessionId};
+use crate::time::Time;
+
+/// What a session is there for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// Owns shards.
+    Node,
+    /// Computes what it would do, and owns nothing.
+    Observer,
+}
+
+/// Why a session is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EndedWhy {
+    /// Its holder stopped in good order.
+    Resigned,
+    /// A judge watched it unchanged for longer than its ttl.
+    Expired,
+    /// The process that held it is dead: its successor holds the lock of its data directory.
+    Replaced,
+    /// The store's own lease was gone.
+    LeaseGone,
+    /// Its key was missing. No proof: counts only after a ttl.
+    Missing,
+}
+
+impl fmt::Display for EndedWhy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Resigned => "resigned",
+            Self::Expired => "expired",
+            Self::Replaced => "replaced",
+            Self::LeaseGone => "lease gone",
+            Self::Missing => "missing",
+        })
+    }
+}
+
+/// The tombstone of a session. Once there, there for ever.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Ended {
+    /// What proves it.
+    pub why: EndedWhy,
+    /// The session that wrote the tombstone.
+    pub by: SessionId,
+}
+
+/// Until when the session is good on its machine's boot-time clock: of use only to a reader under the same boot.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct BootClock {
+    /// The machine's boot id and time namespace.
+    pub id: String,
+    /// The lease's deadline on that clock.
+    pub until_ns: Time,
+}
+
+impl Serialize for Time {
+    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.serialize_u64(self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for Time {
+    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        u64::deserialize(d).map(Self)
+    }
+}
+
+/// A session. Created once, renewed by one writer, ended once.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct SessionRecord {
+    /// Format, rev and nonce.
+    #[serde(flatten)]
+    pub head: Head,
+    /// Set once the session is over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended: Option<Ended>,
+    /// The node whose incarnation it is.
+    pub node: NodeName,
+    /// What it is there for.
+    pub role: Role,
+    /// Where the node can be reached, by kind of address.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub addresses: BTreeMap<String, String>,
+    /// The failure domain that the node runs in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub zone: Option<String>,
+    /// Its part of the shards in relation to other nodes; 100 is usual.
+    pub weight: u32,
+    /// How long the session is good after a renewal.
+    #[serde(rename = "ttl_ms", with = "millis")]
+    pub ttl: Duration,
+    /// How often it has been renewed.
+    pub renewals: u64,
+    /// The cluster's boot number at its start.
+    pub boot: u64,
+    /// The newest record format that its holder reads.
+    pub reads_format: u32,
+    /// The version of the program that holds it.
+    pub version: String,
+    /// The identity of the store that it was created in.
+    pub store: String,
+    /// The deadline on the holder's machine, where all participants share one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boot_clock: Option<BootClock>,
+    /// Fields of later versions.
+    #[serde(flatten)]
+    pub unknown: Unknown,
+}
+
+impl SessionRecord {
+    /// Whether the record is a tombstone that proves the session's end by itself.
+    pub fn is_proven_end(&self) -> bool {
+        self.ended
+            .is_some_and(|ended| ended.why != EndedWhy::Missing)
+    }
+
+    /// Whether the record is not a tombstone.
+    pub fn is_live(&self) -> bool {
+        self.ended.is_none()
+    }
+}

@@ -1,0 +1,369 @@
+//! A shard: who owns it, at which epoch, and the move that it may be in.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Head, Unknown};
+use crate::ids::{Epoch, NodeName, SessionId};
+use crate::why::Why;
+
+/// How many past changes of owner a record remembers.
+pub const HISTORY_LEN: usize = 5;
+
+/// An incarnation of a node. Identity is the session; the name is there for people and for taking back what was one's own.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Owner {
+    /// The node's stable name.
+    pub node: NodeName,
+    /// Which incarnation of it.
+    pub session: SessionId,
+}
+
+/// How far a move has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MovePhase {
+    /// The target loads while the owner serves.
+    Warming,
+    /// Routers hold new requests; the owner finishes what is in flight.
+    Freezing,
+    /// The owner has stopped and said where its state ends.
+    Sealed,
+}
+
+/// A planned change of owner.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Move {
+    /// Distinguishes this move from every other one of the shard.
+    pub id: u64,
+    /// The incarnation that is to own the shard. Another incarnation of the same node is another target.
+    pub to: Owner,
+    /// Why the shard moves.
+    pub why: Why,
+}
+
+/// Who has the shard. A state holds what is true in it, and nothing else.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Tenancy {
+    /// Nobody.
+    Free {
+        /// Incarnations that were live when this record had to be made anew and have not yet said that they do not own
+        /// the shard. Nobody claims it before the list is empty.
+        witnesses: Vec<SessionId>,
+    },
+    /// One owner.
+    Held {
+        /// Who.
+        by: Owner,
+        /// Whether it has loaded the shard's state and admits work.
+        serving: bool,
+    },
+    /// One owner, serving; another loads.
+    Warming {
+        /// Who owns it.
+        by: Owner,
+        /// The move.
+        mv: Move,
+    },
+    /// One owner that is about to stop.
+    Freezing {
+        /// Who owns it.
+        by: Owner,
+        /// The move.
+        mv: Move,
+    },
+    /// The last owner has stopped; the target takes over from `seal`.
+    Sealed {
+        /// Who owned it.
+        by: Owner,
+        /// The move.
+        mv: Move,
+        /// The position, opaque to Tenure, up to which the last owner wrote.
+        seal: String,
+    },
+    /// A named shard that was deleted. The record stays so that its epoch is not forgotten.
+    Deleted,
+}
+
+impl Tenancy {
+    /// Free, with nobody to wait for.
+    pub const FREE: Self = Self::Free {
+        witnesses: Vec::new(),
+    };
+
+    /// Who owns the shard (or, when it is sealed, owned it last).
+    pub fn owner(&self) -> Option<&Owner> {
+        match self {
+            Self::Free { .. } | Self::Deleted => None,
+            Self::Held { by, .. }
+            | Self::Warming { by, .. }
+            | Self::Freezing { by, .. }
+            | Self::Sealed { by, .. } => Some(by),
+        }
+    }
+
+    /// The move that the shard is in, and how far it has come.
+    pub fn moving(&self) -> Option<(&Move, MovePhase)> {
+        match self {
+            Self::Warming { mv, .. } => Some((mv, MovePhase::Warming)),
+            Self::Freezing { mv, .. } => Some((mv, MovePhase::Freezing)),
+            Self::Sealed { mv, .. } => Some((mv, MovePhase::Sealed)),
+            _ => None,
+        }
+    }
+
+    /// The state's name, as `status` shows it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Free { witnesses } if witnesses.is_empty() => "free",
+            Self::Free { .. } => "restored",
+            Self::Held { serving: false, .. } => "loading",
+            Self::Held { serving: true, .. } => "serving",
+            Self::Warming { .. } => "warming",
+            Self::Freezing { .. } => "freezing",
+            Self::Sealed { .. } => "sealed",
+            Self::Deleted => "deleted",
+        }
+    }
+}
+
+/// Which plan last spoke about the shard.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
+)]
+pub struct PlanMark {
+    /// The leader's term.
+    pub term: u64,
+    /// The plan within it.
+    pub seq: u64,
+}
+
+/// A past change of owner. The record carries the last few, so that history cannot be lost between two writes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Past {
+    /// The epoch after the change.
+    pub epoch: Epoch,
+    /// Who had it before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<NodeName>,
+    /// Who had it after.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<NodeName>,
+    /// Why it changed.
+    pub why: Why,
+    /// The session that wrote it.
+    pub by: SessionId,
+}
+
+/// A node that could not load the shard, and what it said.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Failure {
+    /// The node.
+    pub node: NodeName,
+    /// Its error.
+    pub error: String,
+}
+
+/// A shard that no node may claim until an operator repairs it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Quarantine {
+    /// Why.
+    pub reason: String,
+}
+
+/// A shard's record: one key, one small machine (see [`crate::shard`]).
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "Wire", into = "Wire")]
+pub struct ShardRecord {
+    /// Format, rev and nonce.
+    pub head: Head,
+    /// The fencing token.
+    pub epoch: Epoch,
+    /// Who has it.
+    pub tenancy: Tenancy,
+    /// Who should have it. Advice: only the tenancy is law.
+    pub intended: Option<NodeName>,
+    /// The plan that said so.
+    pub plan: PlanMark,
+    /// Nodes that could not load it since it was last served.
+    pub failures: Vec<Failure>,
+    /// Set when too many nodes could not load it.
+    pub quarantine: Option<Quarantine>,
+    /// What the creator of a named shard attached to it.
+    pub meta: Option<String>,
+    /// The last few changes of owner, oldest first.
+    pub history: Vec<Past>,
+    /// Fields of later versions.
+    pub unknown: Unknown,
+}
+
+impl ShardRecord {
+    /// A shard that nobody has owned yet.
+    pub fn new(head: Head, generation: u32) -> Self {
+        Self {
+            head,
+            epoch: Epoch::first(generation),
+            tenancy: Tenancy::FREE,
+            intended: None,
+            plan: PlanMark::default(),
+            failures: Vec::new(),
+            quarantine: None,
+            meta: None,
+            history: Vec::new(),
+            unknown: Unknown::new(),
+        }
+    }
+
+    /// Who owns the shard.
+    pub fn owner(&self) -> Option<&Owner> {
+        self.tenancy.owner()
+    }
+
+    /// Whether this incarnation owns the shard.
+    pub fn is_owned_by(&self, session: SessionId) -> bool {
+        self.owner().is_some_and(|owner| owner.session == session)
+    }
+}
+
+/// The record as it is written: flat, with the names that a person expects.
+#[derive(Clone, Serialize, Deserialize)]
+struct Wire {
+    #[serde(flatten)]
+    head: Head,
+    epoch: Epoch,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    owner: Option<Owner>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    serving: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    intended: Option<NodeName>,
+    #[serde(default, rename = "move", skip_serializing_if = "Option::is_none")]
+    mv: Option<WireMove>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    witnesses: Vec<SessionId>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    deleted: bool,
+    #[serde(default, skip_serializing_if = "is_default")]
+    plan: PlanMark,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    failures: Vec<Failure>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    quarantine: Option<Quarantine>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    meta: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    history: Vec<Past>,
+    #[serde(flatten)]
+    unknown: Unknown,
+}
+
+#[derive(Clone, Serialize, Deserialize)]
+struct WireMove {
+    id: u64,
+    to: Owner,
+    phase: MovePhase,
+    why: Why,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    seal: Option<String>,
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+impl From<ShardRecord> for Wire {
+    fn from(r: ShardRecord) -> Self {
+        let owner = r.tenancy.owner().cloned();
+        let serving = match &r.tenancy {
+            Tenancy::Held { serving, .. } => *serving,
+            Tenancy::Warming { .. } | Tenancy::Freezing { .. } => true,
+            _ => false,
+        };
+        let mv = r.tenancy.moving().map(|(mv, phase)| WireMove {
+            id: mv.id,
+            to: mv.to.clone(),
+            phase,
+            why: mv.why,
+            seal: match &r.tenancy {
+                Tenancy::Sealed { seal, .. } => Some(seal.clone()),
+                _ => None,
+            },
+        });
+        let deleted = r.tenancy == Tenancy::Deleted;
+        let witnesses = match r.tenancy {
+            Tenancy::Free { witnesses } => witnesses,
+            _ => Vec::new(),
+        };
+        Self {
+            head: r.head,
+            epoch: r.epoch,
+            owner,
+            serving,
+            intended: r.intended,
+            mv,
+            witnesses,
+            deleted,
+            plan: r.plan,
+            failures: r.failures,
+            quarantine: r.quarantine,
+            meta: r.meta,
+            history: r.history,
+            unknown: r.unknown,
+        }
+    }
+}
+
+impl TryFrom<Wire> for ShardRecord {
+    type Error = &'static str;
+
+    /// Refuses every combination of fields that no transition makes.
+    fn try_from(w: Wire) -> Result<Self, &'static str> {
+        if w.deleted && (w.owner.is_some() || w.mv.is_some()) {
+            return Err("a deleted shard has an owner or a move");
+        }
+        if !w.witnesses.is_empty() && w.owner.is_some() {
+            return Err("a shard with witnesses has an owner");
+        }
+        let tenancy = match (w.owner, w.mv) {
+            (None, None) if w.deleted => Tenancy::Deleted,
+            (None, None) if w.serving => return Err("a shard without owner is serving"),
+            (None, None) => Tenancy::Free {
+                witnesses: w.witnesses,
+            },
+            (None, Some(_)) => return Err("a move without an owner"),
+            (Some(by), None) => Tenancy::Held {
+                by,
+                serving: w.serving,
+            },
+            (
+                Some(by),
+                Some(WireMove {
+                    id,
+                    to,
+                    phase,
+                    why,
+                    seal,
+                }),
+            ) => {
+                let mv = Move { id, to, why };
+                match (phase, w.serving, seal) {
+                    (MovePhase::Warming, true, None) => Tenancy::Warming { by, mv },
+                    (MovePhase::Freezing, true, None) => Tenancy::Freezing { by, mv },
+                    (MovePhase::Sealed, false, Some(seal)) => Tenancy::Sealed { by, mv, seal },
+                    _ => return Err("phase, serving and seal of a move do not fit together"),
+                }
+            }
+        };
+        Ok(Self {
+            head: w.head,
+            epoch: w.epoch,
+            tenancy,
+            intended: w.intended,
+            plan: w.plan,
+            failures: w.failures,
+            quarantine: w.quarantine,
+            meta: w.meta,
+            history: w.history,
+            unknown: w.unknown,
+        })
+    }
+}

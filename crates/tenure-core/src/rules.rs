@@ -1,0 +1,96 @@
+//! The rules of the protocol as a value, so that the checkers can be shown a broken one.
+
+/// A named way to break the protocol. Only the `mutants` feature can make rules that contain one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Mutant {
+    /// The deadline counts from the time the reply came.
+    DeadlineFromReply,
+    /// The gate stays open up to the deadline and beyond by the margin.
+    MissingMargin,
+    /// The lease is never lost to the clock.
+    NoDetachment,
+    /// A gate stays open after the session ended.
+    ServeAfterEnd,
+    /// The shard is released while its work still runs.
+    ReleaseBeforeStop,
+    /// A live owner's shard is taken.
+    TakeoverWithoutProof,
+    /// A missing session counts as ended at once.
+    AbsenceIsProof,
+    /// A judge does not wait for the whole ttl.
+    ImpatientJudge,
+    /// A judge ignores the drift between clocks.
+    JudgeIgnoresDrift,
+    /// A judge counts time that it slept through, or that the store was away.
+    JudgeOverslept,
+    /// The node's name, not its session, says who owns a shard.
+    NameIsIdentity,
+    /// Writes of shard records are not guarded by the version they were decided on.
+    UnguardedWrite,
+    /// The gate opens again after a release whose outcome is unknown.
+    ReopenAfterUnknownRelease,
+    /// A change of owner keeps the epoch.
+    EpochKept,
+    /// A lost record is made anew at the first epoch.
+    EpochForgotten,
+    /// A missing shard record is made anew at once, without asking those who may own the shard.
+    RestoreWithoutWitnesses,
+    /// A late list or reply takes the view back to an older record.
+    ViewGoesBack,
+    /// The gate opens before the claim is confirmed.
+    OpenBeforeClaimConfirmed,
+    /// A shard is claimed while older work of this node still runs there.
+    ClaimWhileBusy,
+    /// A process that finds its name taken ends the other's session.
+    StealName,
+    /// A copied data directory counts as proof that its former user is dead.
+    CopiedLockIsProof,
+    /// The renewal loop ends at the first failure.
+    RenewalGivesUp,
+    /// After detachment the node never looks at its shards again.
+    NoRecovery,
+    /// Shards are taken from memory of the watch alone, never from a list.
+    NeverRelist,
+    /// A session is ended before its shards are released and its work has stopped.
+    EndBeforeRelease,
+    /// Each shard is renewed on its own.
+    RenewPerShard,
+}
+
+/// The rules that the machines follow. Outside the `mutants` feature there is only the sound set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Rules {
+    #[cfg(feature = "mutants")]
+    mutant: Option<Mutant>,
+}
+
+impl Rules {
+    /// The rules that keep the promises.
+    pub const fn sound() -> Self {
+        Self {
+            #[cfg(feature = "mutants")]
+            mutant: None,
+        }
+    }
+
+    /// The sound rules but for one.
+    #[cfg(feature = "mutants")]
+    pub const fn broken(mutant: Mutant) -> Self {
+        Self {
+            mutant: Some(mutant),
+        }
+    }
+
+    /// Whether the rules are broken in this way. Constant, and so removed by the compiler, in shipped code.
+    #[inline]
+    pub(crate) fn broken_by(self, mutant: Mutant) -> bool {
+        #[cfg(feature = "mutants")]
+        return self.mutant == Some(mutant);
+        #[cfg(not(feature = "mutants"))]
+        {
+            let _ = mutant;
+            false
+        }
+    }
+}

@@ -1,0 +1,323 @@
+//! Times and limits of a node: given as data, checked once, as a whole.
+
+use std::fmt;
+use std::time::Duration;
+
+/// The settings of a node. What is `None` follows from the ttl.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Settings {
+    /// How long a session is good after a confirmed renewal.
+    pub ttl: Duration,
+    /// How often the session is renewed. Default: a sixth of the ttl.
+    pub renew_interval: Option<Duration>,
+    /// How long after a failed renewal the next try comes. Default, and most: a twentieth of the ttl.
+    pub renew_retry_interval: Option<Duration>,
+    /// How long any one request to the store may take. Default: a tenth of the ttl.
+    pub request_timeout: Option<Duration>,
+    /// How long before the deadline gates close. Default: a quarter of the ttl.
+    pub lease_detach_margin: Option<Duration>,
+    /// How long it may take to stop work that is cancelled. Default: an eighth of the ttl.
+    pub kill_grace: Option<Duration>,
+    /// By how much the rates of two clocks may differ, in parts per thousand.
+    pub clock_drift_max_permille: u32,
+    /// How long renewals must succeed again before a detached node takes up its shards. Default: a third of the ttl.
+    pub detachment_recover_window: Option<Duration>,
+    /// How often assigned shards that are held elsewhere are looked at again.
+    pub acquire_retry_interval: Duration,
+    /// For how long they are; zero: on watch and tick only.
+    pub acquire_retry_window: Duration,
+    /// Whether a change seen by the watch leads to a claim at once.
+    pub acquire_watch_enabled: bool,
+    /// How long the set of nodes must be unchanged before shards are given away for balance.
+    pub rebalance_debounce: Duration,
+    /// How many shards may be given away at the same time.
+    pub release_batch: usize,
+    /// How long what is in flight may take to finish before it is cancelled.
+    pub drain_timeout: Duration,
+    /// How often everything is looked at even if nothing was heard. Default: four times the ttl.
+    pub tick_interval: Option<Duration>,
+    /// How long the application's runtime may show no sign of life before renewals stop. Default: the ttl.
+    pub stall_limit: Option<Duration>,
+    /// The first wait after a failed load; doubles with each.
+    pub load_retry_min: Duration,
+    /// The longest wait after a failed load.
+    pub load_retry_max: Duration,
+    /// How many loads are tried before the shard goes to another node.
+    pub load_attempts: u32,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            ttl: Duration::from_millis(2500),
+            renew_interval: None,
+            renew_retry_interval: None,
+            request_timeout: None,
+            lease_detach_margin: None,
+            kill_grace: None,
+            clock_drift_max_permille: 10,
+            detachment_recover_window: None,
+            acquire_retry_interval: Duration::from_millis(200),
+            acquire_retry_window: Duration::from_secs(2),
+            acquire_watch_enabled: true,
+            rebalance_debounce: Duration::from_millis(250),
+            release_batch: 64,
+            drain_timeout: Duration::from_secs(10),
+            tick_interval: None,
+            stall_limit: None,
+            load_retry_min: Duration::from_millis(100),
+            load_retry_max: Duration::from_secs(10),
+            load_attempts: 3,
+        }
+    }
+}
+
+/// One thing that is wrong with the settings: which, and what to do about it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct SettingProblem {
+    /// The name of the setting.
+    pub setting: &'static str,
+    /// What is wrong, and the way out.
+    pub problem: String,
+}
+
+impl fmt::Display for SettingProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.setting, self.problem)
+    }
+}
+
+/// Checked settings: every value is set and they fit together. Only [`Settings::check`] makes one.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs, reason = "the fields are those of `Settings`")]
+#[non_exhaustive]
+pub struct Timing {
+    pub ttl: Duration,
+    pub renew_interval: Duration,
+    pub renew_retry_interval: Duration,
+    pub request_timeout: Duration,
+    pub lease_detach_margin: Duration,
+    pub kill_grace: Duration,
+    pub clock_drift_max_permille: u32,
+    pub detachment_recover_window: Duration,
+    pub acquire_retry_interval: Duration,
+    pub acquire_retry_window: Duration,
+    pub acquire_watch_enabled: bool,
+    pub rebalance_debounce: Duration,
+    pub release_batch: usize,
+    pub drain_timeout: Duration,
+    pub tick_interval: Duration,
+    pub stall_limit: Duration,
+    pub load_retry_min: Duration,
+    pub load_retry_max: Duration,
+    pub load_attempts: u32,
+}
+
+impl Timing {
+    /// `ttl × (1 + drift)`: how long a judge must watch a session of this ttl to know that it is over on its holder's clock.
+    pub fn proof_of(&self, ttl: Duration) -> Duration {
+        ttl + ttl * self.clock_drift_max_permille / 1000
+    }
+}
+
+impl Settings {
+    /// Checks all settings against each other and against the store's shortest ttl; reports every problem at once.
+    pub fn check(&self, min_ttl: Duration) -> Result<Timing, Vec<SettingProblem>> {
+        let ttl = self.ttl;
+        let timing = Timing {
+            ttl,
+            renew_interval: self.renew_interval.unwrap_or(ttl / 6),
+            renew_retry_interval: self.renew_retry_interval.unwrap_or(ttl / 20),
+            request_timeout: self.request_timeout.unwrap_or(ttl / 10),
+            lease_detach_margin: self.lease_detach_margin.unwrap_or(ttl / 4),
+            kill_grace: self.kill_grace.unwrap_or(ttl / 8),
+            clock_drift_max_permille: self.clock_drift_max_permille,
+            detachment_recover_window: self.detachment_recover_window.unwrap_or(ttl / 3),
+            acquire_retry_interval: self.acquire_retry_interval,
+            acquire_retry_window: self.acquire_retry_window,
+            acquire_watch_enabled: self.acquire_watch_enabled,
+            rebalance_debounce: self.rebalance_debounce,
+            release_batch: self.release_batch,
+            drain_timeout: self.drain_timeout,
+            tick_interval: self.tick_interval.unwrap_or(ttl * 4),
+            stall_limit: self.stall_limit.unwrap_or(ttl),
+            load_retry_min: self.load_retry_min,
+            load_retry_max: self.load_retry_max,
+            load_attempts: self.load_attempts,
+        };
+        let problems = timing.problems(min_ttl);
+        if problems.is_empty() {
+            Ok(timing)
+        } else {
+            Err(problems)
+        }
+    }
+}
+
+impl Timing {
+    fn problems(&self, min_ttl: Duration) -> Vec<SettingProblem> {
+        let mut problems = Vec::new();
+        let mut say = |wrong: bool, setting: &'static str, problem: String| {
+            if wrong {
+                problems.push(SettingProblem { setting, problem });
+            }
+        };
+        let drift = self.ttl * self.clock_drift_max_permille / 1000;
+        say(
+            self.ttl < min_ttl,
+            "ttl",
+            format!(
+                "{:?} is below this store's minimum of {min_ttl:?}",
+                self.ttl
+            ),
+        );
+        say(
+            self.clock_drift_max_permille > 100,
+            "clock_drift_max_permille",
+            format!(
+                "{} is more than 100 (10 %); no machine's clock is that far off",
+                self.clock_drift_max_permille
+            ),
+        );
+        say(
+            self.renew_interval + self.request_timeout
+                >= self.ttl.saturating_sub(self.lease_detach_margin),
+            "renew_interval",
+            format!(
+                "renew_interval ({:?}) + request_timeout ({:?}) must be below ttl − lease_detach_margin ({:?}), or one slow \
+                 answer costs the lease; renew more often or raise the ttl",
+                self.renew_interval,
+                self.request_timeout,
+                self.ttl.saturating_sub(self.lease_detach_margin)
+            ),
+        );
+        say(
+            self.lease_detach_margin <= drift + self.kill_grace,
+            "lease_detach_margin",
+            format!(
+                "{:?} must be above clock drift × ttl ({drift:?}) + kill_grace ({:?}), or work may outlive the lease; raise \
+                 the margin or lower kill_grace",
+                self.lease_detach_margin, self.kill_grace
+            ),
+        );
+        say(
+            self.renew_retry_interval > self.ttl / 20,
+            "renew_retry_interval",
+            format!(
+                "{:?} is above a twentieth of the ttl ({:?})",
+                self.renew_retry_interval,
+                self.ttl / 20
+            ),
+        );
+        say(
+            self.tick_interval < self.renew_interval,
+            "tick_interval",
+            format!(
+                "{:?} is below renew_interval ({:?}); it need not be",
+                self.tick_interval, self.renew_interval
+            ),
+        );
+        say(
+            self.stall_limit < self.renew_interval * 2,
+            "stall_limit",
+            format!(
+                "{:?} is below twice renew_interval ({:?})",
+                self.stall_limit, self.renew_interval
+            ),
+        );
+        say(
+            self.load_retry_max < self.load_retry_min,
+            "load_retry_max",
+            format!(
+                "{:?} is below load_retry_min ({:?})",
+                self.load_retry_max, self.load_retry_min
+            ),
+        );
+        for (setting, value) in [
+            ("renew_interval", self.renew_interval),
+            ("renew_retry_interval", self.renew_retry_interval),
+            ("request_timeout", self.request_timeout),
+            ("acquire_retry_interval", self.acquire_retry_interval),
+            ("load_retry_min", self.load_retry_min),
+        ] {
+            say(value.is_zero(), setting, "must not be zero".to_owned());
+        }
+        say(
+            self.release_batch == 0,
+            "release_batch",
+            "must be at least 1".to_owned(),
+        );
+        say(
+            self.load_attempts == 0,
+            "load_attempts",
+            "must be at least 1".to_owned(),
+        );
+        problems
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problems(change: impl FnOnce(&mut Settings)) -> Vec<&'static str> {
+        let mut settings = Settings::default();
+        change(&mut settings);
+        settings
+            .check(Duration::from_millis(200))
+            .err()
+            .unwrap_or_default()
+            .iter()
+            .map(|p| p.setting)
+            .collect()
+    }
+
+    const MS: fn(u64) -> Duration = Duration::from_millis;
+
+    #[test]
+    fn the_defaults_fit_together() {
+        assert_eq!(problems(|_| ()), Vec::<&str>::new());
+    }
+
+    #[test]
+    fn every_broken_relation_is_named() {
+        assert_eq!(problems(|s| s.ttl = MS(100)), ["ttl"]);
+        assert_eq!(
+            problems(|s| s.renew_interval = Some(MS(2000))),
+            ["renew_interval", "stall_limit"]
+        );
+        assert_eq!(
+            problems(|s| s.lease_detach_margin = Some(MS(100))),
+            ["lease_detach_margin"]
+        );
+        assert_eq!(
+            problems(|s| s.renew_retry_interval = Some(MS(1000))),
+            ["renew_retry_interval"]
+        );
+        assert_eq!(
+            problems(|s| s.tick_interval = Some(MS(10))),
+            ["tick_interval"]
+        );
+        assert_eq!(problems(|s| s.stall_limit = Some(MS(10))), ["stall_limit"]);
+        assert_eq!(problems(|s| s.load_retry_max = MS(1)), ["load_retry_max"]);
+        assert_eq!(
+            problems(|s| s.clock_drift_max_permille = 101),
+            ["clock_drift_max_permille"]
+        );
+        assert_eq!(
+            problems(|s| s.acquire_retry_interval = MS(0)),
+            ["acquire_retry_interval"]
+        );
+        assert_eq!(problems(|s| s.release_batch = 0), ["release_batch"]);
+        assert_eq!(problems(|s| s.load_attempts = 0), ["load_attempts"]);
+    }
+
+    #[test]
+    fn all_problems_are_reported_at_once() {
+        let all = problems(|s| {
+            s.ttl = MS(100);
+            s.release_batch = 0;
+        });
+        assert_eq!(all, ["ttl", "release_batch"]);
+    }
+}

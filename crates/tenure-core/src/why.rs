@@ -1,0 +1,112 @@
+//! Reasons. Every ownership change, and every decision not to act, carries one of these (P8).
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// Why something happened to a shard: the one value that log, metric, history and status all read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Why {
+    /// The shard was free and this node is to have it.
+    Free,
+    /// The last owner's session has ended.
+    OwnerEnded,
+    /// The node found its own claim in the record.
+    Adopted,
+    /// The node's lease is good again and the shard is still its own.
+    Recovered,
+    /// Loading is done.
+    Loaded,
+    /// Another node should have it.
+    Rebalance,
+    /// The node is stopping.
+    NodeStopping,
+    /// The node is draining, or drained.
+    NodeDraining,
+    /// The lease ran out of time.
+    LeaseLost,
+    /// The session is over.
+    SessionEnded,
+    /// The record names another owner now.
+    Superseded,
+    /// The record, or that of its keyspace or session, is missing.
+    RecordMissing,
+    /// The record cannot be read.
+    RecordDamaged,
+    /// The keyspace's generation was raised.
+    GenerationRaised,
+    /// The store is not the one that the cluster was created in, or has gone back in time.
+    StoreChanged,
+    /// The application could not load it.
+    LoadFailed,
+    /// The application's loop ended with an error.
+    RunFailed,
+    /// What was in flight did not finish in time.
+    DrainTimeout,
+    /// Nobody took it for a while.
+    Unclaimed,
+    /// A lost record was made anew.
+    Restored,
+    /// This incarnation said that it does not own the shard.
+    Denied,
+    /// The planner decided it.
+    Planned,
+    /// The target of a move has loaded.
+    Warmed,
+    /// The owner has stopped and flushed.
+    Sealed,
+    /// The target of a move took over.
+    Taken,
+    /// The target of the move is dead, or the move is too old.
+    TargetGone,
+    /// A move was called off.
+    Cancelled,
+    /// An operator asked for it.
+    Operator,
+    /// The keyspace was removed.
+    KeyspaceRemoved,
+}
+
+impl Why {
+    /// The reason as one word, for metrics and logs.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Free => "free",
+            Self::OwnerEnded => "owner_ended",
+            Self::Adopted => "adopted",
+            Self::Recovered => "recovered",
+            Self::Loaded => "loaded",
+            Self::Rebalance => "rebalance",
+            Self::NodeStopping => "node_stopping",
+            Self::NodeDraining => "node_draining",
+            Self::LeaseLost => "lease_lost",
+            Self::SessionEnded => "session_ended",
+            Self::Superseded => "superseded",
+            Self::RecordMissing => "record_missing",
+            Self::RecordDamaged => "record_damaged",
+            Self::GenerationRaised => "generation_raised",
+            Self::StoreChanged => "store_changed",
+            Self::LoadFailed => "load_failed",
+            Self::RunFailed => "run_failed",
+            Self::DrainTimeout => "drain_timeout",
+            Self::Unclaimed => "unclaimed",
+            Self::Restored => "restored",
+            Self::Denied => "denied",
+            Self::Planned => "planned",
+            Self::Warmed => "warmed",
+            Self::Sealed => "sealed",
+            Self::Taken => "taken",
+            Self::TargetGone => "target_gone",
+            Self::Cancelled => "cancelled",
+            Self::Operator => "operator",
+            Self::KeyspaceRemoved => "keyspace_removed",
+        }
+    }
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}

@@ -1,0 +1,195 @@
+//! The store trait and the values that pass through it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use async_trait::async_trait;
+use tenure_core::ids::{Revision, Version};
+
+use crate::error::StoreError;
+use crate::watch::Watch;
+
+/// One key with its value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The key.
+    pub key: String,
+    /// The value.
+    pub value: Arc<[u8]>,
+    /// The version of this value: what a conditional write expects.
+    pub version: Version,
+}
+
+/// All keys under a prefix, at one instant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listing {
+    /// The keys in ascending order of their bytes.
+    pub entries: Vec<Entry>,
+    /// The instant: a watch from here on misses nothing that is not in `entries`.
+    pub revision: Revision,
+}
+
+/// What a write expects to find.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Expect {
+    /// That the key does not exist.
+    Absent,
+    /// That the key has exactly this version.
+    Version(Version),
+}
+
+/// A conditional write of one key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PutIf {
+    /// The key.
+    pub key: String,
+    /// The new value.
+    pub value: Arc<[u8]>,
+    /// The condition.
+    pub expect: Expect,
+}
+
+impl PutIf {
+    /// Writes `key` if it does not exist.
+    pub fn create(key: impl Into<String>, value: impl Into<Arc<[u8]>>) -> Self {
+        Self {
+            key: key.into(),
+            value: value.into(),
+            expect: Expect::Absent,
+        }
+    }
+
+    /// Overwrites `key` if it still has `version`.
+    pub fn update(key: impl Into<String>, value: impl Into<Arc<[u8]>>, version: Version) -> Self {
+        Self {
+            key: key.into(),
+            value: value.into(),
+            expect: Expect::Version(version),
+        }
+    }
+}
+
+/// A conditional removal of one key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeleteIf {
+    /// The key.
+    pub key: String,
+    /// The version that it must still have.
+    pub version: Version,
+}
+
+impl DeleteIf {
+    /// Removes `key` if it still has `version`.
+    pub fn new(key: impl Into<String>, version: Version) -> Self {
+        Self {
+            key: key.into(),
+            version,
+        }
+    }
+}
+
+/// How a conditional write ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Put {
+    /// Written and durable; the key now has this version.
+    Won(Version),
+    /// The condition did not hold. Nothing was written by this call.
+    ///
+    /// Where the caller repeats writes whose outcome was unknown, the key may hold its own earlier write: read back.
+    Lost,
+}
+
+/// How a conditional removal ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delete {
+    /// Removed.
+    Won,
+    /// The condition did not hold. Nothing was removed by this call.
+    Lost,
+}
+
+/// Whether the clocks of those who use a store can be compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ClockScope {
+    /// All users are on one machine: their boot-time clocks are the same clock wherever [`boot_id`](crate::host::boot_id) agrees.
+    OneMachine,
+    /// Users are anywhere: a time that another participant wrote proves nothing.
+    Anywhere,
+}
+
+/// What a store says of itself without being asked over any wire.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoreInfo {
+    /// The backend: `memory`, `sqlite`, …
+    pub kind: &'static str,
+    /// The URL that it was opened by, without secrets.
+    pub url: String,
+    /// The shortest lease that makes sense here.
+    pub min_ttl: Duration,
+    /// The lease that fits this store unless the user says otherwise.
+    pub default_ttl: Duration,
+    /// Whether boot-time clocks may be compared.
+    pub clock: ClockScope,
+}
+
+/// Where ownership is written down: compare-and-swap on single keys, and little more.
+///
+/// Keys are UTF-8 text, separated by `/` and already escaped; values are bytes. What every implementation promises, and the
+/// conformance suite checks:
+///
+/// - **Versions of a key never repeat**, not even when it is deleted and created again.
+/// - **`get` and `list` are linearizable**: they show every write that was confirmed before they were called.
+/// - **A confirmed write is durable** as far as the backend can say so.
+/// - **A lost race is a value**; errors say what the caller may do next ([`StoreError`]).
+/// - **Any call may be dropped** at any await, for instance by a timeout. Its outcome is then unknown, as if it had answered
+///   [`StoreError::Unknown`]; the store stays usable.
+/// - **A watch may be late, may repeat, and may end.** It shows at least the last state of each changed key, not every state
+///   in between. Whoever needs certainty lists.
+/// - **Batches promise nothing beyond each key**: no order among keys, no atomicity, no common instant. Answers come in the
+///   order of the questions. A batch that names a key twice applies them in the order given.
+///
+/// No implementation retries a write by itself once it may have been applied: a lost race could then be one's own write.
+#[async_trait]
+pub trait Store: Send + Sync + fmt::Debug + 'static {
+    /// What the store says of itself.
+    fn info(&self) -> &StoreInfo;
+
+    /// What this store is, for as long as its contents are the same: another identity means other contents.
+    async fn identity(&self) -> Result<String, StoreError>;
+
+    /// The present point in the store's history. Cheap; if it has not moved since a list, that list is still true.
+    async fn revision(&self) -> Result<Revision, StoreError>;
+
+    /// Reads one key.
+    async fn get(&self, key: &str) -> Result<Option<Entry>, StoreError>;
+
+    /// Reads several keys.
+    async fn get_many(&self, keys: Vec<String>) -> Vec<Result<Option<Entry>, StoreError>>;
+
+    /// Writes one key under a condition.
+    async fn put_if(&self, put: PutIf) -> Result<Put, StoreError>;
+
+    /// Writes several keys, each under its own condition.
+    async fn put_many(&self, puts: Vec<PutIf>) -> Vec<Result<Put, StoreError>>;
+
+    /// Removes one key under a condition.
+    async fn delete_if(&self, delete: DeleteIf) -> Result<Delete, StoreError>;
+
+    /// Removes several keys, each under its own condition.
+    async fn delete_many(&self, deletes: Vec<DeleteIf>) -> Vec<Result<Delete, StoreError>>;
+
+    /// Reads every key that starts with `prefix`, byte for byte; the empty prefix means all.
+    async fn list(&self, prefix: &str) -> Result<Listing, StoreError>;
+
+    /// Follows the changes made after `from` to keys that start with `prefix`.
+    ///
+    /// Changes before the call are replayed as far as the store still knows them, else the watch ends with a gap.
+    async fn watch(&self, prefix: &str, from: Revision) -> Result<Watch, StoreError>;
+
+    /// The time by the store's own clock, if it has one. A wall clock: it dates things and proves nothing.
+    async fn now(&self) -> Result<Option<SystemTime>, StoreError>;
+
+    /// The same store over a connection of its own, so that lease renewals never queue behind other calls.
+    fn dedicated(&self) -> Result<Arc<dyn Store>, StoreError>;
+}

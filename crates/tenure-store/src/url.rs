@@ -1,0 +1,130 @@
+//! Opening a store by its URL.
+
+use std::sync::Arc;
+
+use crate::error::StoreError;
+use crate::memory::MemoryStore;
+use crate::store::Store;
+
+/// What a user may write, for messages.
+const KNOWN: &str = "memory:, memory:NAME, sqlite:PATH";
+
+/// Opens the store that `url` names.
+///
+/// | URL | store |
+/// |---|---|
+/// | `memory:` | a new store in this process |
+/// | `memory:NAME` | the store of that name in this process |
+/// | `sqlite:PATH` | a file, shared by the processes of one machine; made if it does not exist |
+///
+/// A URL that names nothing we know, a path that cannot be used and a file that may not be used are [`StoreError::Denied`].
+pub async fn open(url: &str) -> Result<Arc<dyn Store>, StoreError> {
+    let Some((scheme, rest)) = url.split_once(':') else {
+        return Err(StoreError::denied(format!(
+            "store URL {url:?} has no scheme; write one of: {KNOWN}"
+        )));
+    };
+    match scheme {
+        "memory" if rest.is_empty() => Ok(Arc::new(MemoryStore::new())),
+        "memory" => Ok(Arc::new(MemoryStore::named(rest))),
+        "sqlite" => open_sqlite(url, rest).await,
+        _ => Err(StoreError::denied(format!(
+            "store URL {:?} has the unknown scheme {scheme:?}; write one of: {KNOWN}",
+            redacted(url)
+        ))),
+    }
+}
+
+#[cfg(feature = "sqlite")]
+async fn open_sqlite(url: &str, path: &str) -> Result<Arc<dyn Store>, StoreError> {
+    use crate::sqlite::{HostCheck, SqliteStore};
+
+    let (path, check) = match path.strip_suffix("?host=adopt") {
+        Some(path) => (path, HostCheck::Adopt),
+        None => (path, HostCheck::Refuse),
+    };
+    let problem = match path {
+        "" => "names no file; write sqlite:PATH",
+        ":memory:" => "cannot be shared; write memory: instead",
+        _ if path.starts_with("//") && !path.starts_with("///") => {
+            "has a host part; write sqlite:PATH with a single colon before the path"
+        }
+        _ => {
+            let store = SqliteStore::open_with(path, check).await?;
+            return Ok(Arc::new(store));
+        }
+    };
+    Err(StoreError::denied(format!("store URL {url:?} {problem}")))
+}
+
+#[cfg(not(feature = "sqlite"))]
+async fn open_sqlite(url: &str, _path: &str) -> Result<Arc<dyn Store>, StoreError> {
+    Err(StoreError::denied(format!(
+        "store URL {url:?} needs SQLite, which this build leaves out; build with the feature `sqlite`"
+    )))
+}
+
+/// The URL without what stands between `//` and `@`, and without its query: either may hold a secret.
+fn redacted(url: &str) -> String {
+    let (url, query) = match url.split_once('?') {
+        Some((url, _)) => (url, "?…"),
+        None => (url, ""),
+    };
+    let Some((scheme, rest)) = url.split_once("//") else {
+        return format!("{url}{query}");
+    };
+    match rest.rsplit_once('@') {
+        Some((_, host)) => format!("{scheme}//…@{host}{query}"),
+        None => format!("{url}{query}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn refusal(url: &str) -> String {
+        match open(url).await {
+            Err(StoreError::Denied { why }) => why,
+            other => panic!("{url} should be refused, but: {other:?}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_refused_url_names_the_input_and_what_would_work() {
+        for (url, wanted) in [
+            ("shop.db", "has no scheme"),
+            ("redis://localhost", "unknown scheme \"redis\""),
+        ] {
+            let why = refusal(url).await;
+            assert!(why.contains(&format!("{url:?}")), "{why}");
+            assert!(why.contains(wanted), "{why}");
+            assert!(why.contains("sqlite:PATH"), "{why}");
+        }
+    }
+
+    #[cfg(feature = "sqlite")]
+    #[tokio::test]
+    async fn a_sqlite_url_without_a_usable_path_is_refused_by_name() {
+        for url in ["sqlite:", "sqlite::memory:", "sqlite://shop.db"] {
+            let why = refusal(url).await;
+            assert!(why.contains(&format!("{url:?}")), "{why}");
+        }
+    }
+
+    #[tokio::test]
+    async fn secrets_are_not_repeated() {
+        let why = refusal("mysql://root:hunter2@db/x?password=hunter2").await;
+        assert!(!why.contains("hunter2"), "{why}");
+        assert!(why.contains("mysql://…@db/x?…"), "{why}");
+    }
+
+    #[tokio::test]
+    async fn memory_opens_by_name() {
+        let a = open("memory:memory_opens_by_name").await.unwrap();
+        let b = open("memory:memory_opens_by_name").await.unwrap();
+        assert_eq!(a.identity().await, b.identity().await);
+        let c = open("memory:").await.unwrap();
+        assert_ne!(a.identity().await, c.identity().await);
+    }
+}
