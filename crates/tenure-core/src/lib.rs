@@ -1,8 +1,11 @@
 //! The decisions of Tenure as pure machines: no I/O, no clock, no threads, no randomness.
 
+pub mod assign;
 pub mod gate;
 pub mod hash;
 pub mod ids;
+pub mod invariants;
+
 pub mod layout;
 pub mod lease;
 pub mod machine;
@@ -11,5 +14,7 @@ pub mod note;
 pub mod record;
 pub mod rules;
 pub mod settings;
+pub mod shard;
 pub mod time;
+pub mod view;
 pub mod why;

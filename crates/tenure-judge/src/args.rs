@@ -34,7 +34,12 @@ pub(crate) struct Args {
     pub(crate) json: bool,
 
     /// Demand work on the shards 0..N-1 of --keyspace, and on no others
-    #[arg(long, value_name = "N", requires = "keyspace", conflicts_with = "shard")]
+    #[arg(
+        long,
+        value_name = "N",
+        requires = "keyspace",
+        conflicts_with = "shard"
+    )]
     shards: Option<u32>,
 
     /// The keyspace that --shards counts
@@ -111,8 +116,15 @@ mod tests {
             ..Demands::of_keyspace("k", 2)
         };
         assert_eq!(demands, expected);
-        let named = Args::parse_from(["tenure-judge", "--shard", "a", "--shard", "b", "x"]).demands();
-        assert_eq!(named.shards.unwrap().into_iter().collect::<Vec<_>>(), ["a", "b"]);
-        assert_eq!(Args::parse_from(["tenure-judge", "x"]).demands(), Demands::default());
+        let named =
+            Args::parse_from(["tenure-judge", "--shard", "a", "--shard", "b", "x"]).demands();
+        assert_eq!(
+            named.shards.unwrap().into_iter().collect::<Vec<_>>(),
+            ["a", "b"]
+        );
+        assert_eq!(
+            Args::parse_from(["tenure-judge", "x"]).demands(),
+            Demands::default()
+        );
     }
 }

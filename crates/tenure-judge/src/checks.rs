@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 
 use crate::history::{Span, Told};
-use crate::{Demands, Findings, Gap, Overlap, Regression, Shared, StaleEffects, Stray, Verdict, Window, Work};
+use crate::{
+    Demands, Findings, Gap, Overlap, Regression, Shared, StaleEffects, Stray, Verdict, Window, Work,
+};
 
 /// One span and whose it is.
 type Alive<'a> = (Span, &'a Work);
@@ -12,14 +14,22 @@ type Alive<'a> = (Span, &'a Work);
 pub(crate) fn safety(shard: &str, told: &[Told], demands: &Demands, verdict: &mut Verdict) {
     let alive = by_start(told);
     verdict.works += told.len();
-    verdict.resumed += told.iter().map(|told| told.spans.len().saturating_sub(1) as u64).sum::<u64>();
+    verdict.resumed += told
+        .iter()
+        .map(|told| told.spans.len().saturating_sub(1) as u64)
+        .sum::<u64>();
     overlaps(shard, &alive, &mut verdict.overlaps);
     regressions(shard, &alive, &mut verdict.regressions);
     shared(shard, told, demands.restarts, &mut verdict.shared);
     stale_effects(shard, told, &mut verdict.stale_effects);
     for (span, work) in &alive {
         if let Some(ev) = span.stray {
-            verdict.strays.add(|| Stray { shard: shard.to_owned(), work: (*work).clone(), at: span.first, ev });
+            verdict.strays.add(|| Stray {
+                shard: shard.to_owned(),
+                work: (*work).clone(),
+                at: span.first,
+                ev,
+            });
         }
     }
 }
@@ -36,15 +46,20 @@ pub(crate) fn presence(shard: &str, told: &[Told], demands: &Demands, verdict: &
     }
     if let Some(tail) = demands.covered_by {
         let since = window.until.saturating_sub(tail);
-        if !alive.iter().any(|(span, _)| span.first <= window.until && span.last >= since) {
+        if !alive
+            .iter()
+            .any(|(span, _)| span.first <= window.until && span.last >= since)
+        {
             verdict.uncovered.add(|| shard.to_owned());
         }
     }
 }
 
 fn by_start(told: &[Told]) -> Vec<Alive<'_>> {
-    let mut alive: Vec<_> =
-        told.iter().flat_map(|told| told.spans.iter().map(move |span| (*span, &told.work))).collect();
+    let mut alive: Vec<_> = told
+        .iter()
+        .flat_map(|told| told.spans.iter().map(move |span| (*span, &told.work)))
+        .collect();
     alive.sort_by_key(|(span, _)| (span.first, span.last));
     alive
 }
@@ -53,15 +68,19 @@ fn by_start(told: &[Told]) -> Vec<Alive<'_>> {
 fn overlaps(shard: &str, alive: &[Alive<'_>], found: &mut Findings<Overlap>) {
     let mut open: Vec<&Alive<'_>> = Vec::new();
     for later in alive {
+        // Enough, because of two that begin together the shorter one comes first.
         open.retain(|earlier| earlier.0.last > later.0.first);
-        for earlier in open.iter().filter(|earlier| earlier.0.first < later.0.last) {
+        for earlier in &open {
             found.add(|| Overlap {
                 shard: shard.to_owned(),
                 earlier: earlier.1.clone(),
                 earlier_alive: window(earlier.0),
                 later: later.1.clone(),
                 later_alive: window(later.0),
-                both: Window { from: later.0.first, until: earlier.0.last.min(later.0.last) },
+                both: Window {
+                    from: later.0.first,
+                    until: earlier.0.last.min(later.0.last),
+                },
             });
         }
         open.push(later);
@@ -84,7 +103,10 @@ fn regressions(shard: &str, alive: &[Alive<'_>], found: &mut Findings<Regression
                 });
             }
         }
-        highest = highest.into_iter().chain(together).max_by_key(|(_, work)| work.epoch);
+        highest = highest
+            .into_iter()
+            .chain(together)
+            .max_by_key(|(_, work)| work.epoch);
     }
 }
 
@@ -109,8 +131,12 @@ fn stale_effects(shard: &str, told: &[Told], found: &mut Findings<StaleEffects>)
     let mut superseded_at: Option<u64> = None;
     for same in told.chunk_by(|a, b| a.work.epoch == b.work.epoch).rev() {
         for told in same {
-            let Some(superseded_at) = superseded_at else { break };
-            let fresh = told.effects.partition_point(|effect| *effect <= superseded_at);
+            let Some(superseded_at) = superseded_at else {
+                break;
+            };
+            let fresh = told
+                .effects
+                .partition_point(|effect| *effect <= superseded_at);
             if let Some(first) = told.effects.get(fresh) {
                 found.add(|| StaleEffects {
                     shard: shard.to_owned(),
@@ -121,7 +147,11 @@ fn stale_effects(shard: &str, told: &[Told], found: &mut Findings<StaleEffects>)
                 });
             }
         }
-        let start = same.iter().filter_map(|told| told.spans.first()).map(|span| span.first).min();
+        let start = same
+            .iter()
+            .filter_map(|told| told.spans.first())
+            .map(|span| span.first)
+            .min();
         superseded_at = superseded_at.into_iter().chain(start).min();
     }
 }
@@ -131,10 +161,22 @@ fn longest_gap(shard: &str, alive: &[Alive<'_>], window: Window) -> Option<Gap> 
     let mut longest: Option<Gap> = None;
     let mut covered = window.from;
     let end = (window.until, window.until);
-    for (first, last) in alive.iter().map(|(span, _)| (span.first, span.last)).chain([end]) {
+    for (first, last) in alive
+        .iter()
+        .map(|(span, _)| (span.first, span.last))
+        .chain([end])
+    {
         let until = first.min(window.until);
-        if until > covered && longest.as_ref().is_none_or(|gap| until - covered > gap.nanos()) {
-            longest = Some(Gap { shard: shard.to_owned(), from: covered, until });
+        if until > covered
+            && longest
+                .as_ref()
+                .is_none_or(|gap| until - covered > gap.nanos())
+        {
+            longest = Some(Gap {
+                shard: shard.to_owned(),
+                from: covered,
+                until,
+            });
         }
         covered = covered.max(last);
     }
@@ -142,5 +184,8 @@ fn longest_gap(shard: &str, alive: &[Alive<'_>], window: Window) -> Option<Gap> 
 }
 
 fn window(span: Span) -> Window {
-    Window { from: span.first, until: span.last }
+    Window {
+        from: span.first,
+        until: span.last,
+    }
 }

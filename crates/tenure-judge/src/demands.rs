@@ -24,7 +24,12 @@ pub struct Demands {
 impl Demands {
     /// Asks for the shards `KEYSPACE/0` to `KEYSPACE/count-1`.
     pub fn of_keyspace(keyspace: &str, count: u32) -> Demands {
-        let shards = (0..count).map(|number| format!("{keyspace}/{number}")).collect();
-        Demands { shards: Some(shards), ..Demands::default() }
+        let shards = (0..count)
+            .map(|number| format!("{keyspace}/{number}"))
+            .collect();
+        Demands {
+            shards: Some(shards),
+            ..Demands::default()
+        }
     }
 }

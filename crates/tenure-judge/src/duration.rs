@@ -1,17 +1,35 @@
 //! Durations as people write them, in nanoseconds.
 
 /// Units, longest first, in nanoseconds.
-const UNITS: [(&str, u64); 6] =
-    [("h", 3_600_000_000_000), ("m", 60_000_000_000), ("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000), ("ns", 1)];
+const UNITS: [(&str, u64); 6] = [
+    ("h", 3_600_000_000_000),
+    ("m", 60_000_000_000),
+    ("s", 1_000_000_000),
+    ("ms", 1_000_000),
+    ("us", 1_000),
+    ("ns", 1),
+];
 
 /// Reads a duration such as `1.5s`, `250ms` or `40us`; a bare number is nanoseconds.
 pub fn parse_duration(text: &str) -> Result<u64, String> {
-    let wrong = || format!("`{text}` is not a duration: write a number and h, m, s, ms, us or ns, as in 1.5s or 250ms");
-    let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let wrong = || {
+        format!(
+            "`{text}` is not a duration: write a number and h, m, s, ms, us or ns, as in 1.5s or 250ms"
+        )
+    };
+    let split = text
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(text.len());
     let (number, unit) = text.split_at(split);
     let unit = match unit {
         "" => 1,
-        unit => UNITS.iter().find(|(name, _)| *name == unit).ok_or_else(wrong)?.1,
+        unit => {
+            UNITS
+                .iter()
+                .find(|(name, _)| *name == unit)
+                .ok_or_else(wrong)?
+                .1
+        }
     };
     let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
     let whole: u128 = whole.parse().map_err(|_| wrong())?;
@@ -21,7 +39,9 @@ pub fn parse_duration(text: &str) -> Result<u64, String> {
     }
     let scale = 10_u128.pow(fraction.len() as u32);
     let fraction: u128 = fraction.parse().map_err(|_| wrong())?;
-    let nanos = whole.saturating_mul(u128::from(unit)).saturating_add(fraction * u128::from(unit) / scale);
+    let nanos = whole
+        .saturating_mul(u128::from(unit))
+        .saturating_add(fraction * u128::from(unit) / scale);
     u64::try_from(nanos).map_err(|_| format!("`{text}` is longer than any log can be"))
 }
 
@@ -60,16 +80,46 @@ mod tests {
 
     #[test]
     fn what_is_no_duration_is_refused_by_name() {
-        for text in ["", "s", "-1s", "1 s", "1.s", ".5s", "1.2.3s", "1d", "1S", "1.0000000000001s"] {
-            assert!(parse_duration(text).unwrap_err().contains(&format!("`{text}`")), "{text}");
+        for text in [
+            "",
+            "s",
+            "-1s",
+            "1 s",
+            "1.s",
+            ".5s",
+            "1.2.3s",
+            "1d",
+            "1S",
+            "1.0000000000001s",
+        ] {
+            assert!(
+                parse_duration(text)
+                    .unwrap_err()
+                    .contains(&format!("`{text}`")),
+                "{text}"
+            );
         }
-        assert!(parse_duration("99999999999999999999h").unwrap_err().contains("longer"));
-        assert!(parse_duration("18446744073709551616").unwrap_err().contains("longer"));
+        assert!(
+            parse_duration("99999999999999999999h")
+                .unwrap_err()
+                .contains("longer")
+        );
+        assert!(
+            parse_duration("18446744073709551616")
+                .unwrap_err()
+                .contains("longer")
+        );
     }
 
     #[test]
     fn durations_are_shown_in_the_unit_that_fits() {
-        let cases = [(0, "0 ns"), (999, "999 ns"), (1_500, "1.500 us"), (12_345_678, "12.346 ms"), (90_000_000_000, "90.000 s")];
+        let cases = [
+            (0, "0 ns"),
+            (999, "999 ns"),
+            (1_500, "1.500 us"),
+            (12_345_678, "12.346 ms"),
+            (90_000_000_000, "90.000 s"),
+        ];
         for (nanos, text) in cases {
             assert_eq!(show_duration(nanos), text);
         }

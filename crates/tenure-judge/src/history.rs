@@ -49,7 +49,10 @@ impl ShardLog {
 
     /// Turns lines into spans; works are in the order of epoch, then pid.
     pub(crate) fn tell(self) -> Vec<Told> {
-        self.works.into_iter().map(|((epoch, pid), log)| log.tell(epoch, pid)).collect()
+        self.works
+            .into_iter()
+            .map(|((epoch, pid), log)| log.tell(epoch, pid))
+            .collect()
     }
 }
 
@@ -61,7 +64,12 @@ impl WorkLog {
         Told {
             work: Work { epoch, pid, node },
             spans: spans(&self.events),
-            effects: self.events.iter().filter(|(_, ev)| *ev == Event::Effect).map(|&(t, _)| t).collect(),
+            effects: self
+                .events
+                .iter()
+                .filter(|(_, ev)| *ev == Event::Effect)
+                .map(|&(t, _)| t)
+                .collect(),
             nodes: self.nodes,
         }
     }
@@ -73,9 +81,17 @@ fn spans(events: &[(u64, Event)]) -> Vec<Span> {
     let mut open = false;
     for &(t, ev) in events {
         match (ev, spans.last_mut().filter(|_| open)) {
-            (Event::Start, _) => spans.push(Span { first: t, last: t, stray: None }),
+            (Event::Start, _) => spans.push(Span {
+                first: t,
+                last: t,
+                stray: None,
+            }),
             (_, Some(span)) => span.last = t,
-            (_, None) => spans.push(Span { first: t, last: t, stray: Some(ev) }),
+            (_, None) => spans.push(Span {
+                first: t,
+                last: t,
+                stray: Some(ev),
+            }),
         }
         open = ev != Event::End;
     }
@@ -89,7 +105,10 @@ mod tests {
 
     /// Checks that events become these (first, last) spans, `true` where they lack a start.
     fn check(events: &[(u64, Event)], expected: &[(u64, u64, bool)]) {
-        let found: Vec<_> = spans(events).iter().map(|s| (s.first, s.last, s.stray.is_some())).collect();
+        let found: Vec<_> = spans(events)
+            .iter()
+            .map(|s| (s.first, s.last, s.stray.is_some()))
+            .collect();
         assert_eq!(found, expected, "{events:?}");
     }
 
@@ -103,21 +122,36 @@ mod tests {
 
     #[test]
     fn a_start_opens_a_new_span_with_nobody_alive_before_it() {
-        check(&[(5, Start), (9, End), (20, Start), (25, Beat)], &[(5, 9, false), (20, 25, false)]);
-        check(&[(5, Start), (9, Beat), (20, Start)], &[(5, 9, false), (20, 20, false)]);
+        check(
+            &[(5, Start), (9, End), (20, Start), (25, Beat)],
+            &[(5, 9, false), (20, 25, false)],
+        );
+        check(
+            &[(5, Start), (9, Beat), (20, Start)],
+            &[(5, 9, false), (20, 20, false)],
+        );
     }
 
     #[test]
     fn lines_outside_any_start_are_strays_of_their_own() {
         check(&[(5, Beat), (7, Beat)], &[(5, 7, true)]);
-        check(&[(5, Start), (6, End), (8, Effect), (9, End)], &[(5, 6, false), (8, 9, true)]);
+        check(
+            &[(5, Start), (6, End), (8, Effect), (9, End)],
+            &[(5, 6, false), (8, 9, true)],
+        );
         check(&[(5, End), (6, End)], &[(5, 5, true), (6, 6, true)]);
     }
 
     #[test]
     fn lines_may_come_in_any_order_and_equal_stamps_keep_theirs() {
         let mut log = ShardLog::default();
-        for (t, ev) in [(30, Effect), (10, Start), (20, End), (20, Start), (15, Beat)] {
+        for (t, ev) in [
+            (30, Effect),
+            (10, Start),
+            (20, End),
+            (20, Start),
+            (15, Beat),
+        ] {
             log.see(t, 1, 1, ev, "n1");
         }
         let told = log.tell();

@@ -27,11 +27,15 @@ impl Judge {
     /// Takes note of one line.
     pub fn see(&mut self, line: &Line<'_>) {
         self.lines += 1;
-        let seen = self.seen.get_or_insert(Window { from: line.t, until: line.t });
+        let seen = self.seen.get_or_insert(Window {
+            from: line.t,
+            until: line.t,
+        });
         seen.from = seen.from.min(line.t);
         seen.until = seen.until.max(line.t);
         if !self.shards.contains_key(line.shard.as_ref()) {
-            self.shards.insert(line.shard.clone().into_owned(), ShardLog::default());
+            self.shards
+                .insert(line.shard.clone().into_owned(), ShardLog::default());
         }
         if let Some(shard) = self.shards.get_mut(line.shard.as_ref()) {
             shard.see(line.t, line.epoch, line.pid, line.ev, &line.node);
@@ -50,25 +54,40 @@ impl Judge {
 
     /// Judges what was seen.
     pub fn verdict(self, demands: &Demands) -> Verdict {
-        let mut verdict = Verdict { lines: self.lines, shards: self.shards.len(), ..Verdict::default() };
+        let mut verdict = Verdict {
+            lines: self.lines,
+            shards: self.shards.len(),
+            ..Verdict::default()
+        };
         verdict.window = self.seen.map(|seen| Window {
             from: demands.from.unwrap_or(seen.from),
             until: demands.until.unwrap_or(seen.until),
         });
-        for unseen in demands.shards.iter().flatten().filter(|name| !self.shards.contains_key(*name)) {
+        for unseen in demands
+            .shards
+            .iter()
+            .flatten()
+            .filter(|name| !self.shards.contains_key(*name))
+        {
             verdict.unseen.add(|| unseen.clone());
             checks::presence(unseen, &[], demands, &mut verdict);
         }
         for (shard, log) in self.shards {
             let told = log.tell();
             checks::safety(&shard, &told, demands, &mut verdict);
-            if demands.shards.as_ref().is_none_or(|names| names.contains(&shard)) {
+            if demands
+                .shards
+                .as_ref()
+                .is_none_or(|names| names.contains(&shard))
+            {
                 checks::presence(&shard, &told, demands, &mut verdict);
             } else {
                 verdict.unexpected.add(|| shard.clone());
             }
         }
-        verdict.gaps.sort_by_key(|gap| std::cmp::Reverse(gap.nanos()));
+        verdict
+            .gaps
+            .sort_by_key(|gap| std::cmp::Reverse(gap.nanos()));
         verdict
     }
 }

@@ -72,4 +72,6 @@ pub use duration::{parse_duration, show_duration};
 pub use judge::{Judge, judge};
 pub use line::{Event, Line};
 pub use read::{Reading, Trouble, find_logs, read_log, read_logs};
-pub use verdict::{Findings, Gap, Overlap, Regression, Shared, StaleEffects, Stray, Verdict, Window, Work};
+pub use verdict::{
+    Findings, Gap, Overlap, Regression, Shared, StaleEffects, Stray, Verdict, Window, Work,
+};

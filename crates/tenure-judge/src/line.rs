@@ -60,7 +60,8 @@ impl<'a> Line<'a> {
 mod tests {
     use super::*;
 
-    const GOOD: &str = r#"{"t":7,"pid":3,"shard":"orders/17","epoch":4294967297,"ev":"beat", "node":"n1"}"#;
+    const GOOD: &str =
+        r#"{"t":7,"pid":3,"shard":"orders/17","epoch":4294967297,"ev":"beat", "node":"n1"}"#;
 
     #[test]
     fn a_line_is_read_field_by_field() {
@@ -78,7 +79,8 @@ mod tests {
 
     #[test]
     fn fields_of_ones_own_and_escaped_names_are_accepted() {
-        let text = r#"{"extra":[1],"t":1,"pid":1,"shard":"a\"b\u00e9","epoch":1,"ev":"end","node":"n"}"#;
+        let text =
+            r#"{"extra":[1],"t":1,"pid":1,"shard":"a\"b\u00e9","epoch":1,"ev":"end","node":"n"}"#;
         assert_eq!(Line::parse(text.as_bytes()).unwrap().shard, "a\"bé");
     }
 
@@ -103,7 +105,11 @@ mod tests {
     #[test]
     fn no_proper_beginning_of_a_line_is_itself_a_line() {
         for cut in 0..GOOD.len() {
-            assert!(Line::parse(&GOOD.as_bytes()[..cut]).is_err(), "{}", &GOOD[..cut]);
+            assert!(
+                Line::parse(&GOOD.as_bytes()[..cut]).is_err(),
+                "{}",
+                &GOOD[..cut]
+            );
         }
     }
 }

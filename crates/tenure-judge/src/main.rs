@@ -22,7 +22,11 @@ fn main() -> ExitCode {
     let args = Args::parse();
     match run(&args) {
         Ok((verdict, reading)) => {
-            let passed = if args.expect_overlap { verdict.overlaps.count > 0 } else { verdict.is_clean() };
+            let passed = if args.expect_overlap {
+                verdict.overlaps.count > 0
+            } else {
+                verdict.is_clean()
+            };
             let text = match args.json {
                 true => report::json(&verdict, reading, passed),
                 false => report::text(&verdict, reading, &args),
@@ -42,12 +46,20 @@ fn run(args: &Args) -> Result<(Verdict, Reading), String> {
     let mut judge = Judge::default();
     let reading = read_logs(&args.logs, &mut judge).map_err(|trouble| trouble.to_string())?;
     let Some(seen) = judge.seen() else {
-        return Err(format!("nothing to judge: not one whole line in {} file(s)", reading.files));
+        return Err(format!(
+            "nothing to judge: not one whole line in {} file(s)",
+            reading.files
+        ));
     };
     let demands = args.demands();
-    let (from, until) = (demands.from.unwrap_or(seen.from), demands.until.unwrap_or(seen.until));
+    let (from, until) = (
+        demands.from.unwrap_or(seen.from),
+        demands.until.unwrap_or(seen.until),
+    );
     if from > until {
-        return Err(format!("the window is empty: it would begin at {from} and end at {until}; see --from and --until"));
+        return Err(format!(
+            "the window is empty: it would begin at {from} and end at {until}; see --from and --until"
+        ));
     }
     Ok((judge.verdict(&demands), reading))
 }

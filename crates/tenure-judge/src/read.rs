@@ -41,9 +41,15 @@ pub enum Trouble {
 impl fmt::Display for Trouble {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Trouble::Unreadable(path, error) => write!(f, "cannot read {}: {error}", path.display()),
+            Trouble::Unreadable(path, error) => {
+                write!(f, "cannot read {}: {error}", path.display())
+            }
             Trouble::NoLogs(path) => {
-                write!(f, "no *.jsonl file under {}: name the files if they are called otherwise", path.display())
+                write!(
+                    f,
+                    "no *.jsonl file under {}: name the files if they are called otherwise",
+                    path.display()
+                )
             }
             Trouble::Garbage { file, line, why } => {
                 write!(f, "{}:{line}: not a line of a log: {why}", file.display())
@@ -60,7 +66,11 @@ pub fn read_logs(paths: &[PathBuf], judge: &mut Judge) -> Result<Reading, Troubl
     for file in find_logs(paths)? {
         let opened = File::open(&file).map_err(|error| Trouble::Unreadable(file.clone(), error))?;
         reading.files += 1;
-        reading.truncated += usize::from(read_log(&file, BufReader::with_capacity(1 << 18, opened), judge)?);
+        reading.truncated += usize::from(read_log(
+            &file,
+            BufReader::with_capacity(1 << 18, opened),
+            judge,
+        )?);
     }
     Ok(reading)
 }
@@ -93,7 +103,12 @@ fn walk(dir: &Path, found: &mut BTreeSet<PathBuf>) -> Result<(), Trouble> {
         let kind = entry.file_type().map_err(unreadable)?;
         if kind.is_dir() {
             walk(&entry.path(), found)?;
-        } else if kind.is_file() && entry.path().extension().is_some_and(|extension| extension == "jsonl") {
+        } else if kind.is_file()
+            && entry
+                .path()
+                .extension()
+                .is_some_and(|extension| extension == "jsonl")
+        {
             found.insert(entry.path());
         }
     }
@@ -107,7 +122,11 @@ pub fn read_log(file: &Path, mut log: impl BufRead, judge: &mut Judge) -> Result
     loop {
         buffer.clear();
         number += 1;
-        let garbage = |why: String| Trouble::Garbage { file: file.to_owned(), line: number, why };
+        let garbage = |why: String| Trouble::Garbage {
+            file: file.to_owned(),
+            line: number,
+            why,
+        };
         log.by_ref()
             .take(LONGEST_LINE as u64 + 1)
             .read_until(b'\n', &mut buffer)

@@ -22,8 +22,18 @@ struct Json<'a> {
 
 /// The verdict as one line of JSON.
 pub(crate) fn json(verdict: &Verdict, reading: Reading, passed: bool) -> String {
-    let against = verdict.against().into_iter().map(|(kind, _)| kind).collect();
-    let json = Json { passed, against, files: reading.files, truncated: reading.truncated, verdict };
+    let against = verdict
+        .against()
+        .into_iter()
+        .map(|(kind, _)| kind)
+        .collect();
+    let json = Json {
+        passed,
+        against,
+        files: reading.files,
+        truncated: reading.truncated,
+        verdict,
+    };
     // Plain structs of numbers and strings: there is nothing in them that JSON could refuse.
     serde_json::to_string(&json).unwrap_or_default() + "\n"
 }
@@ -31,7 +41,9 @@ pub(crate) fn json(verdict: &Verdict, reading: Reading, passed: bool) -> String 
 /// The verdict in words, ending with one line that says it all.
 pub(crate) fn text(verdict: &Verdict, reading: Reading, args: &Args) -> String {
     let mut out = String::new();
-    let length = verdict.window.map_or(0, |window| window.until - window.from);
+    let length = verdict
+        .window
+        .map_or(0, |window| window.until - window.from);
     let _ = writeln!(
         out,
         "judged {} lines of {} file(s): {} shard(s), {} work(s), {} resumed, over {}",
@@ -43,16 +55,34 @@ pub(crate) fn text(verdict: &Verdict, reading: Reading, args: &Args) -> String {
         show_duration(length)
     );
     if reading.truncated > 0 {
-        let _ = writeln!(out, "{} file(s) end in half a line: killed while writing, tolerated", reading.truncated);
+        let _ = writeln!(
+            out,
+            "{} file(s) end in half a line: killed while writing, tolerated",
+            reading.truncated
+        );
     }
     findings(&mut out, verdict);
     if let Some(gap) = verdict.gaps.first() {
-        let limit = args.max_gap.map_or(String::new(), |limit| format!(" (allowed: {})", show_duration(limit)));
+        let limit = args.max_gap.map_or(String::new(), |limit| {
+            format!(" (allowed: {})", show_duration(limit))
+        });
         let length = show_duration(gap.nanos());
-        let _ = writeln!(out, "longest gap: {} for {length} from {}{limit}", gap.shard, gap.from);
+        let _ = writeln!(
+            out,
+            "longest gap: {} for {length} from {}{limit}",
+            gap.shard, gap.from
+        );
     }
-    let against: Vec<_> = verdict.against().iter().map(|(kind, count)| format!("{count} {kind}")).collect();
-    let _ = match (args.expect_overlap, verdict.overlaps.count, against.is_empty()) {
+    let against: Vec<_> = verdict
+        .against()
+        .iter()
+        .map(|(kind, count)| format!("{count} {kind}"))
+        .collect();
+    let _ = match (
+        args.expect_overlap,
+        verdict.overlaps.count,
+        against.is_empty(),
+    ) {
         (true, 0, _) => writeln!(out, "verdict: an overlap was expected and none was found"),
         (true, count, _) => writeln!(out, "verdict: caught, as expected: {count} overlap(s)"),
         (false, _, true) => writeln!(out, "verdict: clean"),
@@ -66,26 +96,57 @@ fn findings(out: &mut String, verdict: &Verdict) {
         let (earlier, later) = (one(&o.earlier), one(&o.later));
         let length = show_duration(o.both.until - o.both.from);
         let (first, second) = (stamps(o.earlier_alive), stamps(o.later_alive));
-        format!("overlap: {}: {earlier} {first} and {later} {second}, both for {length}", o.shard)
+        format!(
+            "overlap: {}: {earlier} {first} and {later} {second}, both for {length}",
+            o.shard
+        )
     });
     list(out, &verdict.regressions, |r| {
         let (work, after) = (one(&r.work), one(&r.after));
-        format!("epoch back: {}: {work} began at {} after {after} at {}", r.shard, r.at, r.after_at)
+        format!(
+            "epoch back: {}: {work} began at {} after {after} at {}",
+            r.shard, r.at, r.after_at
+        )
     });
     list(out, &verdict.shared, |s| {
-        format!("epoch shared: {}: epoch {} by pids {:?} of nodes {:?}", s.shard, s.epoch, s.pids, s.nodes)
+        format!(
+            "epoch shared: {}: epoch {} by pids {:?} of nodes {:?}",
+            s.shard, s.epoch, s.pids, s.nodes
+        )
     });
     list(out, &verdict.stale_effects, |s| {
         let (late, work) = (show_duration(s.first - s.superseded_at), one(&s.work));
-        format!("stale effects: {}: {} of {work}, the first {late} after a higher epoch began", s.shard, s.effects)
+        format!(
+            "stale effects: {}: {} of {work}, the first {late} after a higher epoch began",
+            s.shard, s.effects
+        )
     });
     list(out, &verdict.strays, |s| {
-        format!("outside start and end: {}: {} of {} at {}", s.shard, s.ev.name(), one(&s.work), s.at)
+        format!(
+            "outside start and end: {}: {} of {} at {}",
+            s.shard,
+            s.ev.name(),
+            one(&s.work),
+            s.at
+        )
     });
-    list(out, &verdict.unseen, |shard| format!("never worked on: {shard}"));
-    list(out, &verdict.unexpected, |shard| format!("not asked for: {shard}"));
-    list(out, &verdict.long_gaps, |g| format!("gap: {}: {} from {}", g.shard, show_duration(g.nanos()), g.from));
-    list(out, &verdict.uncovered, |shard| format!("not covered at the end: {shard}"));
+    list(out, &verdict.unseen, |shard| {
+        format!("never worked on: {shard}")
+    });
+    list(out, &verdict.unexpected, |shard| {
+        format!("not asked for: {shard}")
+    });
+    list(out, &verdict.long_gaps, |g| {
+        format!(
+            "gap: {}: {} from {}",
+            g.shard,
+            show_duration(g.nanos()),
+            g.from
+        )
+    });
+    list(out, &verdict.uncovered, |shard| {
+        format!("not covered at the end: {shard}")
+    });
 }
 
 fn list<T>(out: &mut String, findings: &Findings<T>, show: impl Fn(&T) -> String) {

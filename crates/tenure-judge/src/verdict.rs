@@ -162,7 +162,10 @@ impl Gap {
 
 impl<T> Default for Findings<T> {
     fn default() -> Self {
-        Findings { count: 0, listed: Vec::new() }
+        Findings {
+            count: 0,
+            listed: Vec::new(),
+        }
     }
 }
 
@@ -209,16 +212,46 @@ mod tests {
         for number in 0..250 {
             findings.add(|| number);
         }
-        assert_eq!((findings.count, findings.listed.len(), findings.listed[99]), (250, 100, 99));
+        assert_eq!(
+            (findings.count, findings.listed.len(), findings.listed[99]),
+            (250, 100, 99)
+        );
     }
 
     #[test]
     fn one_finding_of_any_kind_is_enough_to_be_against_the_run() {
-        let one = || Findings { count: 1, listed: vec![] };
+        fn one<T>() -> Findings<T> {
+            Findings {
+                count: 1,
+                listed: vec![],
+            }
+        }
         assert!(Verdict::default().is_clean());
-        assert!(!Verdict { overlaps: one(), ..Verdict::default() }.is_clean());
-        assert!(!Verdict { uncovered: one(), ..Verdict::default() }.is_clean());
-        let both = Verdict { strays: one(), unseen: one(), ..Verdict::default() };
-        assert_eq!(both.against(), [("lines outside start and end", 1), ("shards never worked on", 1)]);
+        assert!(
+            !Verdict {
+                overlaps: one(),
+                ..Verdict::default()
+            }
+            .is_clean()
+        );
+        assert!(
+            !Verdict {
+                uncovered: one(),
+                ..Verdict::default()
+            }
+            .is_clean()
+        );
+        let both = Verdict {
+            strays: one(),
+            unseen: one(),
+            ..Verdict::default()
+        };
+        assert_eq!(
+            both.against(),
+            [
+                ("lines outside start and end", 1),
+                ("shards never worked on", 1)
+            ]
+        );
     }
 }

@@ -1,6 +1,7 @@
 //! Which machine this is, and since when it has been up.
 
 use std::fs;
+use std::io::Read as _;
 
 /// Names the boot-time clock of this process: equal for two processes if and only if they read the same running clock.
 ///
@@ -53,22 +54,22 @@ pub(crate) fn random_uuid() -> String {
     b[8] = (b[8] & 0x3f) | 0x80;
     let n = u128::from_be_bytes(b);
     let hex = format!("{n:032x}");
-    let (a, b, c, d, e) = (&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]);
+    let (a, b, c, d, e) = (
+        &hex[..8],
+        &hex[8..12],
+        &hex[12..16],
+        &hex[16..20],
+        &hex[20..],
+    );
     format!("{a}-{b}-{c}-{d}-{e}")
 }
 
 /// Sixteen bytes that nobody else has.
 pub(crate) fn random_bytes() -> [u8; 16] {
     let mut bytes = [0u8; 16];
-    let mut filled = 0;
-    while filled < bytes.len() {
-        match rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty()) {
-            Ok(n) => filled += n,
-            Err(rustix::io::Errno::INTR) => {}
-            // Without randomness two stores could get one identity: there is nothing safe to go on with.
-            Err(e) => panic!("the system gives no random bytes: {e}"),
-        }
-    }
+    let source = fs::File::open("/dev/urandom").and_then(|mut f| f.read_exact(&mut bytes));
+    // Without randomness two stores could get one identity: there is nothing safe to go on with.
+    source.expect("/dev/urandom gives random bytes");
     bytes
 }
 

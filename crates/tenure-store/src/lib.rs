@@ -9,6 +9,7 @@ pub mod host;
 pub mod memory;
 pub mod observe;
 mod op;
+mod rng;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 mod store;

@@ -249,10 +249,7 @@ mod tests {
         assert_eq!(before.writes(), 1);
 
         store
-            .put_many(vec![
-                PutIf::create("b", *b"1"),
-                PutIf::create("c", *b"1"),
-            ])
+            .put_many(vec![PutIf::create("b", *b"1"), PutIf::create("c", *b"1")])
             .await;
         store.list("").await.unwrap();
         store.revision().await.unwrap();

@@ -74,6 +74,9 @@ pub struct KeyspaceRecord {
     /// The upper half of every epoch that is given out from now on. Raised when a lost record is made anew and after a
     /// restore, so that no epoch is ever given out twice (P2).
     pub generation: u32,
+    /// Shards with an epoch below this generation are not served until their owner has claimed them anew.
+    #[serde(default)]
+    pub floor: u32,
     /// The keyspace was removed; the record stays so that its generation is not forgotten.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub removed: bool,

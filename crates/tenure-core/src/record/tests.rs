@@ -149,6 +149,7 @@ fn every_kind() -> Vec<(Key, Record)> {
             kind,
             mode,
             generation: 2,
+            floor: 1,
             removed: false,
             unknown: Unknown::new(),
         };

@@ -1,0 +1,108 @@
+//! Greedy assignment: nodes take what is free, up to a fair share.
+//!
+//! With `S` shards and `N` nodes everyone's share is `⌊S/N⌋`, and one more for the `S mod N` best-ranked. The shares add up
+//! to `S`, so that with every node at its share nothing is left over; a node above its share gives only to a named node
+//! below its own, so that nothing is passed around in circles.
+
+use std::collections::BTreeMap;
+
+use super::{Member, rank};
+use crate::hash::mix;
+use crate::ids::{KeyspaceName, NodeName};
+
+/// Everyone's fair share of one keyspace.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Shares(BTreeMap<NodeName, usize>);
+
+impl Shares {
+    /// The shares of `shards` shards. Members of weight zero get none.
+    pub fn new(keyspace: &KeyspaceName, shards: usize, members: &[Member]) -> Self {
+        let mut names: Vec<_> = members.iter().filter(|m| m.weight > 0).map(|m| m.name.clone()).collect();
+        let purpose = mix(keyspace.as_str().bytes().fold(0, |h, b| mix(h ^ u64::from(b))));
+        names.sort_by_key(|name| (rank(purpose, name), name.clone()));
+        let (each, more) = match names.len() {
+            0 => (0, 0),
+            n => (shards / n, shards % n),
+        };
+        Self(names.into_iter().enumerate().map(|(i, name)| (name, each + usize::from(i < more))).collect())
+    }
+
+    /// A node's share.
+    pub fn of(&self, node: &NodeName) -> usize {
+        self.0.get(node).copied().unwrap_or(0)
+    }
+}
+
+/// To whom `me` should give shards: one name per shard to give, given how many shards each node has.
+///
+/// Everyone computes the same pairing of surplus and want, and acts on its own part of it.
+pub fn greedy_surplus(me: &NodeName, shares: &Shares, owned: &BTreeMap<NodeName, usize>) -> Vec<NodeName> {
+    let has = |node: &NodeName| owned.get(node).copied().unwrap_or(0);
+    let mut wants = shares.0.iter().flat_map(|(node, share)| {
+        std::iter::repeat_n(node, share.saturating_sub(has(node)))
+    });
+    let mut mine = Vec::new();
+    for (node, count) in owned {
+        for _ in shares.of(node)..*count {
+            let Some(to) = wants.next() else { return mine };
+            if node == me {
+                mine.push(to.clone());
+            }
+        }
+    }
+    mine
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::SessionId;
+
+    fn members(n: usize) -> Vec<Member> {
+        let name = |i| NodeName::new(format!("n{i}")).unwrap();
+        (0..n).map(|i| Member { name: name(i), session: SessionId(i as u128), weight: 100 }).collect()
+    }
+
+    fn keyspace() -> KeyspaceName {
+        KeyspaceName::new("q").unwrap()
+    }
+
+    #[test]
+    fn shares_differ_by_one_at_most_and_add_up() {
+        for (shards, nodes) in [(256, 17), (16, 1), (3, 5), (0, 4), (16, 16)] {
+            let members = members(nodes);
+            let shares = Shares::new(&keyspace(), shards, &members);
+            let all: Vec<_> = members.iter().map(|m| shares.of(&m.name)).collect();
+            assert_eq!(all.iter().sum::<usize>(), shards);
+            assert!(all.iter().max().unwrap() - all.iter().min().unwrap() <= 1, "{all:?}");
+        }
+        assert_eq!(Shares::new(&keyspace(), 9, &[]).of(&members(1)[0].name), 0);
+    }
+
+    #[test]
+    fn a_joining_node_gets_its_share_from_those_above_theirs() {
+        let members = members(3);
+        let shares = Shares::new(&keyspace(), 12, &members);
+        let owned = BTreeMap::from([(members[0].name.clone(), 6), (members[1].name.clone(), 6)]);
+        let given: Vec<_> = members.iter().map(|m| greedy_surplus(&m.name, &shares, &owned)).collect();
+        assert_eq!(given.iter().map(Vec::len).collect::<Vec<_>>(), [2, 2, 0]);
+        assert!(given.iter().flatten().all(|to| *to == members[2].name));
+    }
+
+    #[test]
+    fn nobody_gives_when_nobody_wants() {
+        let members = members(2);
+        let shares = Shares::new(&keyspace(), 4, &members);
+        let owned = BTreeMap::from([(members[0].name.clone(), 2), (members[1].name.clone(), 2)]);
+        assert!(members.iter().all(|m| greedy_surplus(&m.name, &shares, &owned).is_empty()));
+    }
+
+    #[test]
+    fn what_a_departed_node_still_has_is_given_by_nobody_else() {
+        let members = members(2);
+        let shares = Shares::new(&keyspace(), 4, &members);
+        let gone = NodeName::new("gone").unwrap();
+        let owned = BTreeMap::from([(gone, 2), (members[0].name.clone(), 2)]);
+        assert!(greedy_surplus(&members[0].name, &shares, &owned).is_empty());
+    }
+}

@@ -1,0 +1,27 @@
+//! What must hold of records, written once: for tests, the simulator, the model checker and the trace validator.
+
+use crate::record::{ShardRecord, Tenancy};
+
+/// What a record that replaces another must satisfy, whoever wrote it.
+pub fn check_successor(old: &ShardRecord, new: &ShardRecord) -> Result<(), &'static str> {
+    if new.head.rev <= old.head.rev {
+        return Err("rev does not grow");
+    }
+    if new.epoch < old.epoch {
+        return Err("P2: the epoch goes back");
+    }
+    let (before, after) = (old.owner(), new.owner());
+    if after.is_some() && before.map(|o| o.session) != after.map(|o| o.session) && new.epoch <= old.epoch {
+        return Err("P2: a new owner without a new epoch");
+    }
+    if matches!(old.tenancy, Tenancy::Sealed { .. }) && after.is_some() && new.epoch <= old.epoch {
+        return Err("P3: a sealed epoch is used again");
+    }
+    if after.is_some() && matches!(&old.tenancy, Tenancy::Free { witnesses } if !witnesses.is_empty()) {
+        return Err("P1: a restored shard is owned before every witness has answered");
+    }
+    if old.tenancy == Tenancy::Deleted && after.is_some() {
+        return Err("a deleted shard is owned");
+    }
+    Ok(())
+}

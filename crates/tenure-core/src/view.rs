@@ -1,0 +1,339 @@
+//! What one participant knows of the records, and since when.
+//!
+//! A view never goes back: a value is applied only if its `rev` exceeds the last one applied for its key, so that a late
+//! list, a repeated watch event or an old read changes nothing (A14). The mark outlives the value. Ages are measured from
+//! the moment *this* participant first saw a value, on its own clock; time stamps of others prove nothing.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::ids::{KeyspaceName, NodeName, Revision, SessionId, ShardId, Version};
+use crate::layout::Key;
+use crate::machine::Found;
+use crate::record::{
+    ClusterRecord, Damage, KeyspaceRecord, LeaderRecord, NodeRecord, Record, SessionRecord, ShardRecord,
+};
+use crate::rules::{Mutant, Rules};
+use crate::time::Time;
+
+/// A value that was seen.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Seen<R> {
+    /// The version to name when replacing it.
+    pub version: Version,
+    /// The value.
+    pub record: Arc<R>,
+    /// When this participant first saw it.
+    pub since: Time,
+}
+
+/// What is known of one key.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Cell<R> {
+    /// A value.
+    Present(Seen<R>),
+    /// A value that cannot be read.
+    Damaged {
+        /// Its version.
+        version: Version,
+        /// What is wrong with it.
+        damage: Damage,
+        /// When it was first seen so.
+        since: Time,
+    },
+    /// A read said that there is no such key.
+    Missing {
+        /// When that was first known.
+        since: Time,
+    },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Slot<R> {
+    cell: Cell<R>,
+    /// The highest rev that was applied.
+    high: u64,
+}
+
+/// All slots of one kind of key.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Table<K: Ord, R>(BTreeMap<K, Slot<R>>);
+
+impl<K: Ord, R> Default for Table<K, R> {
+    fn default() -> Self {
+        Self(BTreeMap::new())
+    }
+}
+
+impl<K: Ord + Clone, R> Table<K, R> {
+    /// What is known of a key; nothing if it was never heard of.
+    pub fn cell(&self, key: &K) -> Option<&Cell<R>> {
+        self.0.get(key).map(|slot| &slot.cell)
+    }
+
+    /// The value of a key, if there is one that can be read.
+    pub fn seen(&self, key: &K) -> Option<&Seen<R>> {
+        match self.cell(key) {
+            Some(Cell::Present(seen)) => Some(seen),
+            _ => None,
+        }
+    }
+
+    /// The value of a key, if there is one that can be read.
+    pub fn get(&self, key: &K) -> Option<&R> {
+        self.seen(key).map(|seen| &*seen.record)
+    }
+
+    /// All keys that were ever heard of.
+    pub fn cells(&self) -> impl Iterator<Item = (&K, &Cell<R>)> {
+        self.0.iter().map(|(key, slot)| (key, &slot.cell))
+    }
+
+    /// All keys with a value that can be read.
+    pub fn iter(&self) -> impl Iterator<Item = (&K, &Seen<R>)> {
+        self.0.iter().filter_map(|(key, slot)| match &slot.cell {
+            Cell::Present(seen) => Some((key, seen)),
+            _ => None,
+        })
+    }
+
+    fn high(&self, key: &K) -> u64 {
+        self.0.get(key).map_or(0, |slot| slot.high)
+    }
+
+    fn put(&mut self, key: &K, now: Time, version: Version, value: Value<R>, rules: Rules) -> bool {
+        let slot = self.0.get_mut(key);
+        match value {
+            Value::Good { record, rev } => {
+                let cell = Cell::Present(Seen { version, record, since: now });
+                let Some(slot) = slot else {
+                    self.0.insert(key.clone(), Slot { cell, high: rev });
+                    return true;
+                };
+                let same = matches!(&slot.cell, Cell::Present(seen) if Some(&seen.version) == version_of(&cell));
+                let newer = rev > slot.high || (rev == slot.high && !matches!(slot.cell, Cell::Present(_)));
+                if same || !(newer || rules.broken_by(Mutant::ViewGoesBack)) {
+                    return false;
+                }
+                *slot = Slot { cell, high: rev.max(slot.high) };
+                true
+            }
+            Value::Bad(damage) => {
+                if matches!(slot.as_ref().map(|s| &s.cell), Some(Cell::Damaged { version: v, .. }) if *v == version) {
+                    return false;
+                }
+                let high = slot.map_or(0, |slot| slot.high);
+                let cell = Cell::Damaged { version, damage, since: now };
+                self.0.insert(key.clone(), Slot { cell, high });
+                true
+            }
+        }
+    }
+
+    fn miss(&mut self, key: &K, now: Time) -> bool {
+        if matches!(self.cell(key), Some(Cell::Missing { .. })) {
+            return false;
+        }
+        let high = self.high(key);
+        self.0.insert(key.clone(), Slot { cell: Cell::Missing { since: now }, high });
+        true
+    }
+}
+
+fn version_of<R>(cell: &Cell<R>) -> Option<&Version> {
+    match cell {
+        Cell::Present(seen) => Some(&seen.version),
+        _ => None,
+    }
+}
+
+enum Value<R> {
+    Good { record: Arc<R>, rev: u64 },
+    Bad(Damage),
+}
+
+/// Everything that a participant knows of a cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct View {
+    /// The cluster's own record.
+    pub cluster: Table<(), ClusterRecord>,
+    /// The elected planner.
+    pub leader: Table<(), LeaderRecord>,
+    /// Keyspaces.
+    pub keyspaces: Table<KeyspaceName, KeyspaceRecord>,
+    /// Nodes.
+    pub nodes: Table<NodeName, NodeRecord>,
+    /// Sessions and their tombstones.
+    pub sessions: Table<SessionId, SessionRecord>,
+    /// Shards.
+    pub shards: Table<ShardId, ShardRecord>,
+    /// How far in the store's history this view has come.
+    pub revision: Revision,
+    rules: Rules,
+}
+
+impl View {
+    /// A view that has seen nothing.
+    pub fn new(rules: Rules) -> Self {
+        Self { rules, ..Self::default() }
+    }
+
+    /// Applies a value unless it is old news; says whether anything changed.
+    pub fn apply(&mut self, now: Time, key: &Key, found: Found) -> bool {
+        let Found { version, record } = found;
+        let rules = self.rules;
+        macro_rules! put {
+            ($table:expr, $key:expr, $kind:ident) => {{
+                let value = match record {
+                    Ok(Record::$kind(record)) => Value::Good { rev: record.head.rev, record },
+                    Ok(_) => Value::Bad(Damage::Corrupt("a record of another kind".to_owned())),
+                    Err(damage) => Value::Bad(damage),
+                };
+                $table.put($key, now, version, value, rules)
+            }};
+        }
+        match key {
+            Key::Cluster => put!(self.cluster, &(), Cluster),
+            Key::Leader => put!(self.leader, &(), Leader),
+            Key::Keyspace(name) => put!(self.keyspaces, name, Keyspace),
+            Key::Node(name) => put!(self.nodes, name, Node),
+            Key::Session(id) => put!(self.sessions, id, Session),
+            Key::Shard(id) => put!(self.shards, id, Shard),
+        }
+    }
+
+    /// Notes that a read found no such key, if nothing was applied to it since `mark`; says whether anything changed.
+    pub fn miss(&mut self, now: Time, key: &Key, mark: u64) -> bool {
+        if self.mark(key) != mark {
+            return false;
+        }
+        match key {
+            Key::Cluster => self.cluster.miss(&(), now),
+            Key::Leader => self.leader.miss(&(), now),
+            Key::Keyspace(name) => self.keyspaces.miss(name, now),
+            Key::Node(name) => self.nodes.miss(name, now),
+            Key::Session(id) => self.sessions.miss(id, now),
+            Key::Shard(id) => self.shards.miss(id, now),
+        }
+    }
+
+    /// The highest rev that was applied to a key.
+    pub fn mark(&self, key: &Key) -> u64 {
+        match key {
+            Key::Cluster => self.cluster.high(&()),
+            Key::Leader => self.leader.high(&()),
+            Key::Keyspace(name) => self.keyspaces.high(name),
+            Key::Node(name) => self.nodes.high(name),
+            Key::Session(id) => self.sessions.high(id),
+            Key::Shard(id) => self.shards.high(id),
+        }
+    }
+
+    /// The version of a key's value, readable or not.
+    pub fn version(&self, key: &Key) -> Option<Version> {
+        fn of<K: Ord + Clone, R>(table: &Table<K, R>, key: &K) -> Option<Version> {
+            match table.cell(key)? {
+                Cell::Present(seen) => Some(seen.version.clone()),
+                Cell::Damaged { version, .. } => Some(version.clone()),
+                Cell::Missing { .. } => None,
+            }
+        }
+        match key {
+            Key::Cluster => of(&self.cluster, &()),
+            Key::Leader => of(&self.leader, &()),
+            Key::Keyspace(name) => of(&self.keyspaces, name),
+            Key::Node(name) => of(&self.nodes, name),
+            Key::Session(id) => of(&self.sessions, id),
+            Key::Shard(id) => of(&self.shards, id),
+        }
+    }
+
+    /// Every key that this view takes to have a value.
+    pub fn present_keys(&self) -> Vec<Key> {
+        fn there<R>(cell: &Cell<R>) -> bool {
+            !matches!(cell, Cell::Missing { .. })
+        }
+        let mut keys = Vec::new();
+        keys.extend(self.cluster.cells().filter(|(_, c)| there(c)).map(|_| Key::Cluster));
+        keys.extend(self.leader.cells().filter(|(_, c)| there(c)).map(|_| Key::Leader));
+        keys.extend(self.keyspaces.cells().filter(|(_, c)| there(c)).map(|(k, _)| Key::Keyspace(k.clone())));
+        keys.extend(self.nodes.cells().filter(|(_, c)| there(c)).map(|(k, _)| Key::Node(k.clone())));
+        keys.extend(self.sessions.cells().filter(|(_, c)| there(c)).map(|(k, _)| Key::Session(*k)));
+        keys.extend(self.shards.cells().filter(|(_, c)| there(c)).map(|(k, _)| Key::Shard(k.clone())));
+        keys
+    }
+
+    /// A rev that no value of the key has had: for making a lost record anew.
+    ///
+    /// Every write moves the store's history by one at least, so no key can have been written more often than that.
+    pub fn fresh_rev(&self, key: &Key) -> u64 {
+        self.mark(key).max(self.revision.0) + 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::{Nonce, ShardName};
+    use crate::record::Head;
+
+    fn key() -> Key {
+        Key::Shard(id())
+    }
+
+    fn id() -> ShardId {
+        ShardId::new(KeyspaceName::new("k").unwrap(), ShardName::index(0))
+    }
+
+    fn at(rev: u64) -> Found {
+        let head = Head { format: 1, rev, nonce: Nonce { writer: SessionId(1), n: rev } };
+        let record = Ok(Record::Shard(Arc::new(ShardRecord::new(head, 1))));
+        Found { version: Version::Number(rev), record }
+    }
+
+    fn rev(view: &View) -> Option<u64> {
+        view.shards.get(&id()).map(|r| r.head.rev)
+    }
+
+    #[test]
+    fn a_late_value_does_not_take_the_view_back() {
+        let mut view = View::new(Rules::sound());
+        assert!(view.apply(Time(1), &key(), at(5)));
+        assert!(!view.apply(Time(2), &key(), at(4)));
+        assert!(!view.apply(Time(3), &key(), at(5)), "and a repeated one does not make it younger");
+        assert_eq!(view.shards.seen(&id()).unwrap().since, Time(1));
+        assert!(view.apply(Time(4), &key(), at(6)));
+        assert_eq!(rev(&view), Some(6));
+    }
+
+    #[test]
+    fn the_mark_outlives_the_value() {
+        let mut view = View::new(Rules::sound());
+        view.apply(Time(1), &key(), at(5));
+        assert!(view.miss(Time(2), &key(), 5));
+        assert!(!view.apply(Time(3), &key(), at(4)));
+        assert_eq!(rev(&view), None);
+        assert!(view.apply(Time(3), &key(), at(view.fresh_rev(&key()))));
+    }
+
+    #[test]
+    fn absence_that_was_asked_for_before_the_last_value_came_says_nothing() {
+        let mut view = View::new(Rules::sound());
+        let mark = view.mark(&key());
+        view.apply(Time(1), &key(), at(1));
+        assert!(!view.miss(Time(2), &key(), mark));
+        assert_eq!(rev(&view), Some(1));
+    }
+
+    #[test]
+    fn a_damaged_value_is_seen_once_and_replaced_by_a_newer_good_one() {
+        let mut view = View::new(Rules::sound());
+        view.apply(Time(1), &key(), at(5));
+        let bad = || Found { version: Version::Number(6), record: Err(Damage::Corrupt("x".to_owned())) };
+        assert!(view.apply(Time(2), &key(), bad()));
+        assert!(!view.apply(Time(3), &key(), bad()));
+        assert_eq!(rev(&view), None);
+        assert_eq!(view.version(&key()), Some(Version::Number(6)));
+        assert!(view.apply(Time(4), &key(), at(7)));
+    }
+}

@@ -1,0 +1,84 @@
+//! P2: each epoch of a shard has one owner for ever, epochs only grow, and none is shown before its write is confirmed.
+
+use std::collections::BTreeMap;
+
+use tenure_core::ids::{Epoch, SessionId};
+use tenure_core::record::ShardRecord;
+
+use super::{Verdict, Violation};
+use crate::clock::Instant;
+use crate::queue::Pid;
+
+/// Everything that was ever written or shown of epochs.
+#[derive(Debug)]
+pub(crate) struct Epochs {
+    owners: BTreeMap<(usize, Epoch), SessionId>,
+    highest: Vec<Epoch>,
+    shown: BTreeMap<(Pid, usize), Epoch>,
+    /// The resource that keeps the maximum: what it has accepted, and how often it refused an older one.
+    resource: Vec<Epoch>,
+    pub(crate) refused: u64,
+}
+
+impl Epochs {
+    pub(crate) fn new(shards: usize) -> Self {
+        Self {
+            owners: BTreeMap::new(),
+            highest: vec![Epoch(0); shards],
+            shown: BTreeMap::new(),
+            resource: vec![Epoch(0); shards],
+            refused: 0,
+        }
+    }
+
+    /// A shard's record was written.
+    pub(crate) fn written(&mut self, at: Instant, shard: usize, record: &ShardRecord) -> Verdict {
+        let epoch = record.epoch;
+        if epoch < self.highest[shard] {
+            let highest = self.highest[shard];
+            let what = format!("the record of shard {shard} went back from epoch {highest} to {epoch}");
+            return Err(Violation::new("P2", at, what));
+        }
+        self.highest[shard] = epoch;
+        let Some(owner) = record.owner() else {
+            return Ok(());
+        };
+        let first = *self.owners.entry((shard, epoch)).or_insert(owner.session);
+        if first != owner.session {
+            let what = format!("epoch {epoch} of shard {shard} belongs to session {first} and to {}", owner.session);
+            return Err(Violation::new("P2", at, what));
+        }
+        Ok(())
+    }
+
+    /// An epoch was handed to the application.
+    pub(crate) fn shown(&mut self, at: Instant, pid: Pid, shard: usize, epoch: Epoch, session: SessionId) -> Verdict {
+        match self.owners.get(&(shard, epoch)) {
+            Some(owner) if *owner == session => {}
+            Some(owner) => {
+                let what = format!("session {session} shows epoch {epoch} of shard {shard}, which belongs to {owner}");
+                return Err(Violation::new("P2", at, what));
+            }
+            None => {
+                let what = format!("session {session} shows epoch {epoch} of shard {shard} before any record has it");
+                return Err(Violation::new("P2", at, what));
+            }
+        }
+        let last = self.shown.entry((pid, shard)).or_insert(epoch);
+        if epoch < *last {
+            let what = format!("process {pid} goes back from epoch {last} of shard {shard} to {epoch}");
+            return Err(Violation::new("P2", at, what));
+        }
+        *last = epoch;
+        Ok(())
+    }
+
+    /// Work with this epoch reaches the resource.
+    pub(crate) fn effect(&mut self, shard: usize, epoch: Epoch) {
+        if epoch < self.resource[shard] {
+            self.refused += 1;
+        } else {
+            self.resource[shard] = epoch;
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! P5: failure is local. Runs with one fault and nothing else, in which what may change is known exactly.
+
+use tenure_core::ids::Epoch;
+
+use super::gates::Gates;
+use super::{Verdict, Violation};
+use crate::clock::{Instant, MS};
+use crate::fault::Fault;
+use crate::plan::{Class, Family, Plan, nanos};
+use crate::process::Process;
+use crate::queue::Pid;
+
+/// What the cluster was like just before the one fault.
+#[derive(Debug)]
+pub(crate) struct Local {
+    class: Class,
+    owners: Vec<(Pid, Epoch)>,
+    nodes: Vec<usize>,
+    victim: Option<usize>,
+    by: Instant,
+    on_time: bool,
+}
+
+impl Local {
+    /// Looks at a cluster that must be whole: nothing has gone wrong yet.
+    pub(crate) fn before(at: Instant, plan: &Plan, missing: Option<String>, processes: &[Process], gates: &Gates) -> Result<Self, Violation> {
+        if let Some(missing) = missing {
+            return Err(Violation::new("P6", at, format!("nothing has gone wrong, but {missing}")));
+        }
+        let owners: Vec<_> = (0..plan.shards as usize).filter_map(|shard| gates.admitting(at, shard)).collect();
+        let victim = plan.faults.iter().find_map(|(_, fault)| match fault {
+            Fault::Kill { node } => Some(*node),
+            _ => None,
+        });
+        Ok(Self {
+            class: plan.class,
+            nodes: owners.iter().map(|(pid, _)| processes[*pid].node).collect(),
+            owners,
+            victim,
+            by: at + failover_bound(plan),
+            on_time: false,
+        })
+    }
+
+    /// A gate was closed by its process, or a lease ran out under it.
+    pub(crate) fn closed(&self, at: Instant, shard: usize, pid: Pid) -> Verdict {
+        let untouched = match self.class {
+            Class::ShortOutage => true,
+            Class::OneDeath => self.nodes.get(shard).copied() != self.victim,
+            _ => false,
+        };
+        if untouched && self.owners.get(shard).is_some_and(|(owner, _)| *owner == pid) {
+            let what = format!("process {pid} closed shard {shard}, which the fault does not concern");
+            return Err(Violation::new("P5", at, what));
+        }
+        Ok(())
+    }
+
+    /// Looks at the cluster now and then.
+    pub(crate) fn look(&mut self, at: Instant, missing: impl FnOnce() -> Option<String>, gates: &Gates) -> Verdict {
+        if self.class == Class::ShortOutage {
+            return self.same_gates(at, gates);
+        }
+        if self.class == Class::OneDeath && !self.on_time && at >= self.by {
+            self.on_time = true;
+            if let Some(missing) = missing() {
+                return Err(Violation::new("P5", at, format!("failover takes too long: {missing}")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks at the cluster at the end.
+    pub(crate) fn end(&self, at: Instant, processes: &[Process], gates: &Gates) -> Verdict {
+        if self.class != Class::LongOutage {
+            return Ok(());
+        }
+        for (shard, before) in self.nodes.iter().enumerate() {
+            let now = gates.admitting(at, shard).map(|(pid, _)| processes[pid].node);
+            if now != Some(*before) {
+                let what = format!("only the store was away, but shard {shard} went from node {before} to {now:?}");
+                return Err(Violation::new("P5", at, what));
+            }
+        }
+        Ok(())
+    }
+
+    fn same_gates(&self, at: Instant, gates: &Gates) -> Verdict {
+        for (shard, before) in self.owners.iter().enumerate() {
+            let now = gates.admitting(at, shard);
+            if now != Some(*before) {
+                let what = format!("nobody was to notice, but shard {shard} went from {before:?} to {now:?} (process, epoch)");
+                return Err(Violation::new("P5", at, what));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// How long after a death its shards must be open elsewhere: `1.2 × ttl`, the load, and the few messages in between.
+fn failover_bound(plan: &Plan) -> u64 {
+    let told = match plan.family {
+        Family::Polled => 3 * plan.watch.poll,
+        _ => 3 * plan.watch.delay.1,
+    };
+    nanos(plan.timing.ttl) * 6 / 5 + plan.app.load.1 + told + 16 * plan.net.delay.1 + 6 * plan.jitter + 5 * MS
+}

@@ -1,0 +1,105 @@
+//! The order of letting go and taking: work stops before a shard is released, and nothing is taken from a session that may
+//! still serve. Each breach would become two open gates in some run; here it is seen in the run where it happens.
+
+use tenure_core::ids::SessionId;
+use tenure_core::record::{EndedWhy, SessionRecord, ShardRecord, Tenancy};
+
+use super::gates::Gates;
+use super::{Verdict, Violation};
+use crate::clock::Instant;
+use crate::process::{Process, Stay, Work};
+
+/// Who had each shard last without having let go of it.
+#[derive(Debug)]
+pub(crate) struct Order {
+    holders: Vec<Option<SessionId>>,
+    /// Whether clocks keep the assumption that proofs of expiry rest on.
+    clocks_hold: bool,
+}
+
+impl Order {
+    pub(crate) fn new(shards: usize, clocks_hold: bool) -> Self {
+        Self { holders: vec![None; shards], clocks_hold }
+    }
+
+    /// A shard's record was written.
+    pub(crate) fn shard_written(
+        &mut self,
+        at: Instant,
+        shard: usize,
+        record: &ShardRecord,
+        processes: &[Process],
+        gates: &Gates,
+        resigned: impl Fn(SessionId) -> bool,
+    ) -> Verdict {
+        let owner = record.owner().map(|owner| owner.session);
+        let writer = record.head.nonce.writer;
+        if let Some(holder) = self.holders[shard] {
+            if writer == holder && owner != Some(holder) && !is_witness(record, holder) {
+                stopped(at, processes, "releases", |stay| stay.shard == shard && stay.session == holder)?;
+                self.holders[shard] = None;
+            } else if owner.is_some_and(|owner| owner != holder) && !resigned(holder) {
+                self.out(at, holder, processes, gates, &format!("shard {shard} was taken from session {holder}"))?;
+            }
+        }
+        if let Some(owner) = owner {
+            stopped(at, processes, "claims again", |stay| {
+                stay.shard == shard && stay.session == owner && stay.epoch < record.epoch
+            })?;
+            self.holders[shard] = Some(owner);
+        }
+        Ok(())
+    }
+
+    /// A session's record was written and is a tombstone.
+    pub(crate) fn session_ended(
+        &self,
+        at: Instant,
+        session: SessionId,
+        record: &SessionRecord,
+        processes: &[Process],
+        gates: &Gates,
+    ) -> Verdict {
+        match record.ended {
+            Some(ended) if ended.by == session => {
+                stopped(at, processes, "resigns", |stay| stay.session == session)
+            }
+            Some(ended) if ended.why != EndedWhy::Missing => {
+                self.out(at, session, processes, gates, &format!("session {session} was ended ({})", ended.why))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The session can admit nothing any more: its process is dead, or its deadline has passed on its own clock.
+    fn out(&self, at: Instant, session: SessionId, processes: &[Process], gates: &Gates, what: &str) -> Verdict {
+        let Some(lease) = gates.lease(session) else {
+            return Ok(());
+        };
+        let now = lease.clock.at(at);
+        if !self.clocks_hold || !processes[lease.pid].alive || now >= lease.deadline {
+            return Ok(());
+        }
+        let what = format!("{what}, which is good until {} and has {now} now", lease.deadline);
+        Err(Violation::new("P1", at, what))
+    }
+}
+
+fn is_witness(record: &ShardRecord, session: SessionId) -> bool {
+    matches!(&record.tenancy, Tenancy::Free { witnesses } if witnesses.contains(&session))
+}
+
+fn stopped(at: Instant, processes: &[Process], what: &str, which: impl Fn(&Stay) -> bool) -> Verdict {
+    let alive = processes.iter().enumerate().filter(|(_, process)| process.alive);
+    for (pid, process) in alive {
+        let running = process.stays.iter().find(|stay| stay.work != Work::Failed && which(stay));
+        if let Some(stay) = running {
+            let what = format!(
+                "process {pid} {what} while its work on shard {} at epoch {} still runs",
+                stay.shard, stay.epoch
+            );
+            return Err(Violation::new("A9", at, what));
+        }
+    }
+    Ok(())
+}

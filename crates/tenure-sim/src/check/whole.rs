@@ -1,0 +1,107 @@
+//! P6 and P7: everything comes back by itself, and then costs next to nothing.
+
+use std::collections::BTreeSet;
+
+use tenure_core::layout::Key;
+use tenure_core::record::{Record, Tenancy};
+
+use super::gates::Gates;
+use super::{Verdict, Violation};
+use crate::clock::Instant;
+use crate::plan::{Plan, nanos};
+use crate::process::Process;
+use crate::store::Store;
+
+/// What is still missing from a cluster that is whole; `None` if nothing is.
+///
+/// Whole: every shard has a readable record that says it is served by a live session of a live process, whose gate is open
+/// at that epoch; every live process has a live session, and no other session is live.
+pub(crate) fn missing(at: Instant, shards: &[Key], processes: &[Process], store: &Store, gates: &Gates) -> Option<String> {
+    let mut sessions = BTreeSet::new();
+    for (key, found) in store.iter() {
+        let Key::Session(id) = key else { continue };
+        match &found.record {
+            Ok(Record::Session(session)) if session.is_live() => {
+                let holder = gates.lease(*id).map(|lease| lease.pid);
+                match holder {
+                    Some(pid) if processes[pid].alive => {
+                        sessions.insert(pid);
+                    }
+                    _ => return Some(format!("session {id} of a departed process is not ended")),
+                }
+            }
+            Ok(_) => {}
+            Err(_) => return Some(format!("{key} cannot be read")),
+        }
+    }
+    for (pid, _) in processes.iter().enumerate().filter(|(_, process)| process.alive) {
+        if !sessions.contains(&pid) {
+            return Some(format!("process {pid} has no live session"));
+        }
+    }
+    shards.iter().enumerate().find_map(|(shard, key)| unserved(at, shard, key, store, gates))
+}
+
+fn unserved(at: Instant, shard: usize, key: &Key, store: &Store, gates: &Gates) -> Option<String> {
+    let Some(found) = store.get(key) else {
+        return Some(format!("{key} is missing"));
+    };
+    let Ok(Record::Shard(record)) = &found.record else {
+        return Some(format!("{key} cannot be read"));
+    };
+    let Tenancy::Held { by, serving: true } = &record.tenancy else {
+        return Some(format!("{key} is {} at epoch {}", record.tenancy.name(), record.epoch));
+    };
+    let Some((pid, epoch)) = gates.admitting(at, shard) else {
+        return Some(format!("{key} is said to be served by {} at epoch {}, but no gate is open", by.node, record.epoch));
+    };
+    let holder = gates.lease(by.session).map(|lease| lease.pid);
+    if holder != Some(pid) || epoch != record.epoch {
+        return Some(format!("{key} belongs to session {}, but process {pid} serves it at epoch {epoch}", by.session));
+    }
+    None
+}
+
+/// Watches that a cluster at rest writes and reads no more than it may (P7).
+#[derive(Debug)]
+pub(crate) struct Rest {
+    from: Instant,
+    writes: Vec<u64>,
+    lists: Vec<u64>,
+    owners: Vec<Option<(usize, tenure_core::ids::Epoch)>>,
+}
+
+impl Rest {
+    pub(crate) fn begin(at: Instant, shards: usize, processes: &[Process], gates: &Gates) -> Self {
+        Self {
+            from: at,
+            writes: processes.iter().map(|process| process.writes).collect(),
+            lists: processes.iter().map(|process| process.lists).collect(),
+            owners: (0..shards).map(|shard| gates.admitting(at, shard)).collect(),
+        }
+    }
+
+    pub(crate) fn end(&self, at: Instant, plan: &Plan, processes: &[Process], gates: &Gates) -> Verdict {
+        let renewals = (at - self.from) / nanos(plan.timing.renew_interval) * 21 / 20 + 2;
+        for (pid, process) in processes.iter().enumerate().filter(|(_, process)| process.alive) {
+            let writes = process.writes - self.writes.get(pid).copied().unwrap_or(0);
+            let lists = process.lists - self.lists.get(pid).copied().unwrap_or(0);
+            if writes > renewals {
+                let what = format!("at rest process {pid} wrote {writes} times in {renewals} renewal intervals");
+                return Err(Violation::new("P7", at, what));
+            }
+            if lists > 0 {
+                let what = format!("at rest process {pid} listed everything {lists} times");
+                return Err(Violation::new("P7", at, what));
+            }
+        }
+        for (shard, before) in self.owners.iter().enumerate() {
+            let now = gates.admitting(at, shard);
+            if now != *before {
+                let what = format!("at rest shard {shard} went from {before:?} to {now:?} (process, epoch)");
+                return Err(Violation::new("P7", at, what));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,163 @@
+//! Everything that can go wrong at a moment of its own, as data: a run can be repeated with some of it left out.
+
+use std::fmt;
+
+use crate::clock::MS;
+
+/// How a store is away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Outage {
+    /// It refuses at once.
+    Refuse,
+    /// It hangs, and does afterwards what it was asked meanwhile.
+    Hang,
+    /// It hangs, and forgets what it was asked meanwhile.
+    Forget,
+}
+
+/// Which direction of a connection is cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Cut {
+    /// Requests do not reach the store.
+    Requests,
+    /// Answers and watch events do not come back.
+    Replies,
+    /// Neither passes.
+    Both,
+}
+
+/// A key that an operator lays hands on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Target {
+    /// The record of this shard, by its number.
+    Shard(usize),
+    /// The record of the keyspace.
+    Keyspace,
+    /// The session of this node, as it is at that moment.
+    Session(usize),
+    /// The record of this node.
+    Node(usize),
+}
+
+/// One thing that goes wrong. Nodes are meant by number; where several processes have the node's name, the newest is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs, reason = "`node` and `span` mean the same everywhere")]
+pub enum Fault {
+    /// The process is stopped; its clock runs on.
+    Pause { node: usize, span: u64 },
+    /// The process is stopped between two of the actions that it was about to carry out.
+    PauseMidway { node: usize, after: u32, span: u64 },
+    /// The process dies.
+    Kill { node: usize },
+    /// A process of this name starts on the same machine, if none is alive.
+    Restart {
+        node: usize,
+        /// Whether it finds the data directory of the last one.
+        dir: bool,
+    },
+    /// A second process of this name starts on another machine while the first may be alive.
+    Twin {
+        node: usize,
+        /// Whether it has a copy of the first one's data directory.
+        copy: bool,
+    },
+    /// The process is asked to stop in good order.
+    Stop { node: usize },
+    /// The store is away for everybody.
+    Outage { how: Outage, span: u64 },
+    /// The process is cut off from the store.
+    Cut { node: usize, how: Cut, span: u64 },
+    /// Everything that passes between the process and the store takes up to this much longer.
+    Slow { node: usize, by: u64, span: u64 },
+    /// The watch ends, and begins anew after a while.
+    WatchBreaks { node: usize, span: u64 },
+    /// The watch loses everything that it should tell, and does not notice.
+    WatchMute { node: usize, span: u64 },
+    /// The application's runtime stands still; the driver does not.
+    Wedge { node: usize, span: u64 },
+    /// An operator removes a key.
+    Delete { target: Target },
+    /// An operator, or a disk, makes a value unreadable.
+    Corrupt { target: Target },
+}
+
+impl Fault {
+    /// The kind of fault, as one word.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Pause { .. } => "pause",
+            Self::PauseMidway { .. } => "pause-midway",
+            Self::Kill { .. } => "kill",
+            Self::Restart { .. } => "restart",
+            Self::Twin { .. } => "twin",
+            Self::Stop { .. } => "stop",
+            Self::Outage { .. } => "outage",
+            Self::Cut { .. } => "cut",
+            Self::Slow { .. } => "slow",
+            Self::WatchBreaks { .. } => "watch-breaks",
+            Self::WatchMute { .. } => "watch-mute",
+            Self::Wedge { .. } => "wedge",
+            Self::Delete { .. } => "delete",
+            Self::Corrupt { .. } => "corrupt",
+        }
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Shard(n) => write!(f, "shard {n}"),
+            Self::Keyspace => f.write_str("keyspace"),
+            Self::Session(n) => write!(f, "session n{n}"),
+            Self::Node(n) => write!(f, "node n{n}"),
+        }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = self.kind();
+        match *self {
+            Self::Pause { node, span }
+            | Self::WatchBreaks { node, span }
+            | Self::WatchMute { node, span }
+            | Self::Wedge { node, span } => write!(f, "{kind} n{node} {}", Span(span)),
+            Self::PauseMidway { node, after, span } => {
+                write!(f, "{kind} n{node} after {after} actions {}", Span(span))
+            }
+            Self::Kill { node } | Self::Stop { node } => write!(f, "{kind} n{node}"),
+            Self::Restart { node, dir } => {
+                write!(f, "{kind} n{node}{}", if dir { "" } else { " without directory" })
+            }
+            Self::Twin { node, copy } => {
+                write!(f, "{kind} n{node}{}", if copy { " with copied directory" } else { "" })
+            }
+            Self::Outage { how, span } => {
+                let how = match how {
+                    Outage::Refuse => "refuse",
+                    Outage::Hang => "hang",
+                    Outage::Forget => "forget",
+                };
+                write!(f, "{kind} {how} {}", Span(span))
+            }
+            Self::Cut { node, how, span } => {
+                let how = match how {
+                    Cut::Requests => "requests",
+                    Cut::Replies => "replies",
+                    Cut::Both => "both",
+                };
+                write!(f, "{kind} n{node} {how} {}", Span(span))
+            }
+            Self::Slow { node, by, span } => write!(f, "{kind} n{node} by {} {}", Span(by), Span(span)),
+            Self::Delete { target } | Self::Corrupt { target } => write!(f, "{kind} {target}"),
+        }
+    }
+}
+
+struct Span(u64);
+
+impl fmt::Display for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}ms", self.0 / MS)
+    }
+}

@@ -1,0 +1,253 @@
+//! What a run is made of: drawn from the seed once, so that parts of it can be left out and the rest stays as it was.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use tenure_core::record::KeyspaceMode;
+use tenure_core::settings::{Settings, Timing};
+
+use crate::clock::{Clock, Instant, MS, SEC};
+use crate::fault::Fault;
+use crate::rng::Rng;
+use crate::swarm;
+
+/// What a store is like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Family {
+    /// Sessions are records; changes are told as they happen (NATS, PostgreSQL).
+    Watched,
+    /// Sessions are records; all processes are on one machine and share its clock (SQLite).
+    OneMachine,
+    /// Sessions are records; changes are found by asking now and then (S3).
+    Polled,
+}
+
+/// What a run is to show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Class {
+    /// Faults of all kinds, then healing: P1, P2, P6, P7.
+    Chaos,
+    /// The same with clocks that break the assumption of P1: everything but P1.
+    Beyond,
+    /// Nothing goes wrong: P7, and nothing moves once everything is served.
+    Rest,
+    /// One outage that nobody may notice (P5).
+    ShortOutage,
+    /// One outage that costs the leases, but no shard its owner (P5).
+    LongOutage,
+    /// One node dies and does not come back (P5).
+    OneDeath,
+}
+
+/// How messages travel. Probabilities are per thousand messages.
+#[derive(Clone, Debug)]
+#[allow(missing_docs, reason = "the names say it")]
+pub struct NetMix {
+    pub delay: (u64, u64),
+    pub spike: u32,
+    pub spike_max: u64,
+    pub lose_request: u32,
+    pub lose_reply: u32,
+    pub duplicate: u32,
+    pub late: u32,
+    pub late_max: u64,
+    pub refuse: u32,
+}
+
+/// How a watch tells. Probabilities are per thousand deliveries.
+#[derive(Clone, Debug)]
+#[allow(missing_docs, reason = "the names say it")]
+pub struct WatchMix {
+    pub delay: (u64, u64),
+    pub drop: u32,
+    pub repeat: u32,
+    pub breaks: u32,
+    pub poll: u64,
+}
+
+/// How the application behaves. Probabilities are per thousand loads or drains.
+#[derive(Clone, Debug)]
+#[allow(missing_docs, reason = "the names say it")]
+pub struct AppMix {
+    pub load: (u64, u64),
+    pub load_fails: u32,
+    pub load_hangs: u32,
+    pub drain: (u64, u64),
+    pub stubborn: u32,
+    pub run_ends: u32,
+}
+
+/// A whole run.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Where chance comes from.
+    pub seed: u64,
+    /// What it is to show.
+    pub class: Class,
+    /// What the store is like.
+    pub family: Family,
+    /// How many nodes there are.
+    pub nodes: usize,
+    /// How many shards there are.
+    pub shards: u32,
+    /// Who assigns them.
+    pub mode: KeyspaceMode,
+    /// The times and limits of every node.
+    pub timing: Timing,
+    /// The clock of each node's first machine.
+    pub clocks: Vec<Clock>,
+    /// When each node starts.
+    pub starts: Vec<Instant>,
+    /// How messages travel.
+    pub net: NetMix,
+    /// How watches tell.
+    pub watch: WatchMix,
+    /// How the application behaves.
+    pub app: AppMix,
+    /// How late timers are.
+    pub jitter: u64,
+    /// Whether a process that wakes up handles what it missed in any order.
+    pub shuffle: bool,
+    /// What goes wrong, and when.
+    pub faults: Vec<(Instant, Fault)>,
+    /// From here on nothing goes wrong any more.
+    pub heal_at: Instant,
+    /// Which of the dead nodes come back then.
+    pub revive: Vec<bool>,
+    /// The run is over.
+    pub end_at: Instant,
+}
+
+/// What to leave out of a run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Mask {
+    /// Numbers of faults.
+    pub faults: BTreeSet<usize>,
+    /// Delays, losses and repetitions of messages.
+    pub net: bool,
+    /// Faults of watches.
+    pub watch: bool,
+    /// Slow and failing applications.
+    pub app: bool,
+    /// Differences between clocks.
+    pub clocks: bool,
+}
+
+impl Plan {
+    /// What this seed means.
+    pub fn draw(seed: u64) -> Self {
+        swarm::draw(seed)
+    }
+
+    /// The same run without what the mask names.
+    #[must_use]
+    pub fn masked(mut self, mask: &Mask) -> Self {
+        let mut n = 0;
+        self.faults.retain(|_| {
+            n += 1;
+            !mask.faults.contains(&(n - 1))
+        });
+        if mask.net {
+            self.net = NetMix::calm();
+        }
+        if mask.watch {
+            self.watch = WatchMix { poll: self.watch.poll, ..WatchMix::calm() };
+        }
+        if mask.app {
+            self.app = AppMix::calm();
+        }
+        if mask.clocks {
+            for clock in &mut self.clocks {
+                clock.rate_ppm = 0;
+            }
+        }
+        self
+    }
+
+    /// A plan in which nothing goes wrong: what scripts begin with.
+    pub fn quiet(seed: u64, nodes: usize, shards: u32, ttl: Duration) -> Self {
+        let settings = Settings { ttl, ..Settings::default() };
+        let timing = swarm::checked(&settings);
+        Self {
+            seed,
+            class: Class::Chaos,
+            family: Family::Watched,
+            nodes,
+            shards,
+            mode: KeyspaceMode::Symmetric,
+            timing,
+            clocks: vec![Clock { offset: 1000 * SEC, rate_ppm: 0 }; nodes],
+            starts: vec![0; nodes],
+            net: NetMix::calm(),
+            watch: WatchMix::calm(),
+            app: AppMix::calm(),
+            jitter: 0,
+            shuffle: false,
+            faults: Vec::new(),
+            heal_at: Instant::MAX,
+            revive: vec![true; nodes],
+            end_at: Instant::MAX,
+        }
+    }
+
+    /// How long after healing everything must be served: sessions of the dead expire, the living find out (at the latest
+    /// on their slow tick), waits after failed loads run out, and what is restored waits for its witnesses.
+    pub fn heal_bound(&self) -> u64 {
+        let ttl = nanos(self.timing.ttl);
+        8 * ttl + 2 * nanos(self.timing.tick_interval) + 2 * nanos(self.timing.load_retry_max)
+            + nanos(self.timing.drain_timeout) + 4 * self.watch.poll + 2 * SEC
+    }
+
+    /// How long nothing but renewals may be seen once everything is served.
+    pub fn rest_window(&self) -> u64 {
+        nanos(self.timing.tick_interval) + 2 * nanos(self.timing.ttl)
+    }
+
+    /// Any source of chance of this run.
+    pub fn rng(&self, label: u64) -> Rng {
+        Rng::new(self.seed).fork(label)
+    }
+}
+
+/// A duration in nanoseconds.
+pub fn nanos(d: Duration) -> u64 {
+    u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl NetMix {
+    /// A good network.
+    pub fn calm() -> Self {
+        Self {
+            delay: (MS / 5, MS / 2),
+            spike: 0,
+            spike_max: 0,
+            lose_request: 0,
+            lose_reply: 0,
+            duplicate: 0,
+            late: 0,
+            late_max: 0,
+            refuse: 0,
+        }
+    }
+}
+
+impl WatchMix {
+    /// A good watch.
+    pub fn calm() -> Self {
+        Self { delay: (MS / 5, MS), drop: 0, repeat: 0, breaks: 0, poll: 200 * MS }
+    }
+}
+
+impl AppMix {
+    /// A good application.
+    pub fn calm() -> Self {
+        Self {
+            load: (MS, 10 * MS),
+            load_fails: 0,
+            load_hangs: 0,
+            drain: (0, 5 * MS),
+            stubborn: 0,
+            run_ends: 0,
+        }
+    }
+}

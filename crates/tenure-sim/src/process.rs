@@ -1,0 +1,150 @@
+//! One simulated process: the machine under test, and what its driver has to remember.
+
+use std::collections::VecDeque;
+
+use tenure_core::ids::{Epoch, SessionId};
+use tenure_core::machine::{Action, Close, OpId, RunId};
+use tenure_core::node::Node;
+use tenure_core::time::Time;
+
+use crate::clock::{Clock, Instant};
+use crate::queue::Due;
+
+/// How far the application is with a shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Work {
+    /// It loads, and the load will end so.
+    Loading(LoadEnd),
+    /// The load is over without success; nothing runs.
+    Failed,
+    /// It is loaded; the gate may be open.
+    Ready,
+}
+
+/// How a load ends if nobody interferes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LoadEnd {
+    /// With a state.
+    Loaded,
+    /// With an error.
+    Fails,
+    /// Not at all.
+    Hangs,
+}
+
+/// One stay of a shard at a process.
+#[derive(Clone, Debug)]
+pub(crate) struct Stay {
+    pub(crate) run: RunId,
+    pub(crate) shard: usize,
+    pub(crate) epoch: Epoch,
+    pub(crate) session: SessionId,
+    pub(crate) work: Work,
+    pub(crate) open: bool,
+    pub(crate) closing: Option<Close>,
+    /// When the work ends, if it is to end.
+    pub(crate) ends_at: Instant,
+}
+
+/// The state of a process's watch.
+#[derive(Clone, Debug)]
+pub(crate) struct Watching {
+    /// How much of the store's history it has told.
+    pub(crate) told: usize,
+    /// Whether a delivery is under way.
+    pub(crate) under_way: bool,
+    /// Whether it runs at all.
+    pub(crate) up: bool,
+    /// Until when it loses everything.
+    pub(crate) mute_until: Instant,
+}
+
+/// A process.
+#[derive(Debug)]
+pub(crate) struct Process {
+    pub(crate) node: usize,
+    pub(crate) clock: Clock,
+    pub(crate) machine: Node,
+    pub(crate) dir: usize,
+    pub(crate) alive: bool,
+    pub(crate) paused_until: Option<Instant>,
+    /// What came while it was stopped.
+    pub(crate) missed: Vec<Due>,
+    /// What it was about to do when it was stopped.
+    pub(crate) midway: VecDeque<Action>,
+    /// Stop it after this many actions, for this long.
+    pub(crate) stop_after: Option<(u32, u64)>,
+    /// When it wants the next tick.
+    pub(crate) wake: Instant,
+    /// The earliest tick that is in the queue.
+    pub(crate) tick_at: Instant,
+    pub(crate) pending: Vec<(OpId, bool)>,
+    pub(crate) stays: Vec<Stay>,
+    pub(crate) leases: Vec<Lease>,
+    pub(crate) watch: Watching,
+    pub(crate) wedged_until: Instant,
+    pub(crate) cut_requests_until: Instant,
+    pub(crate) cut_replies_until: Instant,
+    pub(crate) slow: (u64, Instant),
+    /// Writes and lists sent, for P7.
+    pub(crate) writes: u64,
+    pub(crate) lists: u64,
+}
+
+/// The lease of one of a process's sessions, as its gates see it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lease {
+    pub(crate) session: SessionId,
+    pub(crate) closes_at: Time,
+    pub(crate) deadline: Time,
+}
+
+impl Process {
+    pub(crate) fn new(node: usize, clock: Clock, machine: Node, dir: usize, told: usize) -> Self {
+        Self {
+            node,
+            clock,
+            machine,
+            dir,
+            alive: true,
+            paused_until: None,
+            missed: Vec::new(),
+            midway: VecDeque::new(),
+            stop_after: None,
+            wake: Instant::MAX,
+            tick_at: Instant::MAX,
+            pending: Vec::new(),
+            stays: Vec::new(),
+            leases: Vec::new(),
+            watch: Watching { told, under_way: false, up: true, mute_until: 0 },
+            wedged_until: 0,
+            cut_requests_until: 0,
+            cut_replies_until: 0,
+            slow: (0, 0),
+            writes: 0,
+            lists: 0,
+        }
+    }
+
+    pub(crate) fn stay(&self, run: RunId) -> Option<&Stay> {
+        self.stays.iter().find(|stay| stay.run == run)
+    }
+
+    pub(crate) fn stay_mut(&mut self, run: RunId) -> Option<&mut Stay> {
+        self.stays.iter_mut().find(|stay| stay.run == run)
+    }
+
+    pub(crate) fn closes_at(&self, session: SessionId) -> Time {
+        self.leases.iter().find(|l| l.session == session).map_or(Time::ZERO, |l| l.closes_at)
+    }
+}
+
+/// A data directory: what it remembers, and whether its file is the one that was locked when it did.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Directory {
+    pub(crate) session: Option<SessionId>,
+    /// False for a copy: its device, inode or boot id is not the one that it names.
+    pub(crate) genuine: bool,
+    /// The process that holds its lock, or held it last.
+    pub(crate) holder: Option<usize>,
+}

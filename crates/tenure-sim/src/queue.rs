@@ -1,0 +1,100 @@
+//! What is to happen, in order of time; things at one instant happen in the order in which they were planned.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use tenure_core::machine::{Event, OpId, Reply, Request, RunId};
+
+use crate::clock::Instant;
+
+/// Number of a process, in order of starting.
+pub(crate) type Pid = usize;
+
+/// Something that is to happen.
+#[derive(Debug)]
+pub(crate) enum Due {
+    /// A process starts for the first time.
+    Start { node: usize },
+    /// A process's timer.
+    Tick(Pid),
+    /// The runtime of a process shows a sign of life.
+    Progress(Pid),
+    /// A request reaches the store.
+    Arrive { pid: Pid, op: OpId, request: Box<Request> },
+    /// An answer reaches a process.
+    Reply { pid: Pid, op: OpId, reply: Box<Reply> },
+    /// A process stops waiting for an answer.
+    Timeout { pid: Pid, op: OpId },
+    /// A watch delivers.
+    Watch(Pid),
+    /// A broken watch begins anew.
+    WatchAgain(Pid),
+    /// A poller asks.
+    Poll(Pid),
+    /// A load is over, one way or the other.
+    LoadEnds { pid: Pid, run: RunId },
+    /// The work of a stay has stopped.
+    WorkEnds { pid: Pid, run: RunId },
+    /// Any other event for the machine.
+    Tell { pid: Pid, event: Box<Event> },
+    /// A stopped process runs again, if it was not stopped for longer meanwhile.
+    Resume(Pid),
+    /// A fault, by its number in the plan.
+    Fault(usize),
+    /// Faults are over.
+    Heal,
+    /// The checkers look at the whole.
+    Look,
+}
+
+impl Due {
+    /// The process that handles it, if it is one's business.
+    pub(crate) fn pid(&self) -> Option<Pid> {
+        match self {
+            Self::Tick(pid)
+            | Self::Progress(pid)
+            | Self::Reply { pid, .. }
+            | Self::Timeout { pid, .. }
+            | Self::Watch(pid)
+            | Self::WatchAgain(pid)
+            | Self::Poll(pid)
+            | Self::LoadEnds { pid, .. }
+            | Self::WorkEnds { pid, .. }
+            | Self::Tell { pid, .. } => Some(*pid),
+            _ => None,
+        }
+    }
+}
+
+/// The queue.
+#[derive(Debug, Default)]
+pub(crate) struct Queue {
+    heap: BinaryHeap<Reverse<(Instant, u64, u32)>>,
+    slots: Vec<Option<Due>>,
+    free: Vec<u32>,
+    planned: u64,
+}
+
+impl Queue {
+    pub(crate) fn push(&mut self, at: Instant, due: Due) {
+        let slot = match self.free.pop() {
+            Some(slot) => {
+                self.slots[slot as usize] = Some(due);
+                slot
+            }
+            None => {
+                self.slots.push(Some(due));
+                (self.slots.len() - 1) as u32
+            }
+        };
+        self.planned += 1;
+        self.heap.push(Reverse((at, self.planned, slot)));
+    }
+
+    pub(crate) fn pop(&mut self) -> Option<(Instant, Due)> {
+        let Reverse((at, _, slot)) = self.heap.pop()?;
+        self.free.push(slot);
+        let due = self.slots[slot as usize].take()?;
+        Some((at, due))
+    }
+}

@@ -1,0 +1,234 @@
+//! Drawing a run from a seed. Each run has a mix of its own: what never happens together with anything else in an even mix
+//! happens alone in some runs and often in others.
+
+use std::time::Duration;
+
+use tenure_core::record::KeyspaceMode;
+use tenure_core::settings::{Settings, Timing};
+
+use crate::clock::{Clock, Instant, MS, SEC};
+use crate::fault::{Cut, Fault, Outage, Target};
+use crate::plan::{AppMix, Class, Family, NetMix, Plan, WatchMix, nanos};
+use crate::rng::Rng;
+
+/// Kinds of faults that a run may use; each run draws which.
+const KINDS: usize = 14;
+
+pub(crate) fn draw(seed: u64) -> Plan {
+    let mut rng = Rng::new(seed).fork(1);
+    let class = match rng.below(20) {
+        0 => Class::Beyond,
+        1 => Class::Rest,
+        2 => Class::ShortOutage,
+        3 => Class::LongOutage,
+        4 => Class::OneDeath,
+        _ => Class::Chaos,
+    };
+    let family = *rng.pick(&[Family::Watched, Family::Watched, Family::OneMachine, Family::Polled]);
+    let nodes = rng.between(if class == Class::OneDeath { 2 } else { 1 }, 5) as usize;
+    let shards = *rng.pick(&[1, 2, 4, 8, 16]);
+    let timing = draw_timing(&mut rng);
+    let ttl = nanos(timing.ttl);
+    let heal_at = 60 * SEC;
+    let chaos = matches!(class, Class::Chaos | Class::Beyond);
+    let mut plan = Plan {
+        seed,
+        class,
+        family,
+        nodes,
+        shards,
+        mode: *rng.pick(&[KeyspaceMode::Symmetric, KeyspaceMode::Symmetric, KeyspaceMode::Greedy]),
+        clocks: draw_clocks(&mut rng, class, family, nodes, &timing),
+        starts: (0..nodes).map(|_| rng.skewed(0, 3 * SEC)).collect(),
+        net: if chaos { draw_net(&mut rng, ttl) } else { NetMix::calm() },
+        watch: if chaos { draw_watch(&mut rng, ttl) } else { WatchMix::calm() },
+        app: if chaos { draw_app(&mut rng, ttl) } else { AppMix::calm() },
+        jitter: *rng.pick(&[0, MS, 5 * MS]),
+        shuffle: rng.permille(500),
+        faults: Vec::new(),
+        heal_at,
+        revive: (0..nodes).map(|_| rng.permille(600)).collect(),
+        end_at: 0,
+        timing,
+    };
+    plan.watch.poll = rng.between(ttl / 20, ttl / 4);
+    plan.faults = match class {
+        Class::Chaos | Class::Beyond => draw_faults(&mut rng, &plan),
+        Class::Rest => Vec::new(),
+        Class::ShortOutage => vec![(30 * SEC, short_outage(&mut rng, &plan))],
+        Class::LongOutage => {
+            let how = *rng.pick(&[Outage::Refuse, Outage::Hang, Outage::Forget]);
+            vec![(30 * SEC, Fault::Outage { how, span: rng.between(ttl, 5 * ttl) })]
+        }
+        Class::OneDeath => {
+            let node = rng.below(nodes as u64) as usize;
+            plan.revive[node] = false;
+            vec![(30 * SEC, Fault::Kill { node })]
+        }
+    };
+    plan.end_at = (heal_at + plan.heal_bound() + plan.rest_window()).max(120 * SEC);
+    plan
+}
+
+/// Checks settings that are known to fit together.
+pub(crate) fn checked(settings: &Settings) -> Timing {
+    match settings.check(Duration::ZERO) {
+        Ok(timing) => timing,
+        Err(problems) => panic!("the simulator drew settings that do not fit: {problems:?}"),
+    }
+}
+
+fn draw_timing(rng: &mut Rng) -> Timing {
+    let ttl = Duration::from_millis(*rng.pick(&[1500, 2500, 2500, 4000, 6000]));
+    let settings = Settings {
+        ttl,
+        acquire_retry_window: *rng.pick(&[Duration::ZERO, Duration::from_secs(2), Duration::from_secs(2)]),
+        acquire_watch_enabled: !rng.permille(200),
+        rebalance_debounce: Duration::from_millis(rng.between(50, 1500)),
+        release_batch: *rng.pick(&[1, 4, 64]),
+        drain_timeout: Duration::from_millis(rng.between(200, 4000)),
+        load_retry_max: Duration::from_secs(2),
+        load_attempts: rng.between(1, 4) as u32,
+        clock_drift_max_permille: *rng.pick(&[1, 10, 10, 30]),
+        ..Settings::default()
+    };
+    checked(&settings)
+}
+
+fn draw_clocks(rng: &mut Rng, class: Class, family: Family, nodes: usize, timing: &Timing) -> Vec<Clock> {
+    // Two rates that are each off by a little less than half the bound have a ratio within the bound.
+    let within = i64::from(timing.clock_drift_max_permille) * 490;
+    let one = Clock { offset: rng.between(1, 1_000_000) * SEC, rate_ppm: 0 };
+    let extreme = rng.permille(500);
+    (0..nodes)
+        .map(|_| {
+            if family == Family::OneMachine {
+                return one;
+            }
+            let bound = if class == Class::Beyond { 300_000 } else { within };
+            let rate_ppm = if extreme {
+                if rng.permille(500) { bound } else { -bound }
+            } else {
+                rng.below(2 * bound as u64 + 1) as i64 - bound
+            };
+            Clock { offset: rng.between(1, 1_000_000) * SEC, rate_ppm }
+        })
+        .collect()
+}
+
+fn some(rng: &mut Rng, most: u32) -> u32 {
+    if rng.permille(500) { 0 } else { rng.between(1, u64::from(most)) as u32 }
+}
+
+fn draw_net(rng: &mut Rng, ttl: u64) -> NetMix {
+    NetMix {
+        delay: (MS / 5, *rng.pick(&[MS / 2, 5 * MS, 30 * MS])),
+        spike: some(rng, 60),
+        spike_max: ttl / 5,
+        lose_request: some(rng, 80),
+        lose_reply: some(rng, 80),
+        duplicate: some(rng, 80),
+        late: some(rng, 40),
+        late_max: 3 * ttl,
+        refuse: some(rng, 80),
+    }
+}
+
+fn draw_watch(rng: &mut Rng, ttl: u64) -> WatchMix {
+    WatchMix {
+        delay: (MS / 5, *rng.pick(&[MS, 20 * MS, ttl / 10])),
+        drop: some(rng, 60),
+        repeat: some(rng, 100),
+        breaks: some(rng, 10),
+        poll: 0,
+    }
+}
+
+fn draw_app(rng: &mut Rng, ttl: u64) -> AppMix {
+    AppMix {
+        load: (MS, *rng.pick(&[MS, 50 * MS, ttl / 2])),
+        load_fails: some(rng, 150),
+        load_hangs: some(rng, 30),
+        drain: (0, *rng.pick(&[0, 20 * MS, ttl / 2, 2 * ttl])),
+        stubborn: some(rng, 200),
+        run_ends: some(rng, 30),
+    }
+}
+
+fn short_outage(rng: &mut Rng, plan: &Plan) -> Fault {
+    let t = &plan.timing;
+    let room = nanos(t.ttl - t.lease_detach_margin - t.renew_interval);
+    // A request that the store forgets costs its timeout and the wait until the next try on top.
+    let retry = nanos(t.renew_retry_interval) + 2 * plan.jitter + 10 * MS;
+    let (how, lost) = *rng.pick(&[
+        (Outage::Refuse, 0),
+        (Outage::Hang, nanos(t.request_timeout)),
+        (Outage::Forget, nanos(t.request_timeout)),
+    ]);
+    let most = room.saturating_sub(retry + lost + room / 50);
+    Fault::Outage { how, span: rng.between(most / 2, most) }
+}
+
+fn draw_faults(rng: &mut Rng, plan: &Plan) -> Vec<(Instant, Fault)> {
+    let used: Vec<usize> = (0..KINDS).filter(|_| rng.permille(400)).collect();
+    if used.is_empty() {
+        return Vec::new();
+    }
+    // Losing a keyspace and one of its shards in one run would lose the only two places that know the generation.
+    let keyspace_hit = rng.permille(500);
+    let count = rng.skewed(1, 40);
+    let mut faults = Vec::new();
+    for _ in 0..count {
+        let at = rng.between(SEC, plan.heal_at - SEC);
+        let kind = *rng.pick(&used);
+        one_fault(rng, plan, kind, at, keyspace_hit, &mut faults);
+    }
+    faults.sort_by_key(|(at, _)| *at);
+    faults
+}
+
+fn one_fault(
+    rng: &mut Rng,
+    plan: &Plan,
+    kind: usize,
+    at: Instant,
+    keyspace_hit: bool,
+    faults: &mut Vec<(Instant, Fault)>,
+) {
+    let ttl = nanos(plan.timing.ttl);
+    let node = rng.below(plan.nodes as u64) as usize;
+    let span = rng.skewed(MS, 4 * ttl);
+    let target = match rng.below(4) {
+        0 | 1 if keyspace_hit => Target::Keyspace,
+        0 | 1 => Target::Shard(rng.below(u64::from(plan.shards)) as usize),
+        2 => Target::Session(node),
+        _ => Target::Node(node),
+    };
+    let fault = match kind {
+        0 => Fault::Pause { node, span },
+        1 => Fault::PauseMidway { node, after: rng.below(4) as u32, span },
+        2 => {
+            let dir = rng.permille(600);
+            faults.push((at + rng.skewed(MS, 3 * ttl), Fault::Restart { node, dir }));
+            Fault::Kill { node }
+        }
+        3 => Fault::Kill { node },
+        4 => Fault::Twin { node, copy: rng.permille(600) },
+        5 => {
+            faults.push((at + rng.skewed(MS, 3 * ttl), Fault::Restart { node, dir: true }));
+            Fault::Stop { node }
+        }
+        6 => {
+            let how = *rng.pick(&[Outage::Refuse, Outage::Hang, Outage::Forget]);
+            Fault::Outage { how, span: rng.skewed(MS, 2 * ttl) }
+        }
+        7 => Fault::Cut { node, how: *rng.pick(&[Cut::Requests, Cut::Replies, Cut::Both]), span },
+        8 => Fault::Slow { node, by: rng.skewed(MS, ttl / 4), span },
+        9 => Fault::WatchBreaks { node, span: rng.skewed(MS, ttl) },
+        10 => Fault::WatchMute { node, span },
+        11 => Fault::Wedge { node, span },
+        12 => Fault::Delete { target },
+        _ => Fault::Corrupt { target },
+    };
+    faults.push((at, fault));
+}

@@ -1,0 +1,125 @@
+//! The checks that every store must pass. Public, so that a store of one's own can be held to them.
+//!
+//! Each check is a function of its own; [`conformance_suite!`](crate::conformance_suite) makes a test of each:
+//!
+//! ```ignore
+//! mod mine {
+//!     tenure_store::conformance_suite!(MySubject::fresh());
+//! }
+//! ```
+
+pub mod batches;
+pub mod keys;
+pub mod life;
+pub mod races;
+pub mod watches;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use crate::store::{Put, PutIf, Store};
+use crate::watch::{Change, Watch};
+use crate::{Revision, Version};
+
+/// How long a check waits for what should come within milliseconds.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A store under test: fresh, and used by nobody else meanwhile.
+#[async_trait]
+pub trait Subject: Send + Sync {
+    /// Opens the store anew: the same contents each time, over a connection of its own.
+    async fn open(&self) -> Arc<dyn Store>;
+}
+
+/// Makes one `#[tokio::test]` of every check. Takes an expression that gives a new [`Subject`](conformance::Subject) each time.
+#[macro_export]
+macro_rules! conformance_suite {
+    ($subject:expr) => {
+        $crate::conformance_suite!(@ $subject;
+            races: [
+                racing_creates_have_one_winner,
+                racing_updates_have_one_winner,
+                racing_increments_lose_none,
+                racing_deletes_have_one_winner,
+            ]
+            life: [
+                a_value_is_read_back_by_every_connection,
+                a_create_of_an_existing_key_loses,
+                an_update_at_an_old_version_loses,
+                an_update_of_an_absent_key_loses,
+                a_delete_at_an_old_version_loses,
+                delete_and_recreate_never_reuse_a_version,
+                the_revision_moves_on_writes_and_not_on_reads,
+                the_identity_survives_reopening,
+                the_facts_about_the_store_make_sense,
+                a_dropped_call_does_not_wedge_the_store,
+                a_dedicated_connection_sees_the_same_store,
+            ]
+            keys: [
+                odd_keys_are_kept_apart,
+                values_are_any_bytes_up_to_64_kib,
+                a_list_is_exact_and_in_order,
+            ]
+            batches: [
+                a_batch_answers_each_key_by_itself,
+                a_batch_takes_five_thousand_keys,
+                an_empty_batch_is_answered,
+            ]
+            watches: [
+                a_watch_sees_what_was_written_by_another_connection,
+                a_watch_replays_from_an_old_revision,
+                a_watch_shows_deletions,
+                a_watch_sees_its_prefix_alone,
+                nothing_is_lost_between_a_list_and_a_watch,
+                a_cancelled_wait_loses_no_change,
+                many_watches_see_the_same,
+            ]
+        );
+    };
+    (@ $subject:expr; $($area:ident: [$($check:ident,)*])*) => {
+        $($(
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $check() {
+                let subject = $subject;
+                $crate::conformance::$area::$check(&subject).await;
+            }
+        )*)*
+    };
+}
+
+/// Writes a key that nobody else writes.
+async fn create(store: &dyn Store, key: &str, value: &[u8]) -> Version {
+    won(store.put_if(PutIf::create(key, value)).await.unwrap())
+}
+
+/// Overwrites a key that nobody else writes.
+async fn update(store: &dyn Store, key: &str, value: &[u8], version: &Version) -> Version {
+    let put = PutIf::update(key, value, version.clone());
+    won(store.put_if(put).await.unwrap())
+}
+
+fn won(put: Put) -> Version {
+    match put {
+        Put::Won(version) => version,
+        Put::Lost => panic!("lost a race against nobody"),
+    }
+}
+
+/// Collects changes until `enough` of them say so.
+async fn follow(watch: &mut Watch, enough: impl Fn(&[Change]) -> bool) -> (Vec<Change>, Revision) {
+    let mut seen = Vec::new();
+    let mut upto = Revision(0);
+    while !enough(&seen) {
+        let next = tokio::time::timeout(PATIENCE, watch.next()).await;
+        let Ok(next) = next else {
+            panic!("nothing more after {seen:?}");
+        };
+        let batch = next.expect("the watch goes on");
+        assert!(batch.upto >= upto, "a watch goes forward");
+        upto = batch.upto;
+        seen.extend(batch.changes);
+    }
+    (seen, upto)
+}

@@ -1,0 +1,320 @@
+//! The one driver loop: hands events to the node machine and carries out what it says, in order. Decides nothing.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure_core::ids::{KeyspaceName, SessionId};
+use tenure_core::layout::Key;
+use tenure_core::machine::{
+    Action, Close, Event, Found, Refusal, Reply, RunId, Step,
+};
+use tenure_core::node::Node as Machine;
+use tenure_core::note::Note;
+use tenure_core::record::Record;
+use tenure_core::time::Time;
+use tokio::sync::{broadcast, mpsc, watch};
+use tracing::warn;
+
+use crate::board::{Board, Seen};
+use crate::gate::LeaseCell;
+use crate::io::Io;
+use crate::life::{AnyHandler, Ground};
+use crate::log;
+use crate::metrics::Metrics;
+use crate::stay::{Begin, Stay};
+
+/// A machine that asks to be woken at once, again and again, must not keep the others of its thread from running.
+const BREATH: Duration = Duration::from_millis(1);
+
+/// What reaches the driver.
+pub(crate) enum Input {
+    /// Something for the machine.
+    Event(Event),
+    /// Nothing is left of this stay.
+    Ended(RunId),
+    /// The node was dropped: stop without any ceremony.
+    Abandon,
+}
+
+/// The way to the driver.
+#[derive(Clone)]
+pub(crate) struct Inputs(mpsc::UnboundedSender<Input>);
+
+impl Inputs {
+    pub(crate) fn channel() -> (Self, mpsc::UnboundedReceiver<Input>) {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        (Self(sender), receiver)
+    }
+
+    pub(crate) fn send(&self, input: Input) {
+        // A driver that is gone has closed every gate; nothing is left to be told.
+        let _ = self.0.send(input);
+    }
+
+    pub(crate) fn event(&self, event: Event) {
+        self.send(Input::Event(event));
+    }
+}
+
+/// How a node stands as a whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Life {
+    Starting,
+    Running,
+    Refused(Refusal),
+    Stopped,
+    /// The driver is gone although nobody asked it to stop in good order.
+    Gone,
+}
+
+impl Life {
+    pub(crate) fn is_over(&self) -> bool {
+        !matches!(self, Self::Starting | Self::Running)
+    }
+}
+
+/// What a driver is made of.
+pub(crate) struct Parts {
+    pub(crate) machine: Machine,
+    pub(crate) ground: Ground,
+    pub(crate) handlers: BTreeMap<KeyspaceName, Arc<dyn AnyHandler>>,
+    pub(crate) board: Arc<Board>,
+    pub(crate) io: Io,
+    pub(crate) inputs: mpsc::UnboundedReceiver<Input>,
+    pub(crate) life: Arc<watch::Sender<Life>>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) notes: broadcast::Sender<Arc<Note>>,
+}
+
+/// The driver.
+pub(crate) struct Driver {
+    parts: Parts,
+    wake: Option<Time>,
+    pending: VecDeque<Event>,
+    stays: HashMap<RunId, Arc<Stay>>,
+    leases: HashMap<SessionId, Arc<LeaseCell>>,
+}
+
+impl Driver {
+    pub(crate) fn new(parts: Parts) -> Self {
+        Self {
+            parts,
+            wake: None,
+            pending: VecDeque::from([Event::Tick]),
+            stays: HashMap::new(),
+            leases: HashMap::new(),
+        }
+    }
+
+    /// Runs until the node is over.
+    pub(crate) async fn run(mut self) {
+        loop {
+            let event = match self.pending.pop_front() {
+                Some(event) => event,
+                None => match self.next().await {
+                    Some(event) => event,
+                    None => return,
+                },
+            };
+            self.peek(&event);
+            let step = self.parts.machine.step(self.now(), event);
+            self.carry_out(step);
+            if self.parts.life.borrow().is_over() {
+                return;
+            }
+        }
+    }
+
+    fn now(&self) -> Time {
+        self.parts.ground.clock.now()
+    }
+
+    /// The next event; `None` once the node was dropped.
+    async fn next(&mut self) -> Option<Event> {
+        let clock = self.parts.ground.clock.clone();
+        loop {
+            if self.wake.is_some_and(|wake| self.now() >= wake) {
+                self.wake = None;
+                tokio::task::yield_now().await;
+                return Some(Event::Tick);
+            }
+            let wake = self.wake.unwrap_or(Time::NEVER);
+            tokio::select! {
+                biased;
+                input = self.parts.inputs.recv() => match input? {
+                    Input::Event(event) => return Some(event),
+                    Input::Ended(run) => {
+                        if let Some(event) = self.ended(run) {
+                            return Some(event);
+                        }
+                    }
+                    Input::Abandon => return None,
+                },
+                () = clock.sleep_until(wake) => {}
+            }
+        }
+    }
+
+    fn carry_out(&mut self, step: Step) {
+        for action in step.actions {
+            self.act(action);
+        }
+        self.parts.io.flush();
+        let soonest = self.now() + BREATH;
+        self.wake = step.wake.map(|wake| wake.max(soonest));
+    }
+
+    fn act(&mut self, action: Action) {
+        match action {
+            Action::Store { op, lane, request } => self.parts.io.ask(op, lane, request),
+            Action::Remember(session) => self.remember(session),
+            Action::Lease {
+                session,
+                closes_at,
+                deadline,
+            } => {
+                self.lease(session).extend(closes_at, deadline);
+                self.parts.metrics.deadline(deadline);
+            }
+            Action::Load {
+                run,
+                shard,
+                epoch,
+                session,
+                meta,
+            } => {
+                let lease = self.lease(session);
+                self.load(Begin {
+                    run,
+                    shard,
+                    epoch,
+                    session,
+                    meta,
+                    lease,
+                });
+            }
+            Action::Open(run) => {
+                if let Some(stay) = self.stays.get(&run) {
+                    stay.open();
+                }
+            }
+            Action::Close { run, how } => self.close(run, how),
+            Action::Seen {
+                shard,
+                owner,
+                epoch,
+                serving,
+            } => {
+                let seen = Seen {
+                    owner,
+                    epoch,
+                    serving,
+                };
+                self.parts.board.seen(&shard, seen);
+            }
+            Action::Note(note) => self.tell(note),
+            Action::Started => self.become_(Life::Running),
+            Action::Refused(refusal) => self.become_(Life::Refused(refusal)),
+            Action::Stopped => self.become_(Life::Stopped),
+        }
+    }
+
+    fn become_(&self, life: Life) {
+        self.parts.life.send_replace(life);
+    }
+
+    fn remember(&self, session: SessionId) {
+        let Some(dir) = &self.parts.ground.data_dir else {
+            return;
+        };
+        if let Err(error) = dir.remember(session) {
+            // What it costs is a wait for the ttl at the next start.
+            warn!(%session, %error, "session not remembered");
+        }
+    }
+
+    /// The cell of a session's lease. Cells of sessions that nothing refers to any more go.
+    fn lease(&mut self, session: SessionId) -> Arc<LeaseCell> {
+        if !self.leases.contains_key(&session) {
+            self.leases.retain(|_, cell| Arc::strong_count(cell) > 1);
+        }
+        self.leases.entry(session).or_default().clone()
+    }
+
+    fn load(&mut self, begin: Begin) {
+        let run = begin.run;
+        let Some(handler) = self.parts.handlers.get(&begin.shard.keyspace) else {
+            let error = format!("this node has no handler for keyspace {}", begin.shard.keyspace);
+            self.pending.push_back(Event::LoadFailed { run, error });
+            return;
+        };
+        let stay = handler.begin(begin, &self.parts.ground);
+        self.parts.board.began(&stay);
+        self.stays.insert(run, stay);
+    }
+
+    fn close(&mut self, run: RunId, how: Close) {
+        match self.stays.get(&run) {
+            Some(stay) => {
+                stay.close(how);
+                self.parts.board.ended(&stay.shard, run);
+            }
+            // It ended by itself before, as after a failed load.
+            None => self.pending.push_back(Event::Drained(run)),
+        }
+    }
+
+    /// Forgets a stay of which nothing is left. Tells the machine if it asked for that.
+    fn ended(&mut self, run: RunId) -> Option<Event> {
+        let stay = self.stays.remove(&run)?;
+        self.parts.board.ended(&stay.shard, run);
+        stay.gate.is_closed().then_some(Event::Drained(run))
+    }
+
+    fn tell(&self, note: Note) {
+        log::log(&note);
+        self.parts.metrics.note(&note);
+        // Nobody has to listen.
+        let _ = self.parts.notes.send(Arc::new(note));
+    }
+
+    /// Learns from passing records where sessions can be reached.
+    fn peek(&self, event: &Event) {
+        match event {
+            Event::Reply {
+                reply: Reply::Listed(listed),
+                ..
+            } => listed.entries.iter().for_each(|(key, found)| self.learn(key, Some(found))),
+            Event::Changed { changes, .. } => {
+                changes.iter().for_each(|(key, found)| self.learn(key, found.as_ref()));
+            }
+            _ => {}
+        }
+    }
+
+    fn learn(&self, key: &Key, found: Option<&Found>) {
+        let Key::Session(session) = key else { return };
+        let addresses = match found.map(|found| &found.record) {
+            Some(Ok(Record::Session(record))) if record.is_live() => Some(&record.addresses),
+            _ => None,
+        };
+        self.parts.board.addresses_of(*session, addresses);
+    }
+}
+
+impl Drop for Driver {
+    /// However the driver ends, no work outlives it for longer than it takes to drop.
+    fn drop(&mut self) {
+        for stay in self.stays.values() {
+            stay.close(Close::Cut);
+        }
+        self.parts.life.send_if_modified(|life| {
+            let died = !life.is_over();
+            if died {
+                *life = Life::Gone;
+            }
+            died
+        });
+    }
+}

@@ -1,0 +1,165 @@
+//! The way of a request into a shard, and what it is told if it is turned away.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tenure_core::ids::{Epoch, NodeName, SessionId, ShardId};
+
+use crate::gate::Shut;
+use crate::grant::{Grant, Lost};
+use crate::handler::{Handler, StateCell};
+use crate::stay::Stay;
+
+/// A unit of work that was let into a shard. The shard is not given away before this is dropped.
+pub struct Entered<H: Handler> {
+    grant: Grant,
+    state: Arc<StateCell<H::State>>,
+}
+
+impl<H: Handler> Entered<H> {
+    pub(crate) fn new(stay: Arc<Stay>, state: Arc<StateCell<H::State>>) -> Self {
+        let grant = Grant::of_work(stay);
+        Self { grant, state }
+    }
+
+    /// The grant of this unit of work.
+    pub fn grant(&self) -> &Grant {
+        &self.grant
+    }
+
+    /// Does work with exclusive use of the shard's state; units of work take turns in the order in which they call this.
+    ///
+    /// The work is dropped where it stands if the grant ends first.
+    pub async fn run<F, R>(self, work: F) -> Result<R, Lost>
+    where
+        F: AsyncFnOnce(&mut H::State, &Grant) -> R,
+    {
+        let grant = &self.grant;
+        let done = grant.bound(async {
+            match self.state.lock().await.as_mut() {
+                Some(state) => Some(work(state, grant).await),
+                None => None,
+            }
+        });
+        done.await?.ok_or_else(|| grant.lost())
+    }
+
+    pub(crate) fn state(&self) -> &Arc<StateCell<H::State>> {
+        &self.state
+    }
+}
+
+impl<H: Handler> Drop for Entered<H> {
+    fn drop(&mut self) {
+        self.grant.stay().gate.count_out();
+    }
+}
+
+impl<H: Handler> std::fmt::Debug for Entered<H> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Entered").field(&self.grant).finish()
+    }
+}
+
+/// Who has a shard, and where to reach it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnerAt {
+    /// The node.
+    pub node: NodeName,
+    /// Its incarnation.
+    pub session: SessionId,
+    /// Its addresses by kind, as far as they are known here.
+    pub addresses: BTreeMap<String, String>,
+    /// Whether it serves already.
+    pub serving: bool,
+}
+
+/// Why a request was turned away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Reason {
+    /// Another node owns the shard: ask there.
+    Elsewhere,
+    /// Nobody owns the shard just now: ask again soon.
+    Unowned,
+    /// This node owns the shard but is loading it, giving it away, or cut off from the store: ask again soon.
+    NotReady,
+    /// This node has not heard of such a shard.
+    UnknownShard,
+    /// This node takes no part in such a keyspace.
+    UnknownKeyspace,
+    /// The keyspace has another handler than the request asked for.
+    OtherHandler,
+}
+
+impl Reason {
+    pub(crate) const ALL: [Self; 6] = [
+        Self::Elsewhere,
+        Self::Unowned,
+        Self::NotReady,
+        Self::UnknownShard,
+        Self::UnknownKeyspace,
+        Self::OtherHandler,
+    ];
+
+    /// The reason as one word.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Elsewhere => "elsewhere",
+            Self::Unowned => "unowned",
+            Self::NotReady => "not_ready",
+            Self::UnknownShard => "unknown_shard",
+            Self::UnknownKeyspace => "unknown_keyspace",
+            Self::OtherHandler => "other_handler",
+        }
+    }
+}
+
+/// This node may not do the work. What it knows of who may is in the fields.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotOwner {
+    /// The keyspace that was asked for.
+    pub keyspace: String,
+    /// The shard, if the keyspace is known.
+    pub shard: Option<ShardId>,
+    /// Who owns it by the records that this node has seen.
+    pub owner: Option<OwnerAt>,
+    /// Its epoch by the same records.
+    pub epoch: Epoch,
+    /// Why.
+    pub reason: Reason,
+}
+
+impl std::fmt::Display for NotOwner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.shard {
+            Some(shard) => write!(f, "shard {shard}: ")?,
+            None => write!(f, "keyspace {:?}: ", self.keyspace)?,
+        }
+        match (self.reason, &self.owner) {
+            (Reason::Elsewhere, Some(owner)) => {
+                write!(f, "owned by node {} at epoch {}", owner.node, self.epoch)
+            }
+            (Reason::Elsewhere, None) => write!(f, "owned by another node"),
+            (Reason::Unowned, _) => write!(f, "nobody owns it just now; ask again"),
+            (Reason::NotReady, _) => {
+                write!(f, "owned here but not ready to serve; ask again")
+            }
+            (Reason::UnknownShard, _) => write!(f, "not known to this node"),
+            (Reason::UnknownKeyspace, _) => {
+                write!(f, "this node takes no part in it; add it to the builder")
+            }
+            (Reason::OtherHandler, _) => {
+                write!(f, "has another handler than the one that `enter` named")
+            }
+        }
+    }
+}
+
+impl std::error::Error for NotOwner {}
+
+impl From<Shut> for Reason {
+    fn from(_: Shut) -> Self {
+        // Whatever shut the gate, it is this node's, and it or its successor will open again.
+        Self::NotReady
+    }
+}

@@ -1,0 +1,126 @@
+//! What application code holds while it may work on a shard.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use tenure_core::ids::{Epoch, SessionId, ShardId};
+use tenure_core::time::Time;
+use tokio_util::sync::CancellationToken;
+
+use crate::stay::Stay;
+
+/// The grant is over: another process may own the shard, now or soon. Whatever was not done yet must not be done.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the grant of shard {shard} at epoch {epoch} is over")]
+pub struct Lost {
+    /// The shard.
+    pub shard: ShardId,
+    /// The epoch that the grant was for.
+    pub epoch: Epoch,
+}
+
+/// The right to work on one shard at one epoch, for as long as the lease lasts.
+///
+/// Work that can be cancelled is cancelled when the grant ends. Work that cannot be (a blocking call, an effect elsewhere)
+/// asks [`Grant::check`] before each effect and hands [`Grant::epoch`] to the resource, which keeps the greatest epoch it
+/// has seen and refuses smaller ones (P2).
+#[derive(Clone)]
+pub struct Grant {
+    stay: Arc<Stay>,
+    token: CancellationToken,
+}
+
+impl Grant {
+    /// The grant of a unit of work: ends when the shard is lost.
+    pub(crate) fn of_work(stay: Arc<Stay>) -> Self {
+        let token = stay.cut.clone();
+        Self { stay, token }
+    }
+
+    /// The grant of a loop: ends when the shard is lost or is about to be given away.
+    pub(crate) fn of_loop(stay: Arc<Stay>) -> Self {
+        let token = stay.stop.clone();
+        Self { stay, token }
+    }
+
+    /// The shard.
+    pub fn shard(&self) -> &ShardId {
+        &self.stay.shard
+    }
+
+    /// The fencing token: grows with every change of owner and is never reused.
+    pub fn epoch(&self) -> Epoch {
+        self.stay.epoch
+    }
+
+    /// The incarnation of this node that owns the shard.
+    pub fn session(&self) -> SessionId {
+        self.stay.session
+    }
+
+    /// When others may take the shard unless the lease is renewed before. Work ends earlier, see [`Grant::remaining`].
+    pub fn deadline(&self) -> Time {
+        self.stay.gate.lease().deadline()
+    }
+
+    /// How long work may go on unless the lease is renewed before. Zero once the grant is over.
+    pub fn remaining(&self) -> Duration {
+        if self.token.is_cancelled() {
+            return Duration::ZERO;
+        }
+        let closes_at = self.stay.gate.lease().closes_at();
+        closes_at.since(self.stay.clock.now())
+    }
+
+    /// Whether the grant still holds, by the clock: right even if nothing in this process has run for a while.
+    pub fn check(&self) -> Result<(), Lost> {
+        if self.token.is_cancelled() || !self.stay.gate.in_time() {
+            return Err(self.lost());
+        }
+        Ok(())
+    }
+
+    /// Waits until the grant is over. In a [`run`](crate::Handler::run) loop also until the shard is to be given away.
+    pub async fn cancelled(&self) {
+        self.token.cancelled().await;
+    }
+
+    /// Does work for as long as the grant holds, and drops it when the grant ends.
+    ///
+    /// The clock is asked at every step of the work: work that wakes after its lease does not go on.
+    pub async fn bound<F: Future>(&self, work: F) -> Result<F::Output, Lost> {
+        let mut work = pin!(work);
+        let mut over = pin!(self.token.cancelled());
+        poll_fn(|cx| {
+            if over.as_mut().poll(cx).is_ready() || !self.stay.gate.in_time() {
+                return Poll::Ready(Err(self.lost()));
+            }
+            work.as_mut().poll(cx).map(Ok)
+        })
+        .await
+    }
+
+    pub(crate) fn stay(&self) -> &Arc<Stay> {
+        &self.stay
+    }
+
+    pub(crate) fn lost(&self) -> Lost {
+        Lost {
+            shard: self.stay.shard.clone(),
+            epoch: self.stay.epoch,
+        }
+    }
+}
+
+impl std::fmt::Debug for Grant {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Grant")
+            .field("shard", self.shard())
+            .field("epoch", &self.epoch())
+            .field("remaining", &self.remaining())
+            .finish()
+    }
+}

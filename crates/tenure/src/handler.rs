@@ -1,0 +1,153 @@
+//! What an application implements to own shards.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use tenure_core::ids::{Epoch, KeyspaceName, ShardId, ShardName};
+use tokio::sync::{MappedMutexGuard, Mutex, MutexGuard};
+
+use crate::grant::{Grant, Lost};
+
+/// Any error of an application.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// The result of application code.
+pub type Result<T, E = BoxError> = std::result::Result<T, E>;
+
+/// A shard as its handler sees it.
+#[derive(Clone, Debug)]
+pub struct Shard {
+    pub(crate) grant: Grant,
+    pub(crate) meta: Option<String>,
+}
+
+impl Shard {
+    /// Which shard it is.
+    pub fn id(&self) -> &ShardId {
+        self.grant.shard()
+    }
+
+    /// The keyspace that it belongs to.
+    pub fn keyspace(&self) -> &KeyspaceName {
+        &self.id().keyspace
+    }
+
+    /// Its name within the keyspace.
+    pub fn name(&self) -> &ShardName {
+        &self.id().shard
+    }
+
+    /// The epoch of this stay. Fence the resource at it before reading.
+    pub fn epoch(&self) -> Epoch {
+        self.grant.epoch()
+    }
+
+    /// What the creator of a named shard attached to it.
+    pub fn meta(&self) -> Option<&str> {
+        self.meta.as_deref()
+    }
+
+    /// The grant of this stay.
+    pub fn grant(&self) -> &Grant {
+        &self.grant
+    }
+}
+
+/// Where an owner's writes end: a position that only the application understands.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Seal(String);
+
+impl Seal {
+    /// The position written as text.
+    pub fn new(position: impl Into<String>) -> Self {
+        Self(position.into())
+    }
+
+    /// The position.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// An application's part in owning the shards of a keyspace.
+///
+/// For each stay of a shard, in this order: `load`; then, while the gate is open, requests that
+/// [`enter`](crate::Node::enter), and `run`; then, if the shard is given away in good order, `seal`; then the state is
+/// dropped. Only after that does anybody else learn that the shard is free. When the shard is lost instead, whatever of
+/// these is going on is dropped where it stands.
+///
+/// All of it runs on the runtime that called [`start`](crate::Builder::start). An error or a panic in one shard is that
+/// shard's alone.
+pub trait Handler: Send + Sync + 'static {
+    /// What the node keeps in memory for a shard that it owns. Dropped when the grant ends.
+    type State: Send + 'static;
+
+    /// Makes a shard ready to serve: fences the resource at `shard.epoch()`, then reads. Retried with growing waits if it
+    /// fails; after a few failures the shard goes to another node.
+    fn load(&self, shard: &Shard) -> impl Future<Output = Result<Self::State>> + Send;
+
+    /// In a planned move: applies what the last owner wrote after `load` had read, up to the position that it sealed. Only
+    /// reads: the shard is not owned before this is done.
+    fn catch_up(
+        &self,
+        shard: &Shard,
+        state: &mut Self::State,
+        from: &Seal,
+    ) -> impl Future<Output = Result<()>> + Send {
+        let _ = (shard, state, from);
+        async { Ok(()) }
+    }
+
+    /// Writes out what must outlive this stay and says where it ends. Called with the gate closed and nothing in flight.
+    fn seal(
+        &self,
+        shard: &Shard,
+        state: &mut Self::State,
+    ) -> impl Future<Output = Result<Seal>> + Send {
+        let _ = (shard, state);
+        async { Ok(Seal::default()) }
+    }
+
+    /// A loop of the shard's own, such as a consumer. Begins when the shard is owned and loaded, never before.
+    ///
+    /// When `grant.cancelled()` resolves, the shard is to be given away or is lost: return soon, or be dropped after
+    /// `kill_grace` (at once if the shard is lost). A loop that returns by itself is not started again at this stay, and
+    /// the shard is given up.
+    fn run(
+        &self,
+        grant: Grant,
+        state: Shared<Self::State>,
+    ) -> impl Future<Output = Result<()>> + Send {
+        let _ = state;
+        async move {
+            grant.cancelled().await;
+            Ok(())
+        }
+    }
+}
+
+/// Where a stay keeps its handler's state: empty before the load and after the end.
+pub(crate) type StateCell<S> = Mutex<Option<S>>;
+
+/// The state of a shard as its own loop sees it: shared with the requests that enter.
+pub struct Shared<S> {
+    pub(crate) cell: Arc<StateCell<S>>,
+    pub(crate) grant: Grant,
+}
+
+impl<S> Shared<S> {
+    /// Waits for exclusive use of the state, in order of asking.
+    pub async fn lock(&self) -> Result<MappedMutexGuard<'_, S>, Lost> {
+        let guard = self.grant.bound(self.cell.lock()).await?;
+        MutexGuard::try_map(guard, Option::as_mut).map_err(|_| self.grant.lost())
+    }
+}
+
+impl<S> Clone for Shared<S> {
+    fn clone(&self) -> Self {
+        Self {
+            cell: self.cell.clone(),
+            grant: self.grant.clone(),
+        }
+    }
+}

@@ -1,0 +1,292 @@
+//! Carries requests to the store and answers back. Every call is bounded by a timeout; no write is ever repeated here.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure_core::ids::{ClusterName, Version};
+use tenure_core::layout::{Key, prefix};
+use tenure_core::machine::{Event, Expect, Lane, Listed, OpId, Reply, Request, StoreFailure};
+use tenure_core::record::Record;
+use tenure_store::{Delete, DeleteIf, Put, Store, StoreError};
+use tokio::sync::{Semaphore, mpsc};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use crate::clock::Clock;
+use crate::codec;
+use crate::driver::Inputs;
+use crate::metrics::Metrics;
+use crate::watch::Watcher;
+
+/// How many keys one batch holds at most.
+const BATCH: usize = 500;
+/// How many ordinary calls are under way at the same time.
+const CALLS: usize = 8;
+/// Listings of more keys than this are decoded off the driver's thread, so that renewals do not wait for them.
+const DECODE_INLINE: usize = 256;
+
+/// One write of a batch.
+pub(crate) type Write = (OpId, Key, Expect, Record);
+
+/// What every call needs.
+#[derive(Clone)]
+pub(crate) struct Calls {
+    pub(crate) cluster: ClusterName,
+    pub(crate) timeout: Duration,
+    pub(crate) inputs: Inputs,
+    pub(crate) metrics: Arc<Metrics>,
+}
+
+/// The connections of a node to its store. Dropping it ends every call that is under way.
+pub(crate) struct Io {
+    calls: Calls,
+    ordinary: Arc<dyn Store>,
+    permits: Arc<Semaphore>,
+    renewal: mpsc::UnboundedSender<(OpId, Request)>,
+    watcher: Watcher,
+    tasks: JoinSet<()>,
+    writes: Vec<Write>,
+    reads: Vec<(OpId, Key)>,
+}
+
+impl Io {
+    /// Opens the connection for renewals and begins the tasks.
+    pub(crate) fn open(
+        calls: Calls,
+        store: Arc<dyn Store>,
+        clock: Clock,
+    ) -> Result<Self, StoreError> {
+        let dedicated = store.dedicated()?;
+        let mut tasks = JoinSet::new();
+        let (renewal, mut requests) = mpsc::unbounded_channel();
+        let renewing = calls.clone();
+        tasks.spawn(async move {
+            while let Some((op, request)) = requests.recv().await {
+                let reply = renewing.one(&*dedicated, request).await;
+                renewing.inputs.event(Event::Reply { op, reply });
+            }
+        });
+        let watcher = Watcher::spawn(&mut tasks, calls.clone(), store.clone(), clock);
+        Ok(Self {
+            calls,
+            ordinary: store,
+            permits: Arc::new(Semaphore::new(CALLS)),
+            renewal,
+            watcher,
+            tasks,
+            writes: Vec::new(),
+            reads: Vec::new(),
+        })
+    }
+
+    /// Takes a request. Writes and reads of single keys wait for [`Io::flush`], so that those of one step go together.
+    pub(crate) fn ask(&mut self, op: OpId, lane: Lane, request: Request) {
+        match (lane, request) {
+            (Lane::Renewal, request) => {
+                // The task ends only with this value.
+                let _ = self.renewal.send((op, request));
+            }
+            (
+                Lane::Ordinary,
+                Request::Put {
+                    key,
+                    expect,
+                    record,
+                },
+            ) => {
+                self.flush_reads();
+                self.writes.push((op, key, expect, record));
+            }
+            (Lane::Ordinary, Request::Get(key)) => {
+                self.flush_writes();
+                self.reads.push((op, key));
+            }
+            (Lane::Ordinary, request) => {
+                self.flush();
+                self.call(move |calls, store| async move {
+                    vec![(op, calls.one(&*store, request).await)]
+                });
+            }
+        }
+    }
+
+    /// Sends what waits.
+    pub(crate) fn flush(&mut self) {
+        self.flush_writes();
+        self.flush_reads();
+    }
+
+    fn flush_writes(&mut self) {
+        let mut writes = std::mem::take(&mut self.writes);
+        while !writes.is_empty() {
+            let rest = writes.split_off(writes.len().min(BATCH));
+            let batch = std::mem::replace(&mut writes, rest);
+            self.call(move |calls, store| async move { calls.put_many(&*store, batch).await });
+        }
+    }
+
+    fn flush_reads(&mut self) {
+        let mut reads = std::mem::take(&mut self.reads);
+        while !reads.is_empty() {
+            let rest = reads.split_off(reads.len().min(BATCH));
+            let batch = std::mem::replace(&mut reads, rest);
+            self.call(move |calls, store| async move { calls.get_many(&*store, batch).await });
+        }
+    }
+
+    fn call<F, A>(&mut self, call: F)
+    where
+        F: FnOnce(Calls, Arc<dyn Store>) -> A + Send + 'static,
+        A: Future<Output = Vec<(OpId, Reply)>> + Send + 'static,
+    {
+        while self.tasks.try_join_next().is_some() {}
+        let (calls, store) = (self.calls.clone(), self.ordinary.clone());
+        let (permits, lists) = (self.permits.clone(), self.watcher.clone());
+        self.tasks.spawn(async move {
+            // The semaphore is never closed.
+            let _permit = permits.acquire_owned().await;
+            let inputs = calls.inputs.clone();
+            for (op, reply) in call(calls, store).await {
+                lists.heard(&reply);
+                inputs.event(Event::Reply { op, reply });
+            }
+        });
+    }
+}
+
+impl Calls {
+    async fn one(&self, store: &dyn Store, request: Request) -> Reply {
+        let (kind, writes) = match &request {
+            Request::Get(_) => ("get", false),
+            Request::List => ("list", false),
+            Request::Revision => ("revision", false),
+            Request::Put { .. } => ("put", true),
+            Request::Delete { .. } => ("delete", true),
+        };
+        let reply = match timeout(self.timeout, self.answer(store, request)).await {
+            Ok(reply) => reply,
+            Err(_) => self.timed_out(writes),
+        };
+        self.metrics.store_request(kind, &reply);
+        reply
+    }
+
+    async fn answer(&self, store: &dyn Store, request: Request) -> Reply {
+        let answer = async {
+            Ok(match request {
+                Request::Get(key) => {
+                    let entry = store.get(&key.path(&self.cluster)).await?;
+                    Reply::Got(entry.and_then(|e| codec::found(&self.cluster, &e)).map(|f| f.1))
+                }
+                Request::List => Reply::Listed(self.list(store).await?),
+                Request::Revision => Reply::Revision(store.revision().await?),
+                Request::Put {
+                    key,
+                    expect,
+                    record,
+                } => {
+                    let put = codec::put(&self.cluster, &key, expect, &record);
+                    written(store.put_if(put).await?)
+                }
+                Request::Delete { key, version } => {
+                    let delete = DeleteIf::new(key.path(&self.cluster), version.clone());
+                    removed(store.delete_if(delete).await?, version)
+                }
+            })
+        };
+        let answer: Result<Reply, StoreError> = answer.await;
+        answer.unwrap_or_else(|e| Reply::Failed(codec::failure(e)))
+    }
+
+    async fn list(&self, store: &dyn Store) -> Result<Listed, StoreError> {
+        let prefix = prefix(&self.cluster);
+        let (identity, listing) = tokio::try_join!(store.identity(), store.list(&prefix))?;
+        let cluster = self.cluster.clone();
+        let large = listing.entries.len() > DECODE_INLINE;
+        let decode = move || {
+            let found = |entry| codec::found(&cluster, entry);
+            listing.entries.iter().filter_map(found).collect()
+        };
+        let revision = listing.revision;
+        let entries = if large {
+            let decoded = tokio::task::spawn_blocking(decode).await;
+            decoded.map_err(|e| StoreError::unavailable(format!("decoding a listing: {e}")))?
+        } else {
+            decode()
+        };
+        Ok(Listed {
+            entries,
+            revision,
+            store: identity,
+        })
+    }
+
+    async fn put_many(&self, store: &dyn Store, writes: Vec<Write>) -> Vec<(OpId, Reply)> {
+        let ops: Vec<OpId> = writes.iter().map(|write| write.0).collect();
+        let puts = writes
+            .into_iter()
+            .map(|(_, key, expect, record)| codec::put(&self.cluster, &key, expect, &record))
+            .collect();
+        let answers = timeout(self.timeout, store.put_many(puts)).await;
+        self.spread("put", true, ops, answers.ok(), written)
+    }
+
+    async fn get_many(&self, store: &dyn Store, reads: Vec<(OpId, Key)>) -> Vec<(OpId, Reply)> {
+        let (ops, keys): (Vec<_>, Vec<_>) = reads
+            .into_iter()
+            .map(|(op, key)| (op, key.path(&self.cluster)))
+            .unzip();
+        let answers = timeout(self.timeout, store.get_many(keys)).await;
+        self.spread("get", false, ops, answers.ok(), |entry| {
+            let found = entry.and_then(|e| codec::found(&self.cluster, &e));
+            Reply::Got(found.map(|(_, found)| found))
+        })
+    }
+
+    /// Pairs each request of a batch with its answer. One that got none is treated as if it had timed out.
+    fn spread<A>(
+        &self,
+        kind: &'static str,
+        writes: bool,
+        ops: Vec<OpId>,
+        answers: Option<Vec<Result<A, StoreError>>>,
+        reply: impl Fn(A) -> Reply,
+    ) -> Vec<(OpId, Reply)> {
+        let mut answers = answers.into_iter().flatten();
+        let mut next = || match answers.next() {
+            Some(Ok(answer)) => reply(answer),
+            Some(Err(error)) => Reply::Failed(codec::failure(error)),
+            None => self.timed_out(writes),
+        };
+        ops.into_iter()
+            .map(|op| {
+                let reply = next();
+                self.metrics.store_request(kind, &reply);
+                (op, reply)
+            })
+            .collect()
+    }
+
+    fn timed_out(&self, writes: bool) -> Reply {
+        let why = format!("no answer within {:?}", self.timeout);
+        Reply::Failed(if writes {
+            StoreFailure::Unknown(why)
+        } else {
+            StoreFailure::Unavailable(why)
+        })
+    }
+}
+
+fn written(put: Put) -> Reply {
+    match put {
+        Put::Won(version) => Reply::Won(version),
+        Put::Lost => Reply::Lost,
+    }
+}
+
+fn removed(delete: Delete, version: Version) -> Reply {
+    match delete {
+        Delete::Won => Reply::Won(version),
+        Delete::Lost => Reply::Lost,
+    }
+}

@@ -1,0 +1,207 @@
+//! The task that lives one stay of a shard with its handler: load, serve, run, seal, drop.
+
+use std::any::TypeId;
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use tenure_core::machine::{Event, RunId};
+use tokio::runtime::Handle;
+use tracing::warn;
+
+use crate::clock::Clock;
+use crate::data_dir::DataDir;
+use crate::driver::{Input, Inputs};
+use crate::grant::Grant;
+use crate::handler::{BoxError, Handler, Result, Shard, Shared, StateCell};
+use crate::stay::{Begin, Stay};
+
+/// What every stay of a node needs.
+pub(crate) struct Ground {
+    pub(crate) clock: Clock,
+    pub(crate) inputs: Inputs,
+    pub(crate) application: Handle,
+    pub(crate) data_dir: Option<Arc<DataDir>>,
+    pub(crate) kill_grace: Duration,
+}
+
+/// A handler without its type.
+pub(crate) trait AnyHandler: Send + Sync {
+    /// Begins a stay: the load starts at once, on the application's runtime.
+    fn begin(&self, begin: Begin, ground: &Ground) -> Arc<Stay>;
+
+    /// The handler's type.
+    fn handler_type(&self) -> TypeId;
+}
+
+/// A handler with its type.
+pub(crate) struct Typed<H>(pub(crate) Arc<H>);
+
+impl<H: Handler> AnyHandler for Typed<H> {
+    fn begin(&self, begin: Begin, ground: &Ground) -> Arc<Stay> {
+        let cell: Arc<StateCell<H::State>> = Arc::new(StateCell::new(None));
+        let stay = Stay::new(
+            &begin,
+            ground.clock.clone(),
+            cell.clone(),
+            ground.data_dir.clone(),
+        );
+        let life = Life {
+            handler: self.0.clone(),
+            shard: Shard {
+                grant: Grant::of_work(stay.clone()),
+                meta: begin.meta,
+            },
+            stay: stay.clone(),
+            cell,
+            inputs: ground.inputs.clone(),
+            kill_grace: ground.kill_grace,
+        };
+        let farewell = Farewell {
+            run: begin.run,
+            inputs: ground.inputs.clone(),
+        };
+        ground.application.spawn(async move {
+            // Dropped after everything else of the stay, also when the runtime drops the task.
+            let _farewell = farewell;
+            life.live().await;
+        });
+        stay
+    }
+
+    fn handler_type(&self) -> TypeId {
+        TypeId::of::<H>()
+    }
+}
+
+/// Tells the driver that nothing is left of a stay.
+struct Farewell {
+    run: RunId,
+    inputs: Inputs,
+}
+
+impl Drop for Farewell {
+    fn drop(&mut self) {
+        self.inputs.send(Input::Ended(self.run));
+    }
+}
+
+struct Life<H: Handler> {
+    handler: Arc<H>,
+    shard: Shard,
+    stay: Arc<Stay>,
+    cell: Arc<StateCell<H::State>>,
+    inputs: Inputs,
+    kill_grace: Duration,
+}
+
+impl<H: Handler> Life<H> {
+    async fn live(self) {
+        if self.load().await {
+            tokio::select! {
+                biased;
+                () = self.stay.stop.cancelled() => {}
+                () = self.stay.opened.cancelled() => self.run().await,
+            }
+            self.stay.gate.drained().await;
+            self.seal().await;
+        }
+        self.stay.cut.cancel();
+        let state = self.cell.lock().await.take();
+        if catch_unwind(AssertUnwindSafe(|| drop(state))).is_err() {
+            warn!(shard = %self.stay.shard, epoch = %self.stay.epoch, "dropping the state panicked");
+        }
+    }
+
+    /// Whether the state is there.
+    async fn load(&self) -> bool {
+        let run = self.stay.run;
+        // Nothing is lost by dropping a load, so it ends as soon as the stay is to end.
+        let load = Grant::of_loop(self.stay.clone());
+        let event = match load.bound(caught(self.handler.load(&self.shard))).await {
+            Ok(Ok(state)) => {
+                *self.cell.lock().await = Some(state);
+                Event::Loaded(run)
+            }
+            Ok(Err(error)) => Event::LoadFailed {
+                run,
+                error: error.to_string(),
+            },
+            Err(_) if self.stay.stop.is_cancelled() => return false,
+            Err(lost) => Event::LoadFailed {
+                run,
+                error: lost.to_string(),
+            },
+        };
+        let loaded = matches!(event, Event::Loaded(_));
+        self.inputs.event(event);
+        loaded
+    }
+
+    /// Runs the handler's loop until the stay is to end, and sees that it has stopped.
+    async fn run(&self) {
+        let grant = Grant::of_loop(self.stay.clone());
+        let shared = Shared {
+            cell: self.cell.clone(),
+            grant: grant.clone(),
+        };
+        let mut work = pin!(caught(self.handler.run(grant, shared)));
+        let lasting = Grant::of_work(self.stay.clone());
+        tokio::select! {
+            biased;
+            () = self.stay.stop.cancelled() => {
+                tokio::select! {
+                    _ = lasting.bound(&mut work) => {}
+                    () = self.stay.clock.sleep(self.kill_grace) => {}
+                }
+            }
+            ended = lasting.bound(&mut work) => {
+                if let Ok(ended) = ended {
+                    let error = ended.err().map(|e| e.to_string());
+                    self.inputs.event(Event::RunEnded { run: self.stay.run, error });
+                }
+                self.stay.stop.cancelled().await;
+            }
+        }
+    }
+
+    async fn seal(&self) {
+        let grant = Grant::of_work(self.stay.clone());
+        let sealed = grant.bound(async {
+            match self.cell.lock().await.as_mut() {
+                Some(state) => caught(self.handler.seal(&self.shard, state)).await.map(drop),
+                None => Ok(()),
+            }
+        });
+        if let Ok(Err(error)) = sealed.await {
+            warn!(shard = %self.stay.shard, epoch = %self.stay.epoch, %error, "sealing failed");
+        }
+    }
+}
+
+/// A future whose panic is an error of its own.
+async fn caught<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
+    let mut work = Box::pin(work);
+    poll_fn(move |cx| {
+        let mut step = |work: Pin<&mut _>| poll_caught(work, cx);
+        step(work.as_mut())
+    })
+    .await
+}
+
+fn poll_caught<T>(
+    work: Pin<&mut impl Future<Output = Result<T>>>,
+    cx: &mut std::task::Context<'_>,
+) -> Poll<Result<T>> {
+    catch_unwind(AssertUnwindSafe(|| work.poll(cx))).unwrap_or_else(|panic| {
+        let text = panic
+            .downcast_ref::<String>()
+            .map(String::as_str)
+            .or_else(|| panic.downcast_ref::<&str>().copied())
+            .unwrap_or("no message");
+        Poll::Ready(Err(BoxError::from(format!("panicked: {text}"))))
+    })
+}
