@@ -11,13 +11,18 @@ pub fn check_successor(old: &ShardRecord, new: &ShardRecord) -> Result<(), &'sta
         return Err("P2: the epoch goes back");
     }
     let (before, after) = (old.owner(), new.owner());
-    if after.is_some() && before.map(|o| o.session) != after.map(|o| o.session) && new.epoch <= old.epoch {
+    if after.is_some()
+        && before.map(|o| o.session) != after.map(|o| o.session)
+        && new.epoch <= old.epoch
+    {
         return Err("P2: a new owner without a new epoch");
     }
     if matches!(old.tenancy, Tenancy::Sealed { .. }) && after.is_some() && new.epoch <= old.epoch {
         return Err("P3: a sealed epoch is used again");
     }
-    if after.is_some() && matches!(&old.tenancy, Tenancy::Free { witnesses } if !witnesses.is_empty()) {
+    if after.is_some()
+        && matches!(&old.tenancy, Tenancy::Free { witnesses } if !witnesses.is_empty())
+    {
         return Err("P1: a restored shard is owned before every witness has answered");
     }
     if old.tenancy == Tenancy::Deleted && after.is_some() {

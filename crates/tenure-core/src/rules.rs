@@ -10,8 +10,6 @@ pub enum Mutant {
     MissingMargin,
     /// The lease is never lost to the clock.
     NoDetachment,
-    /// A gate stays open after the session ended.
-    ServeAfterEnd,
     /// The shard is released while its work still runs.
     ReleaseBeforeStop,
     /// A live owner's shard is taken.
@@ -20,8 +18,6 @@ pub enum Mutant {
     AbsenceIsProof,
     /// A judge does not wait for the whole ttl.
     ImpatientJudge,
-    /// A judge ignores the drift between clocks.
-    JudgeIgnoresDrift,
     /// A judge counts time that it slept through, or that the store was away.
     JudgeOverslept,
     /// The node's name, not its session, says who owns a shard.
@@ -32,14 +28,14 @@ pub enum Mutant {
     ReopenAfterUnknownRelease,
     /// A change of owner keeps the epoch.
     EpochKept,
-    /// A lost record is made anew at the first epoch.
+    /// A lost record is made anew without raising the generation first.
     EpochForgotten,
     /// A missing shard record is made anew at once, without asking those who may own the shard.
     RestoreWithoutWitnesses,
     /// A late list or reply takes the view back to an older record.
     ViewGoesBack,
-    /// The gate opens before the claim is confirmed.
-    OpenBeforeClaimConfirmed,
+    /// A claim whose outcome is unknown is taken to have been made.
+    UnknownClaimAssumed,
     /// A shard is claimed while older work of this node still runs there.
     ClaimWhileBusy,
     /// A process that finds its name taken ends the other's session.
@@ -56,6 +52,36 @@ pub enum Mutant {
     EndBeforeRelease,
     /// Each shard is renewed on its own.
     RenewPerShard,
+}
+
+impl Mutant {
+    /// All of them.
+    pub const ALL: &[Self] = &[
+        Self::DeadlineFromReply,
+        Self::MissingMargin,
+        Self::NoDetachment,
+        Self::ReleaseBeforeStop,
+        Self::TakeoverWithoutProof,
+        Self::AbsenceIsProof,
+        Self::ImpatientJudge,
+        Self::JudgeOverslept,
+        Self::NameIsIdentity,
+        Self::UnguardedWrite,
+        Self::ReopenAfterUnknownRelease,
+        Self::EpochKept,
+        Self::EpochForgotten,
+        Self::RestoreWithoutWitnesses,
+        Self::ViewGoesBack,
+        Self::UnknownClaimAssumed,
+        Self::ClaimWhileBusy,
+        Self::StealName,
+        Self::CopiedLockIsProof,
+        Self::RenewalGivesUp,
+        Self::NoRecovery,
+        Self::NeverRelist,
+        Self::EndBeforeRelease,
+        Self::RenewPerShard,
+    ];
 }
 
 /// The rules that the machines follow. Outside the `mutants` feature there is only the sound set.

@@ -38,6 +38,8 @@ pub struct Settings {
     pub tick_interval: Option<Duration>,
     /// How long the application's runtime may show no sign of life before renewals stop. Default: the ttl.
     pub stall_limit: Option<Duration>,
+    /// How long a load may take before it counts as failed.
+    pub load_timeout: Duration,
     /// The first wait after a failed load; doubles with each.
     pub load_retry_min: Duration,
     /// The longest wait after a failed load.
@@ -65,6 +67,7 @@ impl Default for Settings {
             drain_timeout: Duration::from_secs(10),
             tick_interval: None,
             stall_limit: None,
+            load_timeout: Duration::from_secs(60),
             load_retry_min: Duration::from_millis(100),
             load_retry_max: Duration::from_secs(10),
             load_attempts: 3,
@@ -108,6 +111,7 @@ pub struct Timing {
     pub drain_timeout: Duration,
     pub tick_interval: Duration,
     pub stall_limit: Duration,
+    pub load_timeout: Duration,
     pub load_retry_min: Duration,
     pub load_retry_max: Duration,
     pub load_attempts: u32,
@@ -141,6 +145,7 @@ impl Settings {
             drain_timeout: self.drain_timeout,
             tick_interval: self.tick_interval.unwrap_or(ttl * 4),
             stall_limit: self.stall_limit.unwrap_or(ttl),
+            load_timeout: self.load_timeout,
             load_retry_min: self.load_retry_min,
             load_retry_max: self.load_retry_max,
             load_attempts: self.load_attempts,
@@ -238,6 +243,7 @@ impl Timing {
             ("renew_retry_interval", self.renew_retry_interval),
             ("request_timeout", self.request_timeout),
             ("acquire_retry_interval", self.acquire_retry_interval),
+            ("load_timeout", self.load_timeout),
             ("load_retry_min", self.load_retry_min),
         ] {
             say(value.is_zero(), setting, "must not be zero".to_owned());

@@ -137,22 +137,36 @@ pub struct Writer {
 }
 
 /// The record that `change` by `writer` makes of `record`.
-pub fn apply(record: &ShardRecord, writer: &Writer, change: Change, facts: &Facts<'_>) -> Result<ShardRecord, Refused> {
+pub fn apply(
+    record: &ShardRecord,
+    writer: &Writer,
+    change: Change,
+    facts: &Facts<'_>,
+) -> Result<ShardRecord, Refused> {
     let me = &writer.owner;
     let is_me = |by: &Owner| {
-        by.session == me.session || (facts.rules.broken_by(Mutant::NameIsIdentity) && by.node == me.node)
+        by.session == me.session
+            || (facts.rules.broken_by(Mutant::NameIsIdentity) && by.node == me.node)
     };
     let ended = |by: &Owner| {
         (facts.ended)(by.session)
             || facts.rules.broken_by(Mutant::TakeoverWithoutProof)
-            || (facts.rules.broken_by(Mutant::NameIsIdentity) && by.node == me.node && by.session != me.session)
+            || (facts.rules.broken_by(Mutant::NameIsIdentity)
+                && by.node == me.node
+                && by.session != me.session)
     };
     let mut new = record.clone();
     new.head = Head::next(&record.head, writer.nonce);
-    let edit = Edit { record, writer, facts };
+    let edit = Edit {
+        record,
+        writer,
+        facts,
+    };
     match (&record.tenancy, change) {
         (_, Change::Claim) if record.quarantine.is_some() => Err(Refused::Quarantined),
-        (Tenancy::Free { witnesses }, Change::Claim) if !witnesses.is_empty() => Err(Refused::Witnesses),
+        (Tenancy::Free { witnesses }, Change::Claim) if !witnesses.is_empty() => {
+            Err(Refused::Witnesses)
+        }
         (Tenancy::Free { .. }, Change::Claim) => Ok(edit.give_to_me(new, false, Why::Free)),
         (Tenancy::Deleted, Change::Claim) => Err(Refused::Illegal),
         (tenancy, Change::Claim) => match tenancy.owner() {
@@ -167,7 +181,10 @@ pub fn apply(record: &ShardRecord, writer: &Writer, change: Change, facts: &Fact
             if !is_me(by) {
                 return Err(Refused::NotYours);
             }
-            new.tenancy = Tenancy::Held { by: by.clone(), serving: true };
+            new.tenancy = Tenancy::Held {
+                by: by.clone(),
+                serving: true,
+            };
             new.failures.clear();
             Ok(new)
         }
@@ -183,21 +200,31 @@ pub fn apply(record: &ShardRecord, writer: &Writer, change: Change, facts: &Fact
                 return Err(Refused::TargetEnded);
             }
             new.plan = plan;
-            new.tenancy = Tenancy::Warming { by: by.clone(), mv: Move { id, to, why } };
+            new.tenancy = Tenancy::Warming {
+                by: by.clone(),
+                mv: Move { id, to, why },
+            };
             Ok(new)
         }
         (Tenancy::Warming { by, mv }, Change::Warmed) => {
             if !is_me(&mv.to) {
                 return Err(Refused::NotYours);
             }
-            new.tenancy = Tenancy::Freezing { by: by.clone(), mv: mv.clone() };
+            new.tenancy = Tenancy::Freezing {
+                by: by.clone(),
+                mv: mv.clone(),
+            };
             Ok(new)
         }
         (Tenancy::Freezing { by, mv }, Change::Seal { seal }) => {
             if !is_me(by) {
                 return Err(Refused::NotYours);
             }
-            new.tenancy = Tenancy::Sealed { by: by.clone(), mv: mv.clone(), seal };
+            new.tenancy = Tenancy::Sealed {
+                by: by.clone(),
+                mv: mv.clone(),
+                seal,
+            };
             Ok(new)
         }
         (Tenancy::Sealed { mv, .. }, Change::Take) => {
@@ -207,7 +234,10 @@ pub fn apply(record: &ShardRecord, writer: &Writer, change: Change, facts: &Fact
             Ok(edit.give_to_me(new, true, Why::Taken))
         }
         (Tenancy::Warming { by, .. } | Tenancy::Freezing { by, .. }, Change::Cancel) => {
-            new.tenancy = Tenancy::Held { by: by.clone(), serving: true };
+            new.tenancy = Tenancy::Held {
+                by: by.clone(),
+                serving: true,
+            };
             Ok(new)
         }
         (Tenancy::Sealed { by, mv, .. }, Change::Reaffirm { too_old }) => {
@@ -237,10 +267,19 @@ pub fn apply(record: &ShardRecord, writer: &Writer, change: Change, facts: &Fact
                 return Err(Refused::NotYours);
             }
             new.failures.retain(|f| f.node != me.node);
-            new.failures.push(Failure { node: me.node.clone(), error });
+            new.failures.push(Failure {
+                node: me.node.clone(),
+                error,
+            });
             if new.failures.len() >= QUARANTINE_AFTER {
-                let nodes: Vec<_> = new.failures.iter().map(|f| format!("{}: {}", f.node, f.error)).collect();
-                new.quarantine = Some(Quarantine { reason: format!("could not be loaded by {}", nodes.join("; ")) });
+                let nodes: Vec<_> = new
+                    .failures
+                    .iter()
+                    .map(|f| format!("{}: {}", f.node, f.error))
+                    .collect();
+                new.quarantine = Some(Quarantine {
+                    reason: format!("could not be loaded by {}", nodes.join("; ")),
+                });
             }
             new.intended = None;
             Ok(edit.give_to_nobody(new, Why::LoadFailed))
@@ -253,7 +292,13 @@ pub fn apply(record: &ShardRecord, writer: &Writer, change: Change, facts: &Fact
             if !witnesses.contains(&session) {
                 return Err(Refused::Illegal);
             }
-            new.tenancy = Tenancy::Free { witnesses: witnesses.iter().copied().filter(|w| *w != session).collect() };
+            new.tenancy = Tenancy::Free {
+                witnesses: witnesses
+                    .iter()
+                    .copied()
+                    .filter(|w| *w != session)
+                    .collect(),
+            };
             Ok(new)
         }
         (Tenancy::Deleted, Change::Intend { .. }) => Err(Refused::Illegal),
@@ -288,8 +333,13 @@ pub fn apply(record: &ShardRecord, writer: &Writer, change: Change, facts: &Fact
 
 /// A record for a shard whose record was lost: free, at an epoch of a generation that was raised for it, and not to be
 /// claimed before each of `witnesses` has denied owning it or has ended.
-pub fn restored(head: Head, generation: u32, witnesses: Vec<SessionId>, rules: Rules) -> ShardRecord {
-    let mut record = ShardRecord::new(head, if rules.broken_by(Mutant::EpochForgotten) { 0 } else { generation });
+pub fn restored(
+    head: Head,
+    generation: u32,
+    witnesses: Vec<SessionId>,
+    rules: Rules,
+) -> ShardRecord {
+    let mut record = ShardRecord::new(head, generation);
     if !rules.broken_by(Mutant::RestoreWithoutWitnesses) {
         record.tenancy = Tenancy::Free { witnesses };
     }
@@ -307,7 +357,10 @@ impl Edit<'_> {
         if !self.facts.rules.broken_by(Mutant::EpochKept) || self.record.epoch.count() == 0 {
             new.epoch = self.record.epoch.next(self.facts.generation);
         }
-        new.tenancy = Tenancy::Held { by: self.writer.owner.clone(), serving };
+        new.tenancy = Tenancy::Held {
+            by: self.writer.owner.clone(),
+            serving,
+        };
         self.remember(&mut new, Some(self.writer.owner.node.clone()), why);
         new
     }
@@ -320,7 +373,13 @@ impl Edit<'_> {
 
     fn remember(&self, new: &mut ShardRecord, to: Option<NodeName>, why: Why) {
         let from = self.record.owner().map(|by| by.node.clone());
-        new.history.push(Past { epoch: new.epoch, from, to, why, by: self.writer.owner.session });
+        new.history.push(Past {
+            epoch: new.epoch,
+            from,
+            to,
+            why,
+            by: self.writer.owner.session,
+        });
         let surplus = new.history.len().saturating_sub(HISTORY_LEN);
         new.history.drain(..surplus);
     }

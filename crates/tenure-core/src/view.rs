@@ -11,7 +11,8 @@ use crate::ids::{KeyspaceName, NodeName, Revision, SessionId, ShardId, Version};
 use crate::layout::Key;
 use crate::machine::Found;
 use crate::record::{
-    ClusterRecord, Damage, KeyspaceRecord, LeaderRecord, NodeRecord, Record, SessionRecord, ShardRecord,
+    ClusterRecord, Damage, KeyspaceRecord, LeaderRecord, NodeRecord, Record, SessionRecord,
+    ShardRecord,
 };
 use crate::rules::{Mutant, Rules};
 use crate::time::Time;
@@ -105,25 +106,38 @@ impl<K: Ord + Clone, R> Table<K, R> {
         let slot = self.0.get_mut(key);
         match value {
             Value::Good { record, rev } => {
-                let cell = Cell::Present(Seen { version, record, since: now });
+                let cell = Cell::Present(Seen {
+                    version,
+                    record,
+                    since: now,
+                });
                 let Some(slot) = slot else {
                     self.0.insert(key.clone(), Slot { cell, high: rev });
                     return true;
                 };
                 let same = matches!(&slot.cell, Cell::Present(seen) if Some(&seen.version) == version_of(&cell));
-                let newer = rev > slot.high || (rev == slot.high && !matches!(slot.cell, Cell::Present(_)));
+                let newer =
+                    rev > slot.high || (rev == slot.high && !matches!(slot.cell, Cell::Present(_)));
                 if same || !(newer || rules.broken_by(Mutant::ViewGoesBack)) {
                     return false;
                 }
-                *slot = Slot { cell, high: rev.max(slot.high) };
+                *slot = Slot {
+                    cell,
+                    high: rev.max(slot.high),
+                };
                 true
             }
             Value::Bad(damage) => {
-                if matches!(slot.as_ref().map(|s| &s.cell), Some(Cell::Damaged { version: v, .. }) if *v == version) {
+                if matches!(slot.as_ref().map(|s| &s.cell), Some(Cell::Damaged { version: v, .. }) if *v == version)
+                {
                     return false;
                 }
                 let high = slot.map_or(0, |slot| slot.high);
-                let cell = Cell::Damaged { version, damage, since: now };
+                let cell = Cell::Damaged {
+                    version,
+                    damage,
+                    since: now,
+                };
                 self.0.insert(key.clone(), Slot { cell, high });
                 true
             }
@@ -135,7 +149,13 @@ impl<K: Ord + Clone, R> Table<K, R> {
             return false;
         }
         let high = self.high(key);
-        self.0.insert(key.clone(), Slot { cell: Cell::Missing { since: now }, high });
+        self.0.insert(
+            key.clone(),
+            Slot {
+                cell: Cell::Missing { since: now },
+                high,
+            },
+        );
         true
     }
 }
@@ -175,7 +195,10 @@ pub struct View {
 impl View {
     /// A view that has seen nothing.
     pub fn new(rules: Rules) -> Self {
-        Self { rules, ..Self::default() }
+        Self {
+            rules,
+            ..Self::default()
+        }
     }
 
     /// Applies a value unless it is old news; says whether anything changed.
@@ -185,7 +208,10 @@ impl View {
         macro_rules! put {
             ($table:expr, $key:expr, $kind:ident) => {{
                 let value = match record {
-                    Ok(Record::$kind(record)) => Value::Good { rev: record.head.rev, record },
+                    Ok(Record::$kind(record)) => Value::Good {
+                        rev: record.head.rev,
+                        record,
+                    },
                     Ok(_) => Value::Bad(Damage::Corrupt("a record of another kind".to_owned())),
                     Err(damage) => Value::Bad(damage),
                 };
@@ -248,18 +274,63 @@ impl View {
         }
     }
 
+    /// Whether a read said that there is no such key, and nothing has been seen of it since.
+    pub fn is_missing(&self, key: &Key) -> bool {
+        fn of<K: Ord + Clone, R>(table: &Table<K, R>, key: &K) -> bool {
+            matches!(table.cell(key), Some(Cell::Missing { .. }))
+        }
+        match key {
+            Key::Cluster => of(&self.cluster, &()),
+            Key::Leader => of(&self.leader, &()),
+            Key::Keyspace(name) => of(&self.keyspaces, name),
+            Key::Node(name) => of(&self.nodes, name),
+            Key::Session(id) => of(&self.sessions, id),
+            Key::Shard(id) => of(&self.shards, id),
+        }
+    }
+
     /// Every key that this view takes to have a value.
     pub fn present_keys(&self) -> Vec<Key> {
         fn there<R>(cell: &Cell<R>) -> bool {
             !matches!(cell, Cell::Missing { .. })
         }
         let mut keys = Vec::new();
-        keys.extend(self.cluster.cells().filter(|(_, c)| there(c)).map(|_| Key::Cluster));
-        keys.extend(self.leader.cells().filter(|(_, c)| there(c)).map(|_| Key::Leader));
-        keys.extend(self.keyspaces.cells().filter(|(_, c)| there(c)).map(|(k, _)| Key::Keyspace(k.clone())));
-        keys.extend(self.nodes.cells().filter(|(_, c)| there(c)).map(|(k, _)| Key::Node(k.clone())));
-        keys.extend(self.sessions.cells().filter(|(_, c)| there(c)).map(|(k, _)| Key::Session(*k)));
-        keys.extend(self.shards.cells().filter(|(_, c)| there(c)).map(|(k, _)| Key::Shard(k.clone())));
+        keys.extend(
+            self.cluster
+                .cells()
+                .filter(|(_, c)| there(c))
+                .map(|_| Key::Cluster),
+        );
+        keys.extend(
+            self.leader
+                .cells()
+                .filter(|(_, c)| there(c))
+                .map(|_| Key::Leader),
+        );
+        keys.extend(
+            self.keyspaces
+                .cells()
+                .filter(|(_, c)| there(c))
+                .map(|(k, _)| Key::Keyspace(k.clone())),
+        );
+        keys.extend(
+            self.nodes
+                .cells()
+                .filter(|(_, c)| there(c))
+                .map(|(k, _)| Key::Node(k.clone())),
+        );
+        keys.extend(
+            self.sessions
+                .cells()
+                .filter(|(_, c)| there(c))
+                .map(|(k, _)| Key::Session(*k)),
+        );
+        keys.extend(
+            self.shards
+                .cells()
+                .filter(|(_, c)| there(c))
+                .map(|(k, _)| Key::Shard(k.clone())),
+        );
         keys
     }
 
@@ -286,9 +357,19 @@ mod tests {
     }
 
     fn at(rev: u64) -> Found {
-        let head = Head { format: 1, rev, nonce: Nonce { writer: SessionId(1), n: rev } };
+        let head = Head {
+            format: 1,
+            rev,
+            nonce: Nonce {
+                writer: SessionId(1),
+                n: rev,
+            },
+        };
         let record = Ok(Record::Shard(Arc::new(ShardRecord::new(head, 1))));
-        Found { version: Version::Number(rev), record }
+        Found {
+            version: Version::Number(rev),
+            record,
+        }
     }
 
     fn rev(view: &View) -> Option<u64> {
@@ -300,7 +381,10 @@ mod tests {
         let mut view = View::new(Rules::sound());
         assert!(view.apply(Time(1), &key(), at(5)));
         assert!(!view.apply(Time(2), &key(), at(4)));
-        assert!(!view.apply(Time(3), &key(), at(5)), "and a repeated one does not make it younger");
+        assert!(
+            !view.apply(Time(3), &key(), at(5)),
+            "and a repeated one does not make it younger"
+        );
         assert_eq!(view.shards.seen(&id()).unwrap().since, Time(1));
         assert!(view.apply(Time(4), &key(), at(6)));
         assert_eq!(rev(&view), Some(6));
@@ -329,7 +413,10 @@ mod tests {
     fn a_damaged_value_is_seen_once_and_replaced_by_a_newer_good_one() {
         let mut view = View::new(Rules::sound());
         view.apply(Time(1), &key(), at(5));
-        let bad = || Found { version: Version::Number(6), record: Err(Damage::Corrupt("x".to_owned())) };
+        let bad = || Found {
+            version: Version::Number(6),
+            record: Err(Damage::Corrupt("x".to_owned())),
+        };
         assert!(view.apply(Time(2), &key(), bad()));
         assert!(!view.apply(Time(3), &key(), bad()));
         assert_eq!(rev(&view), None);

@@ -1,1 +1,29 @@
-//! Being written.
+//! A whole Tenure cluster in one thread on virtual time.
+//!
+//! The machines that ship ([`tenure_core::node::Node`]) run here unchanged; everything around them is simulated: clocks,
+//! the network, the store, the application, and the people who lay hands on records. A run is a [`plan::Plan`], drawn from
+//! a seed; the checkers see everything with an omniscient clock and share no code with what they check.
+
+mod check;
+pub mod clock;
+pub mod coverage;
+mod driver;
+pub mod fault;
+mod misfortune;
+#[cfg(feature = "mutants")]
+pub mod mutants;
+mod network;
+pub mod plan;
+mod process;
+mod queue;
+pub mod rng;
+pub mod run;
+pub mod script;
+pub mod shrink;
+mod store;
+mod swarm;
+pub mod trace;
+mod words;
+pub mod world;
+
+pub use check::Violation;

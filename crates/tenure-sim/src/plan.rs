@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tenure_core::record::KeyspaceMode;
-use tenure_core::settings::{Settings, Timing};
+use tenure_core::settings::Timing;
 
 use crate::clock::{Clock, Instant, MS, SEC};
 use crate::fault::Fault;
@@ -165,9 +165,7 @@ impl Plan {
     }
 
     /// A plan in which nothing goes wrong: what scripts begin with.
-    pub fn quiet(seed: u64, nodes: usize, shards: u32, ttl: Duration) -> Self {
-        let settings = Settings { ttl, ..Settings::default() };
-        let timing = swarm::checked(&settings);
+    pub fn quiet(seed: u64, nodes: usize, shards: u32, timing: Timing) -> Self {
         Self {
             seed,
             class: Class::Chaos,

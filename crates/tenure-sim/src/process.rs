@@ -5,7 +5,6 @@ use std::collections::VecDeque;
 use tenure_core::ids::{Epoch, SessionId};
 use tenure_core::machine::{Action, Close, OpId, RunId};
 use tenure_core::node::Node;
-use tenure_core::time::Time;
 
 use crate::clock::{Clock, Instant};
 use crate::queue::Due;
@@ -80,7 +79,6 @@ pub(crate) struct Process {
     pub(crate) tick_at: Instant,
     pub(crate) pending: Vec<(OpId, bool)>,
     pub(crate) stays: Vec<Stay>,
-    pub(crate) leases: Vec<Lease>,
     pub(crate) watch: Watching,
     pub(crate) wedged_until: Instant,
     pub(crate) cut_requests_until: Instant,
@@ -89,14 +87,6 @@ pub(crate) struct Process {
     /// Writes and lists sent, for P7.
     pub(crate) writes: u64,
     pub(crate) lists: u64,
-}
-
-/// The lease of one of a process's sessions, as its gates see it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Lease {
-    pub(crate) session: SessionId,
-    pub(crate) closes_at: Time,
-    pub(crate) deadline: Time,
 }
 
 impl Process {
@@ -115,7 +105,6 @@ impl Process {
             tick_at: Instant::MAX,
             pending: Vec::new(),
             stays: Vec::new(),
-            leases: Vec::new(),
             watch: Watching { told, under_way: false, up: true, mute_until: 0 },
             wedged_until: 0,
             cut_requests_until: 0,
@@ -132,10 +121,6 @@ impl Process {
 
     pub(crate) fn stay_mut(&mut self, run: RunId) -> Option<&mut Stay> {
         self.stays.iter_mut().find(|stay| stay.run == run)
-    }
-
-    pub(crate) fn closes_at(&self, session: SessionId) -> Time {
-        self.leases.iter().find(|l| l.session == session).map_or(Time::ZERO, |l| l.closes_at)
     }
 }
 

@@ -43,8 +43,8 @@ pub(crate) enum Due {
     Fault(usize),
     /// Faults are over.
     Heal,
-    /// The checkers look at the whole.
-    Look,
+    /// The checkers look at the whole, once or from now on.
+    Look { again: bool },
 }
 
 impl Due {

@@ -38,14 +38,6 @@ enum Slots {
     Named(RwLock<HashMap<ShardName, Slot>>),
 }
 
-/// A shard that a request asked for.
-pub(crate) enum Lookup {
-    /// What is known of it.
-    Slot(ShardName, Slot),
-    /// There is no such shard, or none that this node has heard of.
-    Unknown,
-}
-
 impl Shards {
     pub(crate) fn new(name: KeyspaceName, kind: KeyspaceKind, handler: TypeId) -> Self {
         let slots = match kind {
@@ -76,22 +68,16 @@ impl Shards {
     /// The name of the shard of `key`.
     pub(crate) fn shard_of_key(&self, key: &[u8]) -> Option<ShardName> {
         match &self.slots {
-            Slots::Hashed(slots) => {
-                Some(ShardName::index(shard_index(key, slots.len() as u32)))
-            }
+            Slots::Hashed(slots) => Some(ShardName::index(shard_index(key, slots.len() as u32))),
             Slots::Named(_) => ShardName::new(std::str::from_utf8(key).ok()?).ok(),
         }
     }
 
-    /// What is known of the shard of this name.
-    pub(crate) fn look_up(&self, shard: ShardName) -> Lookup {
-        let found = match &self.slots {
-            Slots::Hashed(slots) => index(slots, &shard).map(|slot| read(slot).clone()),
-            Slots::Named(slots) => read(slots).get(&shard).cloned(),
-        };
-        match found {
-            Some(slot) => Lookup::Slot(shard, slot),
-            None => Lookup::Unknown,
+    /// What is known of the shard of this name, if this node has heard of it.
+    pub(crate) fn look_up(&self, shard: &ShardName) -> Option<Slot> {
+        match &self.slots {
+            Slots::Hashed(slots) => index(slots, shard).map(|slot| read(slot).clone()),
+            Slots::Named(slots) => read(slots).get(shard).cloned(),
         }
     }
 

@@ -6,14 +6,13 @@ use std::time::Duration;
 
 use tenure_core::ids::{KeyspaceName, SessionId};
 use tenure_core::layout::Key;
-use tenure_core::machine::{
-    Action, Close, Event, Found, Refusal, Reply, RunId, Step,
-};
+use tenure_core::machine::{Action, Close, Event, Found, Refusal, Reply, RunId, Step};
 use tenure_core::node::Node as Machine;
 use tenure_core::note::Note;
 use tenure_core::record::Record;
 use tenure_core::time::Time;
 use tokio::sync::{broadcast, mpsc, watch};
+use tokio::task::AbortHandle;
 use tracing::warn;
 
 use crate::board::{Board, Seen};
@@ -85,6 +84,30 @@ pub(crate) struct Parts {
     pub(crate) life: Arc<watch::Sender<Life>>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) notes: broadcast::Sender<Arc<Note>>,
+    pub(crate) _heartbeat: Heartbeat,
+}
+
+/// The sign of life from the application's runtime. Ends when dropped.
+pub(crate) struct Heartbeat(AbortHandle);
+
+impl Heartbeat {
+    /// Begins to tell the machine, every so often, that the application's runtime runs tasks.
+    pub(crate) fn begin(ground: &Ground, every: Duration) -> Self {
+        let (inputs, clock) = (ground.inputs.clone(), ground.clock.clone());
+        let task = ground.application.spawn(async move {
+            loop {
+                inputs.event(Event::Progress(clock.now()));
+                clock.sleep(every).await;
+            }
+        });
+        Self(task.abort_handle())
+    }
+}
+
+impl Drop for Heartbeat {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 /// The driver.
@@ -94,6 +117,7 @@ pub(crate) struct Driver {
     pending: VecDeque<Event>,
     stays: HashMap<RunId, Arc<Stay>>,
     leases: HashMap<SessionId, Arc<LeaseCell>>,
+    ending: Option<Life>,
 }
 
 impl Driver {
@@ -104,24 +128,33 @@ impl Driver {
             pending: VecDeque::from([Event::Tick]),
             stays: HashMap::new(),
             leases: HashMap::new(),
+            ending: None,
         }
     }
 
-    /// Runs until the node is over.
-    pub(crate) async fn run(mut self) {
+    /// Runs until the node is over, and says so only when nothing of the driver is left.
+    pub(crate) async fn run(self) {
+        let mut last_words = LastWords {
+            life: self.parts.life.clone(),
+            ending: Life::Gone,
+        };
+        last_words.ending = self.drive().await;
+    }
+
+    async fn drive(mut self) -> Life {
         loop {
             let event = match self.pending.pop_front() {
                 Some(event) => event,
                 None => match self.next().await {
                     Some(event) => event,
-                    None => return,
+                    None => return Life::Gone,
                 },
             };
             self.peek(&event);
             let step = self.parts.machine.step(self.now(), event);
             self.carry_out(step);
-            if self.parts.life.borrow().is_over() {
-                return;
+            if let Some(ending) = self.ending.take() {
+                return ending;
             }
         }
     }
@@ -214,14 +247,12 @@ impl Driver {
                 self.parts.board.seen(&shard, seen);
             }
             Action::Note(note) => self.tell(note),
-            Action::Started => self.become_(Life::Running),
-            Action::Refused(refusal) => self.become_(Life::Refused(refusal)),
-            Action::Stopped => self.become_(Life::Stopped),
+            Action::Started => {
+                self.parts.life.send_replace(Life::Running);
+            }
+            Action::Refused(refusal) => self.ending = Some(Life::Refused(refusal)),
+            Action::Stopped => self.ending = Some(Life::Stopped),
         }
-    }
-
-    fn become_(&self, life: Life) {
-        self.parts.life.send_replace(life);
     }
 
     fn remember(&self, session: SessionId) {
@@ -245,7 +276,10 @@ impl Driver {
     fn load(&mut self, begin: Begin) {
         let run = begin.run;
         let Some(handler) = self.parts.handlers.get(&begin.shard.keyspace) else {
-            let error = format!("this node has no handler for keyspace {}", begin.shard.keyspace);
+            let error = format!(
+                "this node has no handler for keyspace {}",
+                begin.shard.keyspace
+            );
             self.pending.push_back(Event::LoadFailed { run, error });
             return;
         };
@@ -285,9 +319,14 @@ impl Driver {
             Event::Reply {
                 reply: Reply::Listed(listed),
                 ..
-            } => listed.entries.iter().for_each(|(key, found)| self.learn(key, Some(found))),
+            } => listed
+                .entries
+                .iter()
+                .for_each(|(key, found)| self.learn(key, Some(found))),
             Event::Changed { changes, .. } => {
-                changes.iter().for_each(|(key, found)| self.learn(key, found.as_ref()));
+                changes
+                    .iter()
+                    .for_each(|(key, found)| self.learn(key, found.as_ref()));
             }
             _ => {}
         }
@@ -308,13 +347,19 @@ impl Drop for Driver {
     fn drop(&mut self) {
         for stay in self.stays.values() {
             stay.close(Close::Cut);
+            self.parts.board.ended(&stay.shard, stay.run);
         }
-        self.parts.life.send_if_modified(|life| {
-            let died = !life.is_over();
-            if died {
-                *life = Life::Gone;
-            }
-            died
-        });
+    }
+}
+
+/// Publishes how the node ended, also when the driver panicked.
+struct LastWords {
+    life: Arc<watch::Sender<Life>>,
+    ending: Life,
+}
+
+impl Drop for LastWords {
+    fn drop(&mut self) {
+        self.life.send_replace(self.ending.clone());
     }
 }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use tenure_core::ids::{Epoch, NodeName, SessionId, ShardId};
 
-use crate::gate::Shut;
 use crate::grant::{Grant, Lost};
 use crate::handler::{Handler, StateCell};
 use crate::stay::Stay;
@@ -92,15 +91,6 @@ pub enum Reason {
 }
 
 impl Reason {
-    pub(crate) const ALL: [Self; 6] = [
-        Self::Elsewhere,
-        Self::Unowned,
-        Self::NotReady,
-        Self::UnknownShard,
-        Self::UnknownKeyspace,
-        Self::OtherHandler,
-    ];
-
     /// The reason as one word.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -156,10 +146,3 @@ impl std::fmt::Display for NotOwner {
 }
 
 impl std::error::Error for NotOwner {}
-
-impl From<Shut> for Reason {
-    fn from(_: Shut) -> Self {
-        // Whatever shut the gate, it is this node's, and it or its successor will open again.
-        Self::NotReady
-    }
-}

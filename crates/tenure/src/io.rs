@@ -176,7 +176,11 @@ impl Calls {
             Ok(match request {
                 Request::Get(key) => {
                     let entry = store.get(&key.path(&self.cluster)).await?;
-                    Reply::Got(entry.and_then(|e| codec::found(&self.cluster, &e)).map(|f| f.1))
+                    Reply::Got(
+                        entry
+                            .and_then(|e| codec::found(&self.cluster, &e))
+                            .map(|f| f.1),
+                    )
                 }
                 Request::List => Reply::Listed(self.list(store).await?),
                 Request::Revision => Reply::Revision(store.revision().await?),

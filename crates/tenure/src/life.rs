@@ -1,9 +1,9 @@
 //! The task that lives one stay of a shard with its handler: load, serve, run, seal, drop.
 
-use std::any::TypeId;
+use std::any::{Any, TypeId};
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
@@ -172,7 +172,9 @@ impl<H: Handler> Life<H> {
         let grant = Grant::of_work(self.stay.clone());
         let sealed = grant.bound(async {
             match self.cell.lock().await.as_mut() {
-                Some(state) => caught(self.handler.seal(&self.shard, state)).await.map(drop),
+                Some(state) => caught(self.handler.seal(&self.shard, state))
+                    .await
+                    .map(drop),
                 None => Ok(()),
             }
         });
@@ -184,24 +186,19 @@ impl<H: Handler> Life<H> {
 
 /// A future whose panic is an error of its own.
 async fn caught<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
-    let mut work = Box::pin(work);
+    let mut work = pin!(work);
     poll_fn(move |cx| {
-        let mut step = |work: Pin<&mut _>| poll_caught(work, cx);
-        step(work.as_mut())
+        catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(cx)))
+            .unwrap_or_else(|panic| Poll::Ready(Err(panicked(&*panic))))
     })
     .await
 }
 
-fn poll_caught<T>(
-    work: Pin<&mut impl Future<Output = Result<T>>>,
-    cx: &mut std::task::Context<'_>,
-) -> Poll<Result<T>> {
-    catch_unwind(AssertUnwindSafe(|| work.poll(cx))).unwrap_or_else(|panic| {
-        let text = panic
-            .downcast_ref::<String>()
-            .map(String::as_str)
-            .or_else(|| panic.downcast_ref::<&str>().copied())
-            .unwrap_or("no message");
-        Poll::Ready(Err(BoxError::from(format!("panicked: {text}"))))
-    })
+fn panicked(panic: &(dyn Any + Send)) -> BoxError {
+    let text = panic
+        .downcast_ref::<String>()
+        .map(String::as_str)
+        .or_else(|| panic.downcast_ref::<&str>().copied())
+        .unwrap_or("no message");
+    BoxError::from(format!("panicked: {text}"))
 }

@@ -17,14 +17,27 @@ pub struct Shares(BTreeMap<NodeName, usize>);
 impl Shares {
     /// The shares of `shards` shards. Members of weight zero get none.
     pub fn new(keyspace: &KeyspaceName, shards: usize, members: &[Member]) -> Self {
-        let mut names: Vec<_> = members.iter().filter(|m| m.weight > 0).map(|m| m.name.clone()).collect();
-        let purpose = mix(keyspace.as_str().bytes().fold(0, |h, b| mix(h ^ u64::from(b))));
+        let mut names: Vec<_> = members
+            .iter()
+            .filter(|m| m.weight > 0)
+            .map(|m| m.name.clone())
+            .collect();
+        let purpose = mix(keyspace
+            .as_str()
+            .bytes()
+            .fold(0, |h, b| mix(h ^ u64::from(b))));
         names.sort_by_key(|name| (rank(purpose, name), name.clone()));
         let (each, more) = match names.len() {
             0 => (0, 0),
             n => (shards / n, shards % n),
         };
-        Self(names.into_iter().enumerate().map(|(i, name)| (name, each + usize::from(i < more))).collect())
+        Self(
+            names
+                .into_iter()
+                .enumerate()
+                .map(|(i, name)| (name, each + usize::from(i < more)))
+                .collect(),
+        )
     }
 
     /// A node's share.
@@ -36,11 +49,16 @@ impl Shares {
 /// To whom `me` should give shards: one name per shard to give, given how many shards each node has.
 ///
 /// Everyone computes the same pairing of surplus and want, and acts on its own part of it.
-pub fn greedy_surplus(me: &NodeName, shares: &Shares, owned: &BTreeMap<NodeName, usize>) -> Vec<NodeName> {
+pub fn greedy_surplus(
+    me: &NodeName,
+    shares: &Shares,
+    owned: &BTreeMap<NodeName, usize>,
+) -> Vec<NodeName> {
     let has = |node: &NodeName| owned.get(node).copied().unwrap_or(0);
-    let mut wants = shares.0.iter().flat_map(|(node, share)| {
-        std::iter::repeat_n(node, share.saturating_sub(has(node)))
-    });
+    let mut wants = shares
+        .0
+        .iter()
+        .flat_map(|(node, share)| std::iter::repeat_n(node, share.saturating_sub(has(node))));
     let mut mine = Vec::new();
     for (node, count) in owned {
         for _ in shares.of(node)..*count {
@@ -60,7 +78,13 @@ mod tests {
 
     fn members(n: usize) -> Vec<Member> {
         let name = |i| NodeName::new(format!("n{i}")).unwrap();
-        (0..n).map(|i| Member { name: name(i), session: SessionId(i as u128), weight: 100 }).collect()
+        (0..n)
+            .map(|i| Member {
+                name: name(i),
+                session: SessionId(i as u128),
+                weight: 100,
+            })
+            .collect()
     }
 
     fn keyspace() -> KeyspaceName {
@@ -74,7 +98,10 @@ mod tests {
             let shares = Shares::new(&keyspace(), shards, &members);
             let all: Vec<_> = members.iter().map(|m| shares.of(&m.name)).collect();
             assert_eq!(all.iter().sum::<usize>(), shards);
-            assert!(all.iter().max().unwrap() - all.iter().min().unwrap() <= 1, "{all:?}");
+            assert!(
+                all.iter().max().unwrap() - all.iter().min().unwrap() <= 1,
+                "{all:?}"
+            );
         }
         assert_eq!(Shares::new(&keyspace(), 9, &[]).of(&members(1)[0].name), 0);
     }
@@ -84,7 +111,10 @@ mod tests {
         let members = members(3);
         let shares = Shares::new(&keyspace(), 12, &members);
         let owned = BTreeMap::from([(members[0].name.clone(), 6), (members[1].name.clone(), 6)]);
-        let given: Vec<_> = members.iter().map(|m| greedy_surplus(&m.name, &shares, &owned)).collect();
+        let given: Vec<_> = members
+            .iter()
+            .map(|m| greedy_surplus(&m.name, &shares, &owned))
+            .collect();
         assert_eq!(given.iter().map(Vec::len).collect::<Vec<_>>(), [2, 2, 0]);
         assert!(given.iter().flatten().all(|to| *to == members[2].name));
     }
@@ -94,7 +124,11 @@ mod tests {
         let members = members(2);
         let shares = Shares::new(&keyspace(), 4, &members);
         let owned = BTreeMap::from([(members[0].name.clone(), 2), (members[1].name.clone(), 2)]);
-        assert!(members.iter().all(|m| greedy_surplus(&m.name, &shares, &owned).is_empty()));
+        assert!(
+            members
+                .iter()
+                .all(|m| greedy_surplus(&m.name, &shares, &owned).is_empty())
+        );
     }
 
     #[test]

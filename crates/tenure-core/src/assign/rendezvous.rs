@@ -27,14 +27,25 @@ impl Ranking {
     }
 
     /// The node that should own the shard, among those for which `allowed` holds; if it holds for none, among all.
-    pub fn winner(&self, shard: &ShardId, allowed: impl Fn(&NodeName) -> bool) -> Option<&NodeName> {
+    pub fn winner(
+        &self,
+        shard: &ShardId,
+        allowed: impl Fn(&NodeName) -> bool,
+    ) -> Option<&NodeName> {
         let number = shard_number(shard);
-        self.best(number, &allowed).or_else(|| self.best(number, &|_| true))
+        self.best(number, &allowed)
+            .or_else(|| self.best(number, &|_| true))
     }
 
     fn best(&self, number: u64, allowed: &dyn Fn(&NodeName) -> bool) -> Option<&NodeName> {
         let scored = self.entries.iter().filter(|(name, ..)| allowed(name));
-        scored.min_by(|a, b| cost(number, a.1, a.2).cmp(&cost(number, b.1, b.2)).then_with(|| a.0.cmp(&b.0))).map(|e| &e.0)
+        scored
+            .min_by(|a, b| {
+                cost(number, a.1, a.2)
+                    .cmp(&cost(number, b.1, b.2))
+                    .then_with(|| a.0.cmp(&b.0))
+            })
+            .map(|e| &e.0)
     }
 }
 
@@ -80,20 +91,41 @@ mod tests {
     use crate::ids::{KeyspaceName, SessionId, ShardName};
 
     fn member(name: &str, weight: u32) -> Member {
-        Member { name: NodeName::new(name).unwrap(), session: SessionId(1), weight }
+        Member {
+            name: NodeName::new(name).unwrap(),
+            session: SessionId(1),
+            weight,
+        }
     }
 
     fn assignment(members: &[Member], shards: u32) -> Vec<NodeName> {
         let ranking = Ranking::new(members);
         let keyspace = KeyspaceName::new("orders").unwrap();
         (0..shards)
-            .map(|i| ranking.winner(&ShardId::new(keyspace.clone(), ShardName::index(i)), |_| true).unwrap().clone())
+            .map(|i| {
+                ranking
+                    .winner(&ShardId::new(keyspace.clone(), ShardName::index(i)), |_| {
+                        true
+                    })
+                    .unwrap()
+                    .clone()
+            })
             .collect()
     }
 
     #[test]
     fn the_logarithm_is_right_to_nine_digits() {
-        for h in [0, 1, 7, 12_345, 1 << 40, (1 << 62) + 5, u64::MAX / 3, u64::MAX / 2, u64::MAX - 1] {
+        for h in [
+            0,
+            1,
+            7,
+            12_345,
+            1 << 40,
+            (1 << 62) + 5,
+            u64::MAX / 3,
+            u64::MAX / 2,
+            u64::MAX - 1,
+        ] {
             let exact = 64.0 - ((h as f64) + 1.0).log2();
             let ours = minus_log2(h) as f64 / (1u64 << 56) as f64;
             assert!((exact - ours).abs() < 1e-9, "{h}: {exact} {ours}");
@@ -129,7 +161,12 @@ mod tests {
         assert!(assignment(&members, 100).iter().all(|n| n.as_str() == "b"));
         let ranking = Ranking::new(&members);
         let shard: ShardId = "orders/1".parse().unwrap();
-        assert_eq!(ranking.winner(&shard, |n| n.as_str() != "b").map(NodeName::as_str), Some("b"));
+        assert_eq!(
+            ranking
+                .winner(&shard, |n| n.as_str() != "b")
+                .map(NodeName::as_str),
+            Some("b")
+        );
         assert_eq!(Ranking::new(&members[..1]).winner(&shard, |_| true), None);
     }
 }

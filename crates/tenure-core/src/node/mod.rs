@@ -1,13 +1,60 @@
-//! The node machine: composes lease, view, judge and shards. Being written.
-use std::collections::BTreeMap;
+//! The node machine: one process's part in the protocol.
+//!
+//! It composes small machines, one file each:
+//!
+//! | file | decides |
+//! |---|---|
+//! | `boot` | the start: cluster, keyspaces, the node's name, its session |
+//! | `holder` | renewals of the node's own session |
+//! | `peers` | whose sessions have ended, and who takes part in assignment |
+//! | `stays` | each shard's stay at this node: claim, load, serve, close, give up |
+//! | `share` | which shards the node should have |
+//! | `acquire` | how often to look at assigned shards that are held elsewhere |
+//! | `restore` | records that are missing |
+//! | `ops` | store requests under way and how their outcomes are settled |
+//! | `tick` | the slow look at everything, and sweeping |
+//! | `stop` | the way out |
+//!
+//! Everything is level-triggered: whatever is heard goes into the [`View`], and decisions are derived from the view, never
+//! from the message. Losing, repeating or reordering messages can delay a decision, not falsify it.
+
+mod acquire;
+mod boot;
+mod holder;
+mod ops;
+mod peers;
+mod restore;
+mod share;
+mod stays;
+mod stop;
+#[cfg(test)]
+mod tests;
+mod tick;
+mod timers;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::ids::{KeyspaceName, NodeName, SessionId};
-use crate::machine::{Event, Step};
+use crate::ids::{KeyspaceName, NodeName, Nonce, Revision, SessionId, ShardId};
+use crate::layout::Key;
+use crate::lease::LeasePhase;
+use crate::machine::{Action, Event, OpId, Refusal, RunId, Step};
+use crate::note::{Note, ShardStep, Transition};
 use crate::record::{KeyspaceKind, KeyspaceMode, Role};
 use crate::rules::Rules;
 use crate::settings::Timing;
 use crate::time::Time;
+use crate::view::View;
+use crate::why::Why;
+
+use acquire::Acquire;
+use boot::Boot;
+use holder::Holder;
+use ops::Pending;
+use peers::Peers;
+use share::Wants;
+use stays::Stay;
+use timers::{Timer, Timers};
 
 /// What a node expects of a keyspace; created so if it does not exist.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -39,7 +86,7 @@ pub struct NodeConfig {
     pub timing: Timing,
     /// The rules it follows.
     pub rules: Rules,
-    /// The boot id of the machine, where all participants of the store share one machine.
+    /// The boot id of the machine, where all participants of the store share one machine and one clock.
     pub boot_id: Option<String>,
     /// 128 random bits: the ids of this process's sessions count up from here.
     pub entropy: u128,
@@ -47,21 +94,350 @@ pub struct NodeConfig {
     pub last_session: Option<SessionId>,
 }
 
+/// Where a node is in its life.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Life {
+    Booting(Boot),
+    Running,
+    Stopping,
+    Over,
+}
+
 /// A node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Node {
     config: Arc<NodeConfig>,
+    now: Time,
+    life: Life,
+    view: View,
+    holder: Option<Holder>,
+    peers: Peers,
+    wants: Wants,
+    stays: BTreeMap<ShardId, Stay>,
+    runs: BTreeMap<RunId, ShardId>,
+    acquire: Acquire,
+    pending: BTreeMap<OpId, Pending>,
+    timers: Timers,
+    /// Keys whose known value changed and that have not been looked at since.
+    dirty: BTreeSet<Key>,
+    look_at_all: bool,
+    /// Keys that seem to be missing and have not been asked about yet.
+    absent: BTreeSet<Key>,
+    absent_not_before: Time,
+    /// The event being handled came from the watch.
+    from_watch: bool,
+    /// Shards that must be settled before the node counts as started; `None` once it has.
+    initial: Option<BTreeSet<ShardId>>,
+    started: bool,
+    /// The last sign of life of the application's runtime.
+    progress: Time,
+    /// A store revision that the watch had not reached at the last tick.
+    behind: Option<Revision>,
+    /// The furthest that the store itself said it has come.
+    asked_at: Revision,
+    /// The next tick reads everything.
+    relist: bool,
+    /// Generations that this node has raised in order to make lost records anew.
+    raised: BTreeMap<KeyspaceName, u32>,
+    /// The highest generation that was seen of each keyspace.
+    generations: BTreeMap<KeyspaceName, u32>,
+    /// Generations that must be exceeded before anything is owned again: the store was exchanged or went back.
+    estranged: Option<BTreeMap<KeyspaceName, u32>>,
+    ops: u64,
+    run_count: u64,
+    nonces: u64,
+    sessions: u64,
+    out: Vec<Action>,
 }
 
 impl Node {
     /// A node that has not begun; the first [`Event::Tick`] starts it.
     pub fn new(config: Arc<NodeConfig>) -> Self {
-        Self { config }
+        let view = View::new(config.rules);
+        Self {
+            config,
+            now: Time::ZERO,
+            life: Life::Booting(Boot::default()),
+            view,
+            holder: None,
+            peers: Peers::default(),
+            wants: Wants::default(),
+            stays: BTreeMap::new(),
+            runs: BTreeMap::new(),
+            acquire: Acquire::default(),
+            pending: BTreeMap::new(),
+            timers: Timers::default(),
+            dirty: BTreeSet::new(),
+            look_at_all: false,
+            absent: BTreeSet::new(),
+            absent_not_before: Time::ZERO,
+            from_watch: false,
+            initial: None,
+            started: false,
+            progress: Time::ZERO,
+            behind: None,
+            asked_at: Revision(0),
+            relist: false,
+            raised: BTreeMap::new(),
+            generations: BTreeMap::new(),
+            estranged: None,
+            ops: 0,
+            run_count: 0,
+            nonces: 0,
+            sessions: 0,
+            out: Vec::new(),
+        }
     }
 
     /// Takes an event at a time and says what to do.
-    pub fn step(&mut self, _now: Time, _event: Event) -> Step {
-        let _ = &self.config;
-        Step::default()
+    pub fn step(&mut self, now: Time, event: Event) -> Step {
+        if matches!(self.life, Life::Over) {
+            return self.step_after_the_end(event);
+        }
+        if self.now == Time::ZERO {
+            self.progress = now;
+        }
+        self.note_sleep(now);
+        self.now = self.now.max(now);
+        self.tick_lease();
+        self.from_watch = false;
+        self.handle(event);
+        while !matches!(self.life, Life::Over) {
+            self.settle_changes();
+            let Some(timer) = self.timers.due(self.now) else {
+                break;
+            };
+            self.from_watch = false;
+            self.wake(timer);
+        }
+        if matches!(self.life, Life::Over) {
+            return Step {
+                actions: std::mem::take(&mut self.out),
+                wake: None,
+            };
+        }
+        self.ask_about_absent();
+        Step {
+            actions: std::mem::take(&mut self.out),
+            wake: self.timers.next(),
+        }
+    }
+
+    /// The node's current session.
+    pub fn session(&self) -> Option<SessionId> {
+        self.holder.as_ref().map(|h| h.id)
+    }
+
+    /// How the node stands with its session; nothing while it has none.
+    pub fn lease_phase(&self) -> Option<LeasePhase> {
+        self.holder
+            .as_ref()
+            .and_then(|h| h.lease.as_ref())
+            .map(|lease| lease.phase())
+    }
+
+    /// What the node knows of the records.
+    pub fn view(&self) -> &View {
+        &self.view
+    }
+
+    /// Assigned shards that another live node has, and since when that is known.
+    pub fn held_elsewhere(&self) -> impl Iterator<Item = (&ShardId, Time)> {
+        self.acquire.waiting()
+    }
+
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Tick => {
+                if let Life::Booting(boot) = &self.life
+                    && boot.is_fresh()
+                {
+                    self.advance_boot();
+                }
+            }
+            Event::Reply { op, reply } => self.on_reply(op, reply),
+            Event::Changed { changes, upto } => {
+                self.from_watch = true;
+                for (key, found) in changes {
+                    match found {
+                        Some(found) => self.learn(&key, found),
+                        None => {
+                            self.absent.insert(key);
+                        }
+                    }
+                }
+                self.view.revision = self.view.revision.max(upto);
+            }
+            Event::WatchGap => self.on_watch_gap(),
+            Event::Loaded(run) => self.on_loaded(run),
+            Event::LoadFailed { run, error } => self.on_load_failed(run, error),
+            Event::RunEnded { run, error } => self.on_run_ended(run, error),
+            Event::Drained(run) => self.on_drained(run),
+            Event::Progress(at) => self.progress = self.progress.max(at),
+            Event::Stop => self.begin_stop(),
+        }
+    }
+
+    fn wake(&mut self, timer: Timer) {
+        match timer {
+            Timer::Boot => self.resume_boot(),
+            Timer::Renew => self.renew(),
+            Timer::Lease => {}
+            Timer::Judge(session) => self.judge(session),
+            Timer::Stay(shard) => self.look_at(&shard),
+            Timer::Tick => self.on_tick(),
+            Timer::Rebalance => {
+                self.wants.all_stale();
+                self.look_at_all = true;
+            }
+            Timer::Acquire => self.retry_acquire(),
+            Timer::Absent => {}
+            Timer::Restore => self.restore_lost(),
+            Timer::Stop => self.finish_stop(true),
+        }
+    }
+
+    /// Takes what was found at a key into the view.
+    fn learn(&mut self, key: &Key, found: crate::machine::Found) {
+        if let Err(damage) = &found.record
+            && self.view.version(key).as_ref() != Some(&found.version)
+        {
+            let note = Note::Damaged {
+                key: key.clone(),
+                damage: damage.clone(),
+            };
+            self.out.push(Action::Note(note));
+        }
+        self.absent.remove(key);
+        if self.view.apply(self.now, key, found) {
+            self.dirty.insert(key.clone());
+        }
+    }
+
+    /// Draws the conclusions from everything that changed in the view.
+    fn settle_changes(&mut self) {
+        loop {
+            while let Some(key) = self.dirty.pop_first() {
+                self.on_changed(&key);
+            }
+            if !std::mem::take(&mut self.look_at_all) {
+                break;
+            }
+            self.look_at_every_shard();
+        }
+        if matches!(self.life, Life::Booting(_)) {
+            self.advance_boot();
+        }
+        self.check_started();
+        self.finish_stop(false);
+    }
+
+    fn on_changed(&mut self, key: &Key) {
+        match key {
+            Key::Cluster | Key::Leader => {}
+            Key::Session(id) => self.on_session_changed(*id),
+            Key::Node(_) => self.refresh_members(),
+            Key::Keyspace(name) => {
+                if let Some(record) = self.view.keyspaces.get(name) {
+                    let known = self.generations.entry(name.clone()).or_default();
+                    *known = (*known).max(record.generation);
+                }
+                self.wants.stale(name);
+                self.look_at_all = true;
+            }
+            Key::Shard(id) => {
+                self.tell_owner(id);
+                if self.wants.depends_on_shards(&id.keyspace) {
+                    self.wants.stale(&id.keyspace);
+                    self.look_at_all = true;
+                }
+                self.look_at(id);
+            }
+        }
+    }
+
+    fn tell_owner(&mut self, id: &ShardId) {
+        let Some(record) = self.view.shards.get(id) else {
+            return;
+        };
+        let serving = record.tenancy.name() != "loading" && record.owner().is_some();
+        let owner = record.owner().cloned();
+        self.out.push(Action::Seen {
+            shard: id.clone(),
+            owner,
+            epoch: record.epoch,
+            serving,
+        });
+    }
+
+    fn check_started(&mut self) {
+        let Some(initial) = &mut self.initial else {
+            return;
+        };
+        initial.retain(|id| self.stays.get(id).is_some_and(Stay::is_settling));
+        if !initial.is_empty() || self.started {
+            return;
+        }
+        self.initial = None;
+        self.started = true;
+        let loaded = self.stays.values().filter(|s| s.is_serving()).count();
+        let failed = self.stays.values().filter(|s| s.attempts > 0).count();
+        self.note(Note::StartedWith { loaded, failed });
+        self.out.push(Action::Started);
+    }
+
+    fn refuse(&mut self, refusal: Refusal) {
+        self.life = Life::Over;
+        self.out.push(Action::Refused(refusal));
+    }
+
+    fn note(&mut self, note: Note) {
+        self.out.push(Action::Note(note));
+    }
+
+    fn tell(
+        &mut self,
+        shard: &ShardId,
+        step: ShardStep,
+        epoch: crate::ids::Epoch,
+        why: Why,
+        to: Option<NodeName>,
+    ) {
+        let from = self
+            .view
+            .shards
+            .get(shard)
+            .and_then(|r| r.history.last())
+            .and_then(|p| p.from.clone());
+        let session = self.session().unwrap_or(SessionId(self.config.entropy));
+        let transition = Transition {
+            time: self.now,
+            shard: shard.clone(),
+            step,
+            from,
+            to,
+            epoch,
+            session,
+            why,
+        };
+        self.note(Note::Shard(transition));
+    }
+
+    fn nonce(&mut self) -> Nonce {
+        self.nonces += 1;
+        Nonce {
+            writer: SessionId(self.config.entropy),
+            n: self.nonces,
+        }
+    }
+
+    fn timing(&self) -> Timing {
+        self.config.timing.clone()
+    }
+
+    /// A time after `wait` from now, stretched by up to a quarter so that nodes do not act in step.
+    fn later(&self, wait: std::time::Duration) -> Time {
+        let jitter = crate::hash::mix(self.config.entropy as u64 ^ self.ops) % 256;
+        self.now + wait + wait * u32::try_from(jitter).unwrap_or(0) / 1024
     }
 }

@@ -9,44 +9,93 @@ use crate::invariants::check_successor;
 const PLAN: PlanMark = PlanMark { term: 1, seq: 1 };
 
 fn who(n: u128) -> Owner {
-    Owner { node: NodeName::new(format!("n{n}")).unwrap(), session: SessionId(n) }
+    Owner {
+        node: NodeName::new(format!("n{n}")).unwrap(),
+        session: SessionId(n),
+    }
 }
 
 fn writer(n: u128) -> Writer {
-    Writer { owner: who(n), nonce: Nonce { writer: SessionId(n), n: 1 } }
+    Writer {
+        owner: who(n),
+        nonce: Nonce {
+            writer: SessionId(n),
+            n: 1,
+        },
+    }
 }
 
 fn record(tenancy: Tenancy) -> ShardRecord {
-    let nonce = Nonce { writer: SessionId(9), n: 0 };
-    let mut record = ShardRecord { tenancy, ..ShardRecord::new(Head::first(nonce), 1) };
+    let nonce = Nonce {
+        writer: SessionId(9),
+        n: 0,
+    };
+    let mut record = ShardRecord {
+        tenancy,
+        ..ShardRecord::new(Head::first(nonce), 1)
+    };
     record.epoch = Epoch(Epoch::first(1).0 + 4);
     record
 }
 
 fn mv() -> Move {
-    Move { id: 1, to: who(2), why: Why::Planned }
+    Move {
+        id: 1,
+        to: who(2),
+        why: Why::Planned,
+    }
 }
 
 fn held(serving: bool) -> Tenancy {
-    Tenancy::Held { by: who(1), serving }
+    Tenancy::Held {
+        by: who(1),
+        serving,
+    }
 }
 
 fn states() -> Vec<Tenancy> {
     vec![
         Tenancy::FREE,
-        Tenancy::Free { witnesses: vec![SessionId(1), SessionId(3)] },
+        Tenancy::Free {
+            witnesses: vec![SessionId(1), SessionId(3)],
+        },
         held(false),
         held(true),
-        Tenancy::Warming { by: who(1), mv: mv() },
-        Tenancy::Freezing { by: who(1), mv: mv() },
-        Tenancy::Sealed { by: who(1), mv: mv(), seal: "s".to_owned() },
+        Tenancy::Warming {
+            by: who(1),
+            mv: mv(),
+        },
+        Tenancy::Freezing {
+            by: who(1),
+            mv: mv(),
+        },
+        Tenancy::Sealed {
+            by: who(1),
+            mv: mv(),
+            seal: "s".to_owned(),
+        },
         Tenancy::Deleted,
     ]
 }
 
-fn step(from: &ShardRecord, by: u128, change: Change, ended: &[u128]) -> Result<ShardRecord, Refused> {
+fn step(
+    from: &ShardRecord,
+    by: u128,
+    change: Change,
+    ended: &[u128],
+) -> Result<ShardRecord, Refused> {
     let ended = |s: SessionId| ended.contains(&s.0);
-    apply(from, &writer(by), change, &Facts { ended: &ended, generation: 1, floor: 0, rules: Rules::sound() })
+    apply(
+        from,
+        &writer(by),
+        change,
+        &Facts {
+            ended: &ended,
+            generation: 1,
+            floor: 0,
+            rules: Rules::sound(),
+        },
+    )
 }
 
 /// Names of the states from which `change` by `by` works.
@@ -55,7 +104,9 @@ fn works_from(by: u128, change: Change, ended: &[u128]) -> Vec<(&'static str, &'
         .into_iter()
         .filter_map(|tenancy| {
             let old = record(tenancy);
-            step(&old, by, change.clone(), ended).ok().map(|new| (old.tenancy.name(), new.tenancy.name()))
+            step(&old, by, change.clone(), ended)
+                .ok()
+                .map(|new| (old.tenancy.name(), new.tenancy.name()))
         })
         .collect()
 }
@@ -67,18 +118,39 @@ fn a_free_shard_is_claimed_and_nothing_else_of_a_live_owner() {
 
 #[test]
 fn every_state_of_an_ended_owner_can_be_claimed() {
-    let from: Vec<_> = works_from(3, Change::Claim, &[1]).into_iter().map(|(from, _)| from).collect();
-    assert_eq!(from, ["free", "loading", "serving", "warming", "freezing", "sealed"]);
+    let from: Vec<_> = works_from(3, Change::Claim, &[1])
+        .into_iter()
+        .map(|(from, _)| from)
+        .collect();
+    assert_eq!(
+        from,
+        [
+            "free", "loading", "serving", "warming", "freezing", "sealed"
+        ]
+    );
 }
 
 #[test]
 fn only_the_owner_serves_releases_fails_and_seals() {
-    let seal = || Change::Seal { seal: "x".to_owned() };
-    let release = || Change::Release { to: None, why: Why::Rebalance };
-    let fail = || Change::Fail { error: "e".to_owned() };
+    let seal = || Change::Seal {
+        seal: "x".to_owned(),
+    };
+    let release = || Change::Release {
+        to: None,
+        why: Why::Rebalance,
+    };
+    let fail = || Change::Fail {
+        error: "e".to_owned(),
+    };
     assert_eq!(works_from(1, Change::Serve, &[]), [("loading", "serving")]);
-    assert_eq!(works_from(1, release(), &[]), [("loading", "free"), ("serving", "free")]);
-    assert_eq!(works_from(1, fail(), &[]), [("loading", "free"), ("serving", "free")]);
+    assert_eq!(
+        works_from(1, release(), &[]),
+        [("loading", "free"), ("serving", "free")]
+    );
+    assert_eq!(
+        works_from(1, fail(), &[]),
+        [("loading", "free"), ("serving", "free")]
+    );
     assert_eq!(works_from(1, seal(), &[]), [("freezing", "sealed")]);
     for change in [Change::Serve, release(), fail(), seal()] {
         assert_eq!(works_from(2, change, &[]), []);
@@ -87,11 +159,23 @@ fn only_the_owner_serves_releases_fails_and_seals() {
 
 #[test]
 fn a_move_goes_through_every_phase_and_only_its_target_takes() {
-    let plan = |to| Change::Plan { id: 7, to, plan: PLAN, why: Why::Planned };
+    let plan = |to| Change::Plan {
+        id: 7,
+        to,
+        plan: PLAN,
+        why: Why::Planned,
+    };
     assert_eq!(works_from(3, plan(who(2)), &[]), [("serving", "warming")]);
-    assert_eq!(works_from(3, plan(who(2)), &[2]), [], "not to a target that has ended");
+    assert_eq!(
+        works_from(3, plan(who(2)), &[2]),
+        [],
+        "not to a target that has ended"
+    );
     assert_eq!(works_from(3, plan(who(1)), &[]), [], "not to itself");
-    assert_eq!(works_from(2, Change::Warmed, &[]), [("warming", "freezing")]);
+    assert_eq!(
+        works_from(2, Change::Warmed, &[]),
+        [("warming", "freezing")]
+    );
     assert_eq!(works_from(3, Change::Warmed, &[]), []);
     assert_eq!(works_from(2, Change::Take, &[]), [("sealed", "serving")]);
     assert_eq!(works_from(3, Change::Take, &[]), []);
@@ -101,15 +185,33 @@ fn a_move_goes_through_every_phase_and_only_its_target_takes() {
 fn another_incarnation_of_the_target_is_not_the_target() {
     let mut again = writer(2);
     again.owner.session = SessionId(22);
-    let old = record(Tenancy::Sealed { by: who(1), mv: mv(), seal: String::new() });
-    let facts = Facts { ended: &|_| false, generation: 1, floor: 0, rules: Rules::sound() };
-    assert_eq!(apply(&old, &again, Change::Take, &facts), Err(Refused::NotYours));
+    let old = record(Tenancy::Sealed {
+        by: who(1),
+        mv: mv(),
+        seal: String::new(),
+    });
+    let facts = Facts {
+        ended: &|_| false,
+        generation: 1,
+        floor: 0,
+        rules: Rules::sound(),
+    };
+    assert_eq!(
+        apply(&old, &again, Change::Take, &facts),
+        Err(Refused::NotYours)
+    );
 }
 
 #[test]
 fn a_move_is_called_off_at_the_same_epoch_until_it_is_sealed() {
-    assert_eq!(works_from(3, Change::Cancel, &[]), [("warming", "serving"), ("freezing", "serving")]);
-    let old = record(Tenancy::Freezing { by: who(1), mv: mv() });
+    assert_eq!(
+        works_from(3, Change::Cancel, &[]),
+        [("warming", "serving"), ("freezing", "serving")]
+    );
+    let old = record(Tenancy::Freezing {
+        by: who(1),
+        mv: mv(),
+    });
     assert_eq!(step(&old, 3, Change::Cancel, &[]).unwrap().epoch, old.epoch);
 }
 
@@ -117,10 +219,17 @@ fn a_move_is_called_off_at_the_same_epoch_until_it_is_sealed() {
 fn a_sealed_shard_returns_to_its_owner_only_without_its_target_and_at_a_new_epoch() {
     let reaffirm = |too_old| Change::Reaffirm { too_old };
     assert_eq!(works_from(1, reaffirm(false), &[]), []);
-    assert_eq!(works_from(1, reaffirm(false), &[2]), [("sealed", "loading")]);
+    assert_eq!(
+        works_from(1, reaffirm(false), &[2]),
+        [("sealed", "loading")]
+    );
     assert_eq!(works_from(1, reaffirm(true), &[]), [("sealed", "loading")]);
     assert_eq!(works_from(3, reaffirm(true), &[2]), []);
-    let old = record(Tenancy::Sealed { by: who(1), mv: mv(), seal: String::new() });
+    let old = record(Tenancy::Sealed {
+        by: who(1),
+        mv: mv(),
+        seal: String::new(),
+    });
     assert!(step(&old, 1, reaffirm(true), &[]).unwrap().epoch > old.epoch);
 }
 
@@ -129,18 +238,54 @@ fn a_plan_of_an_older_term_is_refused() {
     let mut old = record(held(true));
     old.plan = PlanMark { term: 2, seq: 0 };
     let plan = PlanMark { term: 1, seq: 99 };
-    let moving = Change::Plan { id: 1, to: who(2), plan, why: Why::Planned };
+    let moving = Change::Plan {
+        id: 1,
+        to: who(2),
+        plan,
+        why: Why::Planned,
+    };
     assert_eq!(step(&old, 3, moving, &[]), Err(Refused::StalePlan));
-    assert_eq!(step(&old, 3, Change::Intend { node: None, plan }, &[]), Err(Refused::StalePlan));
+    assert_eq!(
+        step(&old, 3, Change::Intend { node: None, plan }, &[]),
+        Err(Refused::StalePlan)
+    );
 }
 
 #[test]
 fn a_restored_shard_waits_for_every_witness() {
-    let old = record(Tenancy::Free { witnesses: vec![SessionId(1), SessionId(3)] });
+    let old = record(Tenancy::Free {
+        witnesses: vec![SessionId(1), SessionId(3)],
+    });
     assert_eq!(step(&old, 3, Change::Claim, &[]), Err(Refused::Witnesses));
-    assert_eq!(step(&old, 3, Change::Deny { session: SessionId(1) }, &[]), Err(Refused::NotYours));
-    let one = step(&old, 3, Change::Deny { session: SessionId(1) }, &[1]).unwrap();
-    let none = step(&one, 3, Change::Deny { session: SessionId(3) }, &[]).unwrap();
+    assert_eq!(
+        step(
+            &old,
+            3,
+            Change::Deny {
+                session: SessionId(1)
+            },
+            &[]
+        ),
+        Err(Refused::NotYours)
+    );
+    let one = step(
+        &old,
+        3,
+        Change::Deny {
+            session: SessionId(1),
+        },
+        &[1],
+    )
+    .unwrap();
+    let none = step(
+        &one,
+        3,
+        Change::Deny {
+            session: SessionId(3),
+        },
+        &[],
+    )
+    .unwrap();
     assert_eq!(none.tenancy, Tenancy::FREE);
     assert!(step(&none, 3, Change::Claim, &[]).is_ok());
 }
@@ -150,9 +295,20 @@ fn three_different_nodes_that_cannot_load_quarantine_a_shard() {
     let mut at = record(Tenancy::FREE);
     for n in [1, 1, 2, 3] {
         at = step(&at, n, Change::Claim, &[]).unwrap();
-        at = step(&at, n, Change::Fail { error: format!("e{n}") }, &[]).unwrap();
+        at = step(
+            &at,
+            n,
+            Change::Fail {
+                error: format!("e{n}"),
+            },
+            &[],
+        )
+        .unwrap();
     }
-    assert_eq!(at.quarantine.as_ref().unwrap().reason, "could not be loaded by n1: e1; n2: e2; n3: e3");
+    assert_eq!(
+        at.quarantine.as_ref().unwrap().reason,
+        "could not be loaded by n1: e1; n2: e2; n3: e3"
+    );
     assert_eq!(step(&at, 4, Change::Claim, &[]), Err(Refused::Quarantined));
     let lifted = step(&at, 4, Change::Lift, &[]).unwrap();
     assert!(lifted.failures.is_empty() && step(&lifted, 4, Change::Claim, &[]).is_ok());
@@ -161,17 +317,33 @@ fn three_different_nodes_that_cannot_load_quarantine_a_shard() {
 #[test]
 fn serving_forgets_earlier_failures() {
     let mut old = record(held(false));
-    old.failures.push(Failure { node: who(3).node, error: "e".to_owned() });
-    assert!(step(&old, 1, Change::Serve, &[]).unwrap().failures.is_empty());
+    old.failures.push(Failure {
+        node: who(3).node,
+        error: "e".to_owned(),
+    });
+    assert!(
+        step(&old, 1, Change::Serve, &[])
+            .unwrap()
+            .failures
+            .is_empty()
+    );
 }
 
 #[test]
 fn an_owner_claims_anew_under_a_raised_floor() {
     let old = record(held(true));
-    let facts = Facts { ended: &|_| false, generation: 3, floor: 3, rules: Rules::sound() };
+    let facts = Facts {
+        ended: &|_| false,
+        generation: 3,
+        floor: 3,
+        rules: Rules::sound(),
+    };
     let new = apply(&old, &writer(1), Change::Claim, &facts).unwrap();
     assert_eq!(new.epoch.to_string(), "3.1");
-    assert_eq!(apply(&old, &writer(2), Change::Claim, &facts), Err(Refused::OwnerLive));
+    assert_eq!(
+        apply(&old, &writer(2), Change::Claim, &facts),
+        Err(Refused::OwnerLive)
+    );
 }
 
 #[test]
@@ -179,7 +351,15 @@ fn a_deleted_shard_keeps_its_epoch_over_its_re_creation() {
     let old = record(Tenancy::FREE);
     let deleted = step(&old, 1, Change::Delete, &[]).unwrap();
     assert_eq!(step(&deleted, 1, Change::Claim, &[]), Err(Refused::Illegal));
-    let again = step(&deleted, 1, Change::Recreate { meta: Some("m".to_owned()) }, &[]).unwrap();
+    let again = step(
+        &deleted,
+        1,
+        Change::Recreate {
+            meta: Some("m".to_owned()),
+        },
+        &[],
+    )
+    .unwrap();
     assert!(step(&again, 1, Change::Claim, &[]).unwrap().epoch > old.epoch);
 }
 
@@ -188,9 +368,22 @@ fn the_record_remembers_its_last_changes_of_owner() {
     let mut at = record(Tenancy::FREE);
     for n in 1..=4 {
         at = step(&at, n, Change::Claim, &[]).unwrap();
-        at = step(&at, n, Change::Release { to: None, why: Why::Rebalance }, &[]).unwrap();
+        at = step(
+            &at,
+            n,
+            Change::Release {
+                to: None,
+                why: Why::Rebalance,
+            },
+            &[],
+        )
+        .unwrap();
     }
-    let last: Vec<_> = at.history.iter().map(|p| (p.to.as_ref().map(ToString::to_string), p.why)).collect();
+    let last: Vec<_> = at
+        .history
+        .iter()
+        .map(|p| (p.to.as_ref().map(ToString::to_string), p.why))
+        .collect();
     assert_eq!(last.len(), HISTORY_LEN);
     assert_eq!(last[3], (Some("n4".to_owned()), Why::Free));
     assert_eq!(last[4], (None, Why::Rebalance));

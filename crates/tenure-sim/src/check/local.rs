@@ -42,6 +42,11 @@ impl Local {
         })
     }
 
+    /// When the shards of a dead node must be open elsewhere.
+    pub(crate) fn by(&self) -> Instant {
+        self.by
+    }
+
     /// A gate was closed by its process, or a lease ran out under it.
     pub(crate) fn closed(&self, at: Instant, shard: usize, pid: Pid) -> Verdict {
         let untouched = match self.class {

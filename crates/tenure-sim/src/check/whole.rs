@@ -82,8 +82,9 @@ impl Rest {
     }
 
     pub(crate) fn end(&self, at: Instant, plan: &Plan, processes: &[Process], gates: &Gates) -> Verdict {
-        let renewals = (at - self.from) / nanos(plan.timing.renew_interval) * 21 / 20 + 2;
         for (pid, process) in processes.iter().enumerate().filter(|(_, process)| process.alive) {
+            let own = process.clock.at(at).since(process.clock.at(self.from));
+            let renewals = nanos(own) / nanos(plan.timing.renew_interval) + 2;
             let writes = process.writes - self.writes.get(pid).copied().unwrap_or(0);
             let lists = process.lists - self.lists.get(pid).copied().unwrap_or(0);
             if writes > renewals {

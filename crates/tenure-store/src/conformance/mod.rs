@@ -2,7 +2,7 @@
 //!
 //! Each check is a function of its own; [`conformance_suite!`](crate::conformance_suite) makes a test of each:
 //!
-//! ```ignore
+//! ```text
 //! mod mine {
 //!     tenure_store::conformance_suite!(MySubject::fresh());
 //! }
@@ -33,7 +33,7 @@ pub trait Subject: Send + Sync {
     async fn open(&self) -> Arc<dyn Store>;
 }
 
-/// Makes one `#[tokio::test]` of every check. Takes an expression that gives a new [`Subject`](conformance::Subject) each time.
+/// Makes one `#[tokio::test]` of every check. Takes an expression that gives a new [`Subject`](crate::conformance::Subject) each time.
 #[macro_export]
 macro_rules! conformance_suite {
     ($subject:expr) => {

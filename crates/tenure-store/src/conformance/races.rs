@@ -116,8 +116,8 @@ pub async fn racing_deletes_have_one_winner(subject: &dyn Subject) {
     for _ in 0..ROUNDS {
         let version = won(insist(&*stores[0], PutIf::create(key, *b"v")).await);
         let mut racing = tokio::task::JoinSet::new();
-        for store in stores.iter().cloned() {
-            let delete = DeleteIf::new(key, version.clone());
+        for store in &stores {
+            let (store, delete) = (store.clone(), DeleteIf::new(key, version.clone()));
             racing.spawn(async move {
                 loop {
                     match store.delete_if(delete.clone()).await {

@@ -140,15 +140,12 @@ impl Store for SqliteStore {
     }
 
     async fn delete_if(&self, delete: DeleteIf) -> Result<Delete, StoreError> {
-        let answer = self
-            .writer
-            .write(move |session| {
-                let answer = sql::delete_if(session, &delete)?;
-                sql::purge_now_and_then(session, 1, TOMBSTONES_KEPT);
-                Ok(answer)
-            })
-            .await;
-        answer
+        let answer = self.writer.write(move |session| {
+            let answer = sql::delete_if(session, &delete)?;
+            sql::purge_now_and_then(session, 1, TOMBSTONES_KEPT);
+            Ok(answer)
+        });
+        answer.await
     }
 
     async fn delete_many(&self, deletes: Vec<DeleteIf>) -> Vec<Result<Delete, StoreError>> {

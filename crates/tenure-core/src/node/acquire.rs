@@ -1,0 +1,107 @@
+//! Assigned shards that another live node still has: how often to look again.
+//!
+//! The watch tells when they come free. The retries are for stores whose watch is late or off: every
+//! `acquire_retry_interval` within `acquire_retry_window`; when that is over, once a warning, and the next look at
+//! everything comes sooner (A7).
+
+use std::collections::BTreeMap;
+
+use crate::ids::ShardId;
+use crate::layout::Key;
+use crate::note::Note;
+use crate::time::Time;
+
+use super::Node;
+use super::timers::Timer;
+
+/// How many records one retry reads at most.
+const READS_PER_RETRY: usize = 64;
+
+/// The shards that are waited for, and the round of retries.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Acquire {
+    waiting: BTreeMap<ShardId, Time>,
+    /// When the current round of retries ends; `None` between rounds.
+    until: Option<Time>,
+    exhausted: bool,
+    next: usize,
+}
+
+impl Acquire {
+    pub(super) fn waiting(&self) -> impl Iterator<Item = (&ShardId, Time)> {
+        self.waiting.iter().map(|(id, since)| (id, *since))
+    }
+}
+
+impl Node {
+    /// Notes whether an assigned shard is held elsewhere.
+    pub(super) fn wait_for(&mut self, id: &ShardId, held_elsewhere: bool) {
+        if !held_elsewhere {
+            if self.acquire.waiting.remove(id).is_some() && self.acquire.waiting.is_empty() {
+                self.acquire = Acquire::default();
+                self.timers.clear(&Timer::Acquire);
+            }
+            return;
+        }
+        if self.acquire.waiting.contains_key(id) {
+            return;
+        }
+        self.acquire.waiting.insert(id.clone(), self.now);
+        self.begin_retries();
+    }
+
+    /// Begins a round of retries unless one is under way or the last one was exhausted.
+    fn begin_retries(&mut self) {
+        let timing = &self.config.timing;
+        if self.acquire.until.is_some()
+            || self.acquire.exhausted
+            || timing.acquire_retry_window.is_zero()
+        {
+            return;
+        }
+        self.acquire.until = Some(self.now + timing.acquire_retry_window);
+        self.timers
+            .set(Timer::Acquire, self.now + timing.acquire_retry_interval);
+    }
+
+    pub(super) fn retry_acquire(&mut self) {
+        let shards = self.acquire.waiting.len();
+        let Some(until) = self.acquire.until.filter(|_| shards > 0) else {
+            return;
+        };
+        if self.now >= until {
+            self.acquire.until = None;
+            self.acquire.exhausted = true;
+            let sooner = self.now + self.config.timing.tick_interval / 4;
+            self.timers.set_sooner(Timer::Tick, sooner);
+            return self.note(Note::AcquireWindowExhausted { shards });
+        }
+        let from = self.acquire.next % shards;
+        let some: Vec<_> = self
+            .acquire
+            .waiting
+            .keys()
+            .cycle()
+            .skip(from)
+            .take(shards.min(READS_PER_RETRY))
+            .cloned()
+            .collect();
+        self.acquire.next = from + some.len();
+        self.note(Note::AcquireRetry { shards });
+        for id in some {
+            self.read(Key::Shard(id));
+        }
+        self.timers.set(
+            Timer::Acquire,
+            (self.now + self.config.timing.acquire_retry_interval).min(until),
+        );
+    }
+
+    /// A look at everything begins a new round.
+    pub(super) fn renew_retries(&mut self) {
+        if !self.acquire.waiting.is_empty() {
+            self.acquire.exhausted = false;
+            self.begin_retries();
+        }
+    }
+}

@@ -1,0 +1,519 @@
+//! The start: read everything, agree on cluster and keyspaces, take the node's name, create a session.
+//!
+//! Level-triggered like everything else: [`Node::advance_boot`] looks at the view and does the first thing that is not as it
+//! should be. Whatever fails is tried again, for ever; what can never succeed is refused with its reason. A node whose
+//! session ended while it ran goes through the same steps.
+
+use std::sync::Arc;
+
+use crate::ids::{KeyspaceName, SessionId, ShardId, ShardName, Version};
+use crate::layout::Key;
+use crate::machine::{Expect, Refusal, Reply, StoreFailure};
+use crate::note::Note;
+use crate::record::{
+    ClusterRecord, EndedWhy, Head, KeyspaceKind, KeyspaceRecord, NodeMode, NodeRecord, Record,
+    ShardRecord, Unknown,
+};
+use crate::rules::Mutant;
+use crate::time::Time;
+use crate::view::Cell;
+
+use super::ops::{Purpose, Settled};
+use super::timers::Timer;
+use super::{KeyspaceConfig, Life, Node};
+
+/// How far the start has come.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Boot {
+    begun: bool,
+    /// The identity of the store, once everything was read.
+    store: Option<String>,
+    /// Requests of the start that are under way.
+    under_way: usize,
+    /// Nothing happens before this.
+    not_before: Time,
+    /// The earlier holder of the name that is waited for: its session, its version at first sight, and since when.
+    waiting: Option<(SessionId, Option<Version>, Time)>,
+}
+
+/// What the start should do next.
+enum Next {
+    Wait,
+    At(Time),
+    Done,
+}
+
+impl Boot {
+    pub(super) fn is_fresh(&self) -> bool {
+        !self.begun
+    }
+}
+
+impl Node {
+    fn boot(&mut self) -> Option<&mut Boot> {
+        match &mut self.life {
+            Life::Booting(boot) => Some(boot),
+            _ => None,
+        }
+    }
+
+    pub(super) fn resume_boot(&mut self) {
+        if let Some(boot) = self.boot() {
+            boot.not_before = Time::ZERO;
+        }
+        self.advance_boot();
+    }
+
+    pub(super) fn advance_boot(&mut self) {
+        let now = self.now;
+        let Some(boot) = self.boot() else { return };
+        if boot.under_way > 0 || now < boot.not_before {
+            return;
+        }
+        if boot.store.is_none() {
+            boot.begun = true;
+            boot.under_way = 1;
+            return self.list();
+        }
+        let next = self
+            .boot_cluster()
+            .and_then(|next| {
+                if matches!(next, Next::Done) {
+                    self.boot_keyspaces()
+                } else {
+                    Ok(next)
+                }
+            })
+            .and_then(|next| {
+                if matches!(next, Next::Done) {
+                    self.boot_name()
+                } else {
+                    Ok(next)
+                }
+            });
+        match next {
+            Err(refusal) => self.refuse(refusal),
+            Ok(Next::Wait) => {}
+            Ok(Next::At(at)) => self.timers.set_sooner(Timer::Boot, at.max(self.now)),
+            Ok(Next::Done) => self.begin_running(),
+        }
+    }
+
+    fn begin_running(&mut self) {
+        self.life = Life::Running;
+        self.timers.clear(&Timer::Boot);
+        let session = self.session().unwrap_or(SessionId(0));
+        let mode = self
+            .view
+            .nodes
+            .get(&self.config.name)
+            .map(|n| n.mode.clone())
+            .unwrap_or_default();
+        self.note(Note::Registered { session, mode });
+        self.peers.trust_from(self.now);
+        self.timers
+            .set(Timer::Tick, self.now + self.config.timing.tick_interval);
+        self.refresh_members();
+        self.judge_everyone();
+        self.look_at_every_shard();
+        if !self.started {
+            let settling = self
+                .stays
+                .iter()
+                .filter(|(_, stay)| stay.is_settling())
+                .map(|(id, _)| id.clone());
+            self.initial = Some(settling.collect());
+        }
+    }
+
+    fn boot_put(&mut self, key: Key, expect: Expect, record: Record) {
+        if let Some(boot) = self.boot() {
+            boot.under_way += 1;
+        }
+        self.put(key, expect, record, Purpose::Boot);
+    }
+
+    fn boot_cluster(&mut self) -> Result<Next, Refusal> {
+        let nonce = self.nonce();
+        let store = self
+            .boot()
+            .and_then(|b| b.store.clone())
+            .unwrap_or_default();
+        let ttl = self.config.timing.ttl;
+        match self.view.cluster.cell(&()) {
+            None | Some(Cell::Missing { .. }) => {
+                let rev = self.view.fresh_rev(&Key::Cluster);
+                let head = Head {
+                    rev,
+                    ..Head::first(nonce)
+                };
+                let record = ClusterRecord {
+                    head,
+                    boot: 1,
+                    store,
+                    longest_ttl: ttl,
+                    unknown: Unknown::new(),
+                };
+                self.boot_put(
+                    Key::Cluster,
+                    Expect::Absent,
+                    Record::Cluster(Arc::new(record)),
+                );
+                Ok(Next::Wait)
+            }
+            Some(Cell::Damaged { damage, .. }) => Err(Refusal::Damaged {
+                key: Key::Cluster,
+                damage: damage.clone(),
+            }),
+            Some(Cell::Present(seen)) if seen.record.store != store => {
+                let expected = seen.record.store.clone();
+                if !self.started {
+                    return Err(Refusal::StoreChanged {
+                        found: store,
+                        expected,
+                    });
+                }
+                self.relist_later();
+                Ok(Next::Wait)
+            }
+            Some(Cell::Present(seen)) if seen.record.longest_ttl < ttl => {
+                let mut record = (*seen.record).clone();
+                record.head = record.head.next(nonce);
+                record.longest_ttl = ttl;
+                let expect = Expect::Version(seen.version.clone());
+                self.boot_put(Key::Cluster, expect, Record::Cluster(Arc::new(record)));
+                Ok(Next::Wait)
+            }
+            Some(Cell::Present(_)) => {
+                if self.is_estranged() {
+                    self.relist_later();
+                    return Ok(Next::Wait);
+                }
+                Ok(Next::Done)
+            }
+        }
+    }
+
+    /// Whether a store that went back in time still lacks the raised generations that make it safe to go on.
+    fn is_estranged(&mut self) -> bool {
+        let Some(known) = &self.estranged else {
+            return false;
+        };
+        let raised = known.iter().all(|(name, generation)| {
+            self.view
+                .keyspaces
+                .get(name)
+                .is_none_or(|k| k.floor > *generation)
+        });
+        if raised {
+            self.estranged = None;
+        }
+        !raised
+    }
+
+    fn relist_later(&mut self) {
+        let at = self.now + self.config.timing.ttl;
+        if let Some(boot) = self.boot() {
+            boot.store = None;
+            boot.not_before = at;
+        }
+        self.timers.set(Timer::Boot, at);
+    }
+
+    fn boot_keyspaces(&mut self) -> Result<Next, Refusal> {
+        for (name, wanted) in self.config.keyspaces.clone() {
+            let key = Key::Keyspace(name.clone());
+            match self.view.keyspaces.cell(&name) {
+                Some(Cell::Damaged { damage, .. }) => {
+                    return Err(Refusal::Damaged {
+                        key,
+                        damage: damage.clone(),
+                    });
+                }
+                Some(Cell::Present(seen)) if !seen.record.removed => {
+                    if let Some(problem) = difference(&name, &wanted, &seen.record) {
+                        return Err(Refusal::KeyspaceDiffers { problem });
+                    }
+                }
+                cell => {
+                    let absent = match cell {
+                        Some(Cell::Missing { since }) => Some(*since),
+                        None => Some(self.now),
+                        _ => None,
+                    };
+                    if let Some(next) = self.create_keyspace(&name, &wanted, absent) {
+                        return Ok(next);
+                    }
+                }
+            }
+        }
+        Ok(Next::Done)
+    }
+
+    /// Writes a keyspace's shard records, and when all are there, the keyspace's own.
+    fn create_keyspace(
+        &mut self,
+        name: &KeyspaceName,
+        wanted: &KeyspaceConfig,
+        absent: Option<Time>,
+    ) -> Option<Next> {
+        let key = Key::Keyspace(name.clone());
+        let shards = self
+            .view
+            .shards
+            .iter()
+            .filter(|(id, _)| id.keyspace == *name);
+        let (mut generation, mut owned) = (0, false);
+        for (_, seen) in shards {
+            generation = generation.max(seen.record.epoch.generation());
+            owned |= seen.record.owner().is_some();
+        }
+        if let Some(since) = absent
+            && owned
+        {
+            // Its record was lost under its owners' feet; give them the time to notice (A11).
+            self.view.miss(self.now, &key, self.view.mark(&key));
+            let longest = self
+                .view
+                .cluster
+                .get(&())
+                .map_or(self.config.timing.ttl, |c| c.longest_ttl);
+            let at = since + self.config.timing.proof_of(longest);
+            if self.now < at {
+                return Some(Next::At(at));
+            }
+        }
+        let mut sent = false;
+        if let KeyspaceKind::Hashed(n) = wanted.kind {
+            for index in 0..n {
+                let id = ShardId::new(name.clone(), ShardName::index(index));
+                if self
+                    .view
+                    .shards
+                    .cell(&id)
+                    .is_none_or(|c| matches!(c, Cell::Missing { .. }))
+                {
+                    let key = Key::Shard(id);
+                    let head = Head {
+                        rev: self.view.fresh_rev(&key),
+                        ..Head::first(self.nonce())
+                    };
+                    let record = ShardRecord::new(head, generation.max(1));
+                    self.boot_put(key, Expect::Absent, Record::Shard(Arc::new(record)));
+                    sent = true;
+                }
+            }
+        }
+        if sent {
+            return Some(Next::Wait);
+        }
+        let nonce = self.nonce();
+        let old = self.view.keyspaces.seen(name).cloned();
+        let known = old
+            .as_ref()
+            .map_or(generation, |o| o.record.generation.max(generation));
+        // A keyspace that nobody has used yet begins with generation 1; any other one is raised.
+        let used = owned || old.is_some() || self.view.mark(&key) > 0;
+        let generation = if used { known + 1 } else { known.max(1) };
+        let head = match &old {
+            Some(old) => old.record.head.next(nonce),
+            None => Head {
+                rev: self.view.fresh_rev(&key),
+                ..Head::first(nonce)
+            },
+        };
+        let (kind, mode, floor) = (wanted.kind, wanted.mode, if used { generation } else { 0 });
+        let unknown = old
+            .as_ref()
+            .map(|o| o.record.unknown.clone())
+            .unwrap_or_default();
+        let record = KeyspaceRecord {
+            head,
+            kind,
+            mode,
+            generation,
+            floor,
+            removed: false,
+            unknown,
+        };
+        let expect = old.map_or(Expect::Absent, |old| Expect::Version(old.version));
+        self.boot_put(key, expect, Record::Keyspace(Arc::new(record)));
+        Some(Next::Wait)
+    }
+
+    /// Takes the node's name, once nobody else can be using it.
+    fn boot_name(&mut self) -> Result<Next, Refusal> {
+        let name = self.config.name.clone();
+        let key = Key::Node(name.clone());
+        let cell = self.view.nodes.cell(&name).cloned();
+        let (expect, head, mode, holder) = match cell {
+            Some(Cell::Damaged { damage, .. }) => return Err(Refusal::Damaged { key, damage }),
+            Some(Cell::Present(seen)) => (
+                Expect::Version(seen.version),
+                Some(seen.record.head.clone()),
+                seen.record.mode.clone(),
+                Some(seen.record.session),
+            ),
+            _ => (Expect::Absent, None, NodeMode::default(), None),
+        };
+        if let Some(session) = holder
+            && self.session() == Some(session)
+        {
+            return Ok(Next::Done);
+        }
+        if let Some(session) = holder
+            && !self.was_mine(session)
+            && !self.ended(session)
+        {
+            return self.wait_for_name(session);
+        }
+        if self.my_session().is_none() {
+            if self.holder.is_none() {
+                if let Some(boot) = self.boot() {
+                    boot.under_way += 1;
+                }
+                self.create_session();
+            }
+            return Ok(Next::Wait);
+        }
+        let nonce = self.nonce();
+        let fresh = Head {
+            rev: self.view.fresh_rev(&key),
+            ..Head::first(nonce)
+        };
+        let head = head.map_or(fresh, |old| old.next(nonce));
+        let session = self.session().unwrap_or(SessionId(0));
+        let unknown = self
+            .view
+            .nodes
+            .get(&name)
+            .map(|n| n.unknown.clone())
+            .unwrap_or_default();
+        let record = NodeRecord {
+            head,
+            session,
+            mode,
+            unknown,
+        };
+        self.boot_put(key, expect, Record::Node(Arc::new(record)));
+        Ok(Next::Wait)
+    }
+
+    /// Whether a session was created by this very process.
+    pub(super) fn was_mine(&self, session: SessionId) -> bool {
+        let n = session.0.wrapping_sub(self.config.entropy);
+        n >= 1 && n <= u128::from(self.sessions)
+    }
+
+    fn wait_for_name(&mut self, session: SessionId) -> Result<Next, Refusal> {
+        let rules = self.config.rules;
+        if self.holder.is_some() {
+            // Somebody took the name between our look and our write: our session is of no use.
+            self.resign_session();
+        }
+        if self.config.last_session == Some(session) || rules.broken_by(Mutant::StealName) {
+            if let Some(boot) = self.boot() {
+                boot.under_way += 1;
+            }
+            self.end_session(session, EndedWhy::Replaced, Purpose::Boot);
+            return Ok(Next::Wait);
+        }
+        let now = self.now;
+        let version = self.view.version(&Key::Session(session));
+        let ttl = self
+            .view
+            .sessions
+            .get(&session)
+            .map_or(self.config.timing.ttl, |s| s.ttl);
+        let limit = ttl + ttl / 5;
+        let boot = self.boot();
+        let (_, first, since) = match boot.and_then(|b| b.waiting.clone()) {
+            Some(waiting) if waiting.0 == session => waiting,
+            _ => {
+                let waiting = (session, version.clone(), now);
+                if let Some(boot) = self.boot() {
+                    boot.waiting = Some(waiting.clone());
+                }
+                self.note(Note::WaitingForName {
+                    session,
+                    at_most: limit,
+                });
+                waiting
+            }
+        };
+        if now >= since + limit && first != version && version.is_some() {
+            return Err(Refusal::NameInUse { session });
+        }
+        match self.expires_at(session) {
+            Some(at) if now >= at => {
+                if let Some(boot) = self.boot() {
+                    boot.under_way += 1;
+                }
+                self.end_session(session, EndedWhy::Expired, Purpose::Boot);
+                Ok(Next::Wait)
+            }
+            Some(at) => Ok(Next::At(if first == version {
+                at
+            } else {
+                at.min(since + limit)
+            })),
+            None => {
+                if self.view.is_missing(&Key::Session(session)) {
+                    if let Some(boot) = self.boot() {
+                        boot.under_way += 1;
+                    }
+                    self.end_session(session, EndedWhy::Missing, Purpose::Boot);
+                    return Ok(Next::Wait);
+                }
+                self.absent.insert(Key::Session(session));
+                Ok(Next::At(now + self.config.timing.renew_interval))
+            }
+        }
+    }
+
+    pub(super) fn on_boot_settled(&mut self, outcome: Settled) {
+        let retry = self.later(self.config.timing.renew_retry_interval);
+        let Some(boot) = self.boot() else { return };
+        boot.under_way = boot.under_way.saturating_sub(1);
+        if matches!(outcome, Settled::Failed { .. }) {
+            boot.not_before = retry;
+            self.timers.set(Timer::Boot, retry);
+        }
+    }
+
+    pub(super) fn boot_listed(&mut self, store: String) {
+        if let Some(boot) = self.boot() {
+            boot.under_way = boot.under_way.saturating_sub(1);
+            boot.store = Some(store);
+        }
+        self.peers.trust_from(self.now);
+    }
+
+    pub(super) fn boot_list_failed(&mut self, reply: Reply) {
+        if let Reply::Failed(StoreFailure::Denied(why)) = reply {
+            return self.refuse(Refusal::Denied(why));
+        }
+        self.on_boot_settled(Settled::Failed { unknown: false });
+    }
+}
+
+fn difference(
+    name: &KeyspaceName,
+    wanted: &KeyspaceConfig,
+    found: &KeyspaceRecord,
+) -> Option<String> {
+    if wanted.kind != found.kind {
+        return Some(format!(
+            "keyspace {name} is {}, but this node was started with {}; use the keyspace's own setting, or create a new \
+             keyspace",
+            found.kind, wanted.kind
+        ));
+    }
+    if wanted.mode != found.mode {
+        return Some(format!(
+            "keyspace {name} is in mode {}, but this node was started with {}; use the keyspace's own setting",
+            found.mode, wanted.mode
+        ));
+    }
+    None
+}

@@ -1,0 +1,371 @@
+//! The node's own session: its renewals, and what it means when they fail.
+
+use std::sync::Arc;
+
+use crate::ids::{Nonce, SessionId, Version};
+use crate::layout::Key;
+use crate::lease::{Lease, LeasePhase};
+use crate::machine::{Action, Expect, Found, Lane, Reply, Request, StoreFailure};
+use crate::note::Note;
+use crate::record::{BootClock, Damage, FORMAT, Head, Record, SessionRecord, Unknown};
+use crate::rules::Mutant;
+use crate::time::Time;
+use crate::why::Why;
+
+use super::boot::Boot;
+use super::ops::{Pending, Settled};
+use super::timers::Timer;
+use super::{Life, Node};
+
+/// A session that this node has created, or is creating.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Holder {
+    pub(super) id: SessionId,
+    pub(super) record: Arc<SessionRecord>,
+    /// The version to renew; `None` until the creation is confirmed.
+    pub(super) version: Option<Version>,
+    pub(super) lease: Option<Lease>,
+    /// Renewals whose outcome is unknown, and when they were sent: one of them may be what stands in the store.
+    unsettled: Vec<(Nonce, Time)>,
+    busy: bool,
+}
+
+impl Node {
+    pub(super) fn my_session(&self) -> Option<&Holder> {
+        self.holder.as_ref().filter(|h| h.version.is_some())
+    }
+
+    /// Whether the node may own, claim and serve at all.
+    pub(super) fn may_own(&self) -> bool {
+        matches!(self.life, Life::Running | Life::Stopping)
+            && self.lease_phase().is_some_and(LeasePhase::may_own)
+            && self.estranged.is_none()
+    }
+
+    /// Creates a session under an id that was never used.
+    pub(super) fn create_session(&mut self) {
+        self.sessions += 1;
+        let id = SessionId(self.config.entropy.wrapping_add(u128::from(self.sessions)));
+        let nonce = self.nonce();
+        let config = Arc::clone(&self.config);
+        let cluster = self.view.cluster.get(&());
+        let record = Arc::new(SessionRecord {
+            head: Head::first(nonce),
+            ended: None,
+            node: config.name.clone(),
+            role: config.role,
+            addresses: config.addresses.clone(),
+            zone: config.zone.clone(),
+            weight: config.weight,
+            ttl: config.timing.ttl,
+            renewals: 0,
+            boot: cluster.map_or(0, |c| c.boot),
+            reads_format: FORMAT,
+            version: config.version.clone(),
+            store: cluster.map(|c| c.store.clone()).unwrap_or_default(),
+            boot_clock: self.boot_clock(),
+            unknown: Unknown::new(),
+        });
+        let request = Request::Put {
+            key: Key::Session(id),
+            expect: Expect::Absent,
+            record: Record::Session(Arc::clone(&record)),
+        };
+        self.holder = Some(Holder {
+            id,
+            record,
+            version: None,
+            lease: None,
+            unsettled: Vec::new(),
+            busy: false,
+        });
+        self.out.push(Action::Remember(id));
+        self.ask(
+            Lane::Renewal,
+            request,
+            Pending::CreateSession {
+                nonce,
+                sent: self.now,
+            },
+        );
+    }
+
+    fn boot_clock(&self) -> Option<BootClock> {
+        let id = self.config.boot_id.clone()?;
+        Some(BootClock {
+            id,
+            until_ns: self.now + self.config.timing.ttl,
+        })
+    }
+
+    pub(super) fn on_session_created(&mut self, nonce: Nonce, sent: Time, reply: Reply) {
+        let Some(holder) = self
+            .holder
+            .as_mut()
+            .filter(|h| h.record.head.nonce == nonce)
+        else {
+            return;
+        };
+        let Reply::Won(version) = reply else {
+            // Whether the record is there or not, nobody will renew it: a fresh id is the simplest way on.
+            self.holder = None;
+            return self.on_boot_settled(Settled::Failed { unknown: false });
+        };
+        holder.version = Some(version.clone());
+        let lease = Lease::new(self.now, sent, &self.config.timing, self.config.rules);
+        holder.lease = Some(lease);
+        let (id, record) = (holder.id, Arc::clone(&holder.record));
+        self.learn(
+            &Key::Session(id),
+            Found {
+                version,
+                record: Ok(Record::Session(record)),
+            },
+        );
+        self.timers
+            .set(Timer::Renew, sent + self.config.timing.renew_interval);
+        self.publish_lease();
+        self.on_boot_settled(Settled::Done);
+    }
+
+    /// Sends a renewal, unless one is under way or the application's runtime shows no sign of life.
+    pub(super) fn renew(&mut self) {
+        let timing = &self.config.timing;
+        let retry = self.now + timing.renew_retry_interval;
+        let silent = self.now.since(self.progress);
+        if silent > timing.stall_limit && self.started {
+            self.timers.set(Timer::Renew, retry);
+            return self.note(Note::Wedged { since: silent });
+        }
+        let nonce = self.nonce();
+        let boot_clock = self.boot_clock();
+        let Some(holder) = self.holder.as_mut().filter(|h| !h.busy) else {
+            return;
+        };
+        let Some(version) = holder.version.clone() else {
+            return;
+        };
+        holder.busy = true;
+        let mut record = (*holder.record).clone();
+        record.head = record.head.next(nonce);
+        record.renewals += 1;
+        record.boot_clock = boot_clock;
+        let record = Record::Session(Arc::new(record));
+        let id = holder.id;
+        let request = Request::Put {
+            key: Key::Session(id),
+            expect: Expect::Version(version),
+            record: record.clone(),
+        };
+        self.ask(
+            Lane::Renewal,
+            request,
+            Pending::Renew {
+                id,
+                nonce,
+                sent: self.now,
+                record,
+            },
+        );
+        if self.config.rules.broken_by(Mutant::RenewPerShard) {
+            self.renew_every_shard();
+        }
+    }
+
+    pub(super) fn on_renewed(&mut self, nonce: Nonce, sent: Time, record: Record, reply: Reply) {
+        let Record::Session(record) = record else {
+            return;
+        };
+        let Some(holder) = self.holder.as_mut() else {
+            return;
+        };
+        let id = holder.id;
+        let key = Key::Session(id);
+        match reply {
+            Reply::Won(version) => {
+                holder.busy = false;
+                holder.version = Some(version.clone());
+                holder.record = Arc::clone(&record);
+                self.learn(
+                    &key,
+                    Found {
+                        version,
+                        record: Ok(Record::Session(record)),
+                    },
+                );
+                self.renewal_confirmed(sent);
+            }
+            Reply::Lost => {
+                self.ask(
+                    Lane::Renewal,
+                    Request::Get(key),
+                    Pending::ReadSession { id },
+                );
+            }
+            Reply::Failed(failure) => {
+                if matches!(failure, StoreFailure::Unknown(_)) {
+                    holder.unsettled.push((nonce, sent));
+                }
+                holder.busy = false;
+                self.renewal_failed(failure);
+            }
+            _ => {}
+        }
+    }
+
+    /// A renewal found another version than it expected: its own late write, or an end.
+    pub(super) fn on_session_read(&mut self, reply: Reply) {
+        let Some(holder) = self.holder.as_mut() else {
+            return;
+        };
+        let id = holder.id;
+        holder.busy = false;
+        match reply {
+            Reply::Got(Some(found)) => {
+                let key = Key::Session(id);
+                match found.record.clone() {
+                    Ok(Record::Session(record)) if record.ended.is_none() => {
+                        let own = holder
+                            .unsettled
+                            .iter()
+                            .find(|(nonce, _)| *nonce == record.head.nonce)
+                            .copied();
+                        holder.version = Some(found.version.clone());
+                        holder.record = record;
+                        self.learn(&key, found);
+                        match own {
+                            Some((_, sent)) => self.renewal_confirmed(sent),
+                            None => self.timers.set(Timer::Renew, self.now),
+                        }
+                    }
+                    Ok(_) => {
+                        self.learn(&key, found);
+                        self.session_over(Why::SessionEnded);
+                    }
+                    Err(Damage::Corrupt(_)) => {
+                        // We know what belongs there; the deadline stands until a rewrite is confirmed.
+                        holder.version = Some(found.version.clone());
+                        self.learn(&key, found);
+                        self.timers.set(Timer::Renew, self.now);
+                    }
+                    Err(newer) => self.renewal_failed(StoreFailure::Denied(newer.to_string())),
+                }
+            }
+            Reply::Got(None) => self.session_over(Why::RecordMissing),
+            Reply::Failed(failure) => self.renewal_failed(failure),
+            _ => {}
+        }
+    }
+
+    fn renewal_confirmed(&mut self, sent: Time) {
+        let (timing, rules) = (self.timing(), self.config.rules);
+        let Some(holder) = self.holder.as_mut() else {
+            return;
+        };
+        holder.unsettled.clear();
+        let ttl = holder.record.ttl;
+        let Some(lease) = holder.lease.as_mut() else {
+            return;
+        };
+        let from = lease.phase();
+        let to = lease.confirmed(self.now, sent, ttl, &timing, rules);
+        let left = lease.deadline().since(self.now);
+        self.timers
+            .set(Timer::Renew, (sent + timing.renew_interval).max(self.now));
+        self.note(Note::Renewed {
+            took: self.now.since(sent),
+            left,
+        });
+        self.publish_lease();
+        self.lease_moved(from, to);
+    }
+
+    fn renewal_failed(&mut self, failure: StoreFailure) {
+        let (timing, rules) = (self.timing(), self.config.rules);
+        let Some(lease) = self.holder.as_mut().and_then(|h| h.lease.as_mut()) else {
+            return;
+        };
+        let from = lease.phase();
+        let to = lease.failed(self.now, &timing, rules);
+        let streak = lease.failure_streak();
+        if !rules.broken_by(Mutant::RenewalGivesUp) {
+            self.timers
+                .set(Timer::Renew, self.now + timing.renew_retry_interval);
+        }
+        let (StoreFailure::Unavailable(error)
+        | StoreFailure::Unknown(error)
+        | StoreFailure::Denied(error)) = failure;
+        self.note(Note::RenewalFailed { streak, error });
+        self.lease_moved(from, to);
+    }
+
+    /// Lets the clock act on the lease: called at every step, whatever the event.
+    pub(super) fn tick_lease(&mut self) {
+        let (timing, rules) = (self.timing(), self.config.rules);
+        let Some(lease) = self.holder.as_mut().and_then(|h| h.lease.as_mut()) else {
+            return;
+        };
+        let from = lease.phase();
+        let to = lease.tick(self.now, &timing, rules);
+        self.lease_moved(from, to);
+    }
+
+    fn lease_moved(&mut self, from: LeasePhase, to: LeasePhase) {
+        let rules = self.config.rules;
+        let wake = self
+            .holder
+            .as_ref()
+            .and_then(|h| h.lease.as_ref())
+            .and_then(|l| l.wake(&self.config.timing, rules));
+        match wake {
+            Some(at) => self.timers.set(Timer::Lease, at),
+            None => self.timers.clear(&Timer::Lease),
+        }
+        if from == to {
+            return;
+        }
+        self.note(Note::Lease { from, to });
+        if to == LeasePhase::Detached {
+            self.cut_all(Why::LeaseLost);
+        }
+        if to == LeasePhase::Attached {
+            // What was observed while the store was away proves nothing about others.
+            self.peers.trust_from(self.now);
+            self.look_at_all = true;
+        }
+    }
+
+    fn publish_lease(&mut self) {
+        let Some(holder) = &self.holder else { return };
+        let Some(lease) = &holder.lease else { return };
+        let closes_at = lease.closes_at(&self.config.timing, self.config.rules);
+        self.out.push(Action::Lease {
+            session: holder.id,
+            closes_at,
+            deadline: lease.deadline(),
+        });
+        let wake = lease.wake(&self.config.timing, self.config.rules);
+        if let Some(at) = wake {
+            self.timers.set(Timer::Lease, at);
+        }
+    }
+
+    /// The node's session is over: everything closes before anything else happens, then the node registers anew.
+    pub(super) fn session_over(&mut self, why: Why) {
+        let Some(holder) = self.holder.take() else {
+            return;
+        };
+        self.cut_all(why);
+        self.timers.clear(&Timer::Renew);
+        self.timers.clear(&Timer::Lease);
+        self.note(Note::SessionLost {
+            session: holder.id,
+            why,
+        });
+        if matches!(self.life, Life::Running | Life::Booting(_)) {
+            self.life = Life::Booting(Boot::default());
+            self.timers.set(Timer::Boot, self.now);
+        }
+        self.refresh_members();
+    }
+}

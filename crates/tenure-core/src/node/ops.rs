@@ -1,0 +1,381 @@
+//! Store requests under way, and how their outcomes are settled.
+//!
+//! A write that lost its race, or whose outcome is unknown, is read back once: a value with our nonce is our own write
+//! after all. What the read shows goes into the view, and decisions are derived from there; no outcome is ever guessed.
+
+use crate::ids::{KeyspaceName, Nonce, Revision, SessionId, ShardId, Version};
+use crate::layout::Key;
+use crate::machine::{Action, Expect, Found, Lane, OpId, Reply, Request, StoreFailure};
+use crate::note::Note;
+use crate::record::Record;
+use crate::rules::Mutant;
+use crate::time::Time;
+
+use super::Node;
+use super::timers::Timer;
+
+/// What a write was for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Purpose {
+    /// A step of the start.
+    Boot,
+    /// Ending somebody's session.
+    Judge(SessionId),
+    /// A change to a shard's record that belongs to its stay here.
+    Stay(ShardId),
+    /// Raising a keyspace's generation, or making its lost record anew.
+    Keyspace(KeyspaceName),
+    /// Making a shard's lost record anew.
+    Restore(ShardId),
+    /// Ending the node's own session.
+    Resign,
+    /// Nothing hangs on it.
+    Plain,
+}
+
+/// How a write ended.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Settled {
+    /// It is in the store.
+    Done,
+    /// Somebody else's value is in the store; the view has it.
+    Lost,
+    /// It is not in the store, or that is not known.
+    Failed {
+        /// It may still land.
+        unknown: bool,
+    },
+}
+
+/// A request under way.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Pending {
+    Put {
+        key: Key,
+        expect: Expect,
+        record: Record,
+        purpose: Purpose,
+    },
+    ReadBack {
+        key: Key,
+        expect: Expect,
+        record: Record,
+        purpose: Purpose,
+        mark: u64,
+        unknown: bool,
+    },
+    Read {
+        key: Key,
+        mark: u64,
+    },
+    Delete {
+        key: Key,
+        mark: u64,
+    },
+    /// `asked_at`: how far the store had come when this was asked.
+    List {
+        asked_at: Revision,
+    },
+    Revision {
+        asked_at: Revision,
+    },
+    CreateSession {
+        nonce: Nonce,
+        sent: Time,
+    },
+    Renew {
+        id: SessionId,
+        nonce: Nonce,
+        sent: Time,
+        record: Record,
+    },
+    ReadSession {
+        id: SessionId,
+    },
+}
+
+impl Node {
+    pub(super) fn ask(&mut self, lane: Lane, request: Request, pending: Pending) -> OpId {
+        self.ops += 1;
+        let op = OpId(self.ops);
+        self.pending.insert(op, pending);
+        self.out.push(Action::Store { op, lane, request });
+        op
+    }
+
+    pub(super) fn put(&mut self, key: Key, expect: Expect, record: Record, purpose: Purpose) {
+        let request = Request::Put {
+            key: key.clone(),
+            expect: expect.clone(),
+            record: record.clone(),
+        };
+        self.ask(
+            Lane::Ordinary,
+            request,
+            Pending::Put {
+                key,
+                expect,
+                record,
+                purpose,
+            },
+        );
+    }
+
+    pub(super) fn read(&mut self, key: Key) {
+        let mark = self.view.mark(&key);
+        self.ask(
+            Lane::Ordinary,
+            Request::Get(key.clone()),
+            Pending::Read { key, mark },
+        );
+    }
+
+    pub(super) fn list(&mut self) {
+        if !self
+            .pending
+            .values()
+            .any(|p| matches!(p, Pending::List { .. }))
+        {
+            let asked_at = self.asked_at;
+            self.ask(Lane::Ordinary, Request::List, Pending::List { asked_at });
+        }
+    }
+
+    pub(super) fn on_reply(&mut self, op: OpId, reply: Reply) {
+        let Some(pending) = self.pending.remove(&op) else {
+            return;
+        };
+        match (pending, reply) {
+            (
+                Pending::Put {
+                    key,
+                    record,
+                    purpose,
+                    ..
+                },
+                Reply::Won(version),
+            ) => {
+                self.learn(
+                    &key,
+                    Found {
+                        version,
+                        record: Ok(record),
+                    },
+                );
+                self.settled(purpose, Settled::Done);
+            }
+            (
+                Pending::Put {
+                    key,
+                    expect,
+                    record,
+                    purpose,
+                },
+                Reply::Lost,
+            ) => {
+                self.read_back(key, expect, record, purpose, false);
+            }
+            (
+                Pending::Put {
+                    key,
+                    expect,
+                    record,
+                    purpose,
+                },
+                Reply::Failed(StoreFailure::Unknown(_)),
+            ) => {
+                self.read_back(key, expect, record, purpose, true);
+            }
+            (Pending::Put { key, purpose, .. }, Reply::Failed(failure)) => {
+                self.tell_denied(&key, &failure);
+                self.settled(purpose, Settled::Failed { unknown: false });
+            }
+            (
+                Pending::ReadBack {
+                    key,
+                    expect,
+                    record,
+                    purpose,
+                    mark,
+                    unknown,
+                },
+                reply,
+            ) => {
+                self.on_read_back(key, expect, record, purpose, mark, unknown, reply);
+            }
+            (Pending::Read { key, .. }, Reply::Got(Some(found))) => {
+                self.learn(&key, found);
+                // A read is asked for because something hangs on the key, whether it changed or not.
+                self.dirty.insert(key);
+            }
+            (Pending::Read { key, mark }, Reply::Got(None)) => self.learn_missing(key, mark),
+            (Pending::Read { key, .. }, Reply::Failed(failure)) => {
+                self.tell_denied(&key, &failure);
+                self.absent.insert(key);
+                self.absent_not_before = self.later(self.config.timing.renew_retry_interval);
+                self.timers.set(Timer::Absent, self.absent_not_before);
+            }
+            (Pending::Delete { key, mark }, Reply::Won(_)) => {
+                self.note(Note::Swept { key: key.clone() });
+                self.view.miss(self.now, &key, mark);
+            }
+            (Pending::List { asked_at }, Reply::Listed(listed)) => self.on_listed(listed, asked_at),
+            (Pending::List { .. }, reply) => self.on_list_failed(reply),
+            (Pending::Revision { asked_at }, Reply::Revision(revision)) => {
+                self.on_revision(revision, asked_at)
+            }
+            (Pending::CreateSession { nonce, sent }, reply) => {
+                self.on_session_created(nonce, sent, reply)
+            }
+            (
+                Pending::Renew {
+                    id,
+                    nonce,
+                    sent,
+                    record,
+                },
+                reply,
+            ) => {
+                if self.session() == Some(id) {
+                    self.on_renewed(nonce, sent, record, reply);
+                }
+            }
+            (Pending::ReadSession { id }, reply) => {
+                if self.session() == Some(id) {
+                    self.on_session_read(reply);
+                }
+            }
+            (
+                Pending::Revision { .. }
+                | Pending::Delete { .. }
+                | Pending::Read { .. }
+                | Pending::Put { .. },
+                _,
+            ) => {}
+        }
+    }
+
+    fn read_back(
+        &mut self,
+        key: Key,
+        expect: Expect,
+        record: Record,
+        purpose: Purpose,
+        unknown: bool,
+    ) {
+        if unknown
+            && self.config.rules.broken_by(Mutant::UnknownClaimAssumed)
+            && matches!(purpose, Purpose::Stay(_))
+        {
+            self.learn(
+                &key,
+                Found {
+                    version: Version::Number(u64::MAX),
+                    record: Ok(record),
+                },
+            );
+            return self.settled(purpose, Settled::Done);
+        }
+        let mark = self.view.mark(&key);
+        let pending = Pending::ReadBack {
+            key: key.clone(),
+            expect,
+            record,
+            purpose,
+            mark,
+            unknown,
+        };
+        self.ask(Lane::Ordinary, Request::Get(key), pending);
+    }
+
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "the parts of one pending request"
+    )]
+    fn on_read_back(
+        &mut self,
+        key: Key,
+        expect: Expect,
+        record: Record,
+        purpose: Purpose,
+        mark: u64,
+        unknown: bool,
+        reply: Reply,
+    ) {
+        let outcome = match reply {
+            Reply::Got(Some(found)) => {
+                let nonce = found.record.as_ref().ok().map(|r| r.head().nonce);
+                let unchanged = expect == Expect::Version(found.version.clone());
+                if self.config.rules.broken_by(Mutant::UnguardedWrite)
+                    && matches!(purpose, Purpose::Stay(_))
+                    && nonce != Some(record.head().nonce)
+                {
+                    return self.put(key, Expect::Version(found.version), record, purpose);
+                }
+                self.learn(&key, found);
+                if nonce == Some(record.head().nonce) {
+                    Settled::Done
+                } else if unchanged {
+                    Settled::Failed { unknown }
+                } else {
+                    Settled::Lost
+                }
+            }
+            Reply::Got(None) => {
+                self.learn_missing(key, mark);
+                if expect == Expect::Absent {
+                    Settled::Failed { unknown }
+                } else {
+                    Settled::Lost
+                }
+            }
+            _ => Settled::Failed { unknown },
+        };
+        self.settled(purpose, outcome);
+    }
+
+    fn settled(&mut self, purpose: Purpose, outcome: Settled) {
+        match purpose {
+            Purpose::Boot => self.on_boot_settled(outcome),
+            Purpose::Judge(session) => self.on_judged(session, outcome),
+            Purpose::Stay(shard) => self.on_stay_settled(shard, outcome),
+            Purpose::Keyspace(_) | Purpose::Restore(_) => self.on_restore_settled(outcome),
+            Purpose::Resign => self.on_resigned(outcome),
+            Purpose::Plain => {}
+        }
+    }
+
+    /// A read, begun when the key's mark was `mark`, found nothing.
+    pub(super) fn learn_missing(&mut self, key: Key, mark: u64) {
+        self.absent.remove(&key);
+        if self.view.miss(self.now, &key, mark) {
+            self.on_missing(&key);
+            self.dirty.insert(key);
+        }
+    }
+
+    /// Asks the store about keys that a list or a watch said are gone: only a read of the key itself is believed.
+    pub(super) fn ask_about_absent(&mut self) {
+        if self.absent.is_empty() || self.now < self.absent_not_before {
+            return;
+        }
+        for key in std::mem::take(&mut self.absent) {
+            let asked = self
+                .pending
+                .values()
+                .any(|p| matches!(p, Pending::Read { key: k, .. } if *k == key));
+            if !asked && !self.view.is_missing(&key) {
+                self.read(key);
+            }
+        }
+    }
+
+    fn tell_denied(&mut self, key: &Key, failure: &StoreFailure) {
+        if let StoreFailure::Denied(error) = failure {
+            self.note(Note::Denied {
+                key: key.clone(),
+                error: error.clone(),
+            });
+        }
+    }
+}

@@ -1,0 +1,352 @@
+//! Other sessions: who has ended, and who takes part in assignment.
+//!
+//! A session is ended by compare-and-swap on the version that was watched, so that a judge who is wrong loses the race
+//! against the holder's renewal. On top of that a judge counts only time in which it was awake and its own renewals went
+//! through: otherwise the first node to wake after an outage would end everyone else (P5).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::assign::{Member, Ranking};
+use crate::ids::{NodeName, Nonce, SessionId};
+use crate::layout::Key;
+use crate::lease::LeasePhase;
+use crate::machine::Expect;
+use crate::note::Note;
+use crate::record::{
+    Damage, Ended, EndedWhy, FORMAT, Head, NodeMode, Record, Role, SessionRecord, Unknown,
+};
+use crate::rules::Mutant;
+use crate::time::Time;
+use crate::view::Cell;
+use crate::why::Why;
+
+use super::ops::{Purpose, Settled};
+use super::timers::Timer;
+use super::{Life, Node};
+
+/// The nodes that take part in assignment, and since when they are the same.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Peers {
+    pub(super) members: Vec<Member>,
+    pub(super) ranking: Ranking,
+    pub(super) since: Time,
+    trusted_since: Time,
+}
+
+impl Peers {
+    /// What was observed before this time proves nothing.
+    pub(super) fn trust_from(&mut self, now: Time) {
+        self.trusted_since = now;
+    }
+
+    pub(super) fn is_member(&self, name: &NodeName) -> bool {
+        self.members.iter().any(|m| m.name == *name)
+    }
+}
+
+impl Node {
+    /// Notices that the process was not scheduled when it wanted to be.
+    pub(super) fn note_sleep(&mut self, now: Time) {
+        let Some(wake) = self.timers.next() else {
+            return;
+        };
+        let late = now.since(wake);
+        if late > self.config.timing.renew_interval {
+            self.peers.trust_from(now);
+            self.note(Note::Overslept { gap: late });
+        }
+    }
+
+    /// Whether a session is proven to be over. Once true, true for ever.
+    pub(super) fn ended(&self, session: SessionId) -> bool {
+        match self.view.sessions.cell(&session) {
+            Some(Cell::Present(seen)) if seen.record.is_proven_end() => true,
+            Some(Cell::Present(seen)) if seen.record.ended.is_some() => {
+                self.now >= seen.since + self.config.timing.proof_of(seen.record.ttl)
+            }
+            Some(Cell::Missing { .. }) => self.config.rules.broken_by(Mutant::AbsenceIsProof),
+            _ => false,
+        }
+    }
+
+    /// When a session will have been watched for long enough to be over, if nothing changes.
+    pub(super) fn expires_at(&self, session: SessionId) -> Option<Time> {
+        let timing = &self.config.timing;
+        let rules = self.config.rules;
+        let trusted = if rules.broken_by(Mutant::JudgeOverslept) {
+            Time::ZERO
+        } else {
+            self.peers.trusted_since
+        };
+        match self.view.sessions.cell(&session)? {
+            Cell::Present(seen) if seen.record.ended.is_some() => {
+                Some(seen.since + timing.proof_of(seen.record.ttl))
+            }
+            Cell::Present(seen) => {
+                let ttl = seen.record.ttl;
+                if rules.broken_by(Mutant::ImpatientJudge) {
+                    return Some(seen.since.max(trusted) + ttl / 2);
+                }
+                if let (Some(clock), Some(boot_id)) =
+                    (&seen.record.boot_clock, &self.config.boot_id)
+                    && clock.id == *boot_id
+                {
+                    // One machine, one clock: its own deadline can be read off. The wait gives it the time to renew.
+                    return Some(clock.until_ns.max(trusted + ttl / 3));
+                }
+                Some(seen.since.max(trusted) + timing.proof_of(ttl))
+            }
+            Cell::Damaged { since, .. } => {
+                Some((*since).max(trusted) + timing.proof_of(self.longest_ttl()))
+            }
+            Cell::Missing { .. } => None,
+        }
+    }
+
+    pub(super) fn longest_ttl(&self) -> Duration {
+        let cluster = self
+            .view
+            .cluster
+            .get(&())
+            .map_or(Duration::ZERO, |c| c.longest_ttl);
+        cluster.max(self.config.timing.ttl)
+    }
+
+    pub(super) fn judge_everyone(&mut self) {
+        let all: Vec<_> = self.view.sessions.cells().map(|(id, _)| *id).collect();
+        for id in all {
+            self.watch_session(id);
+        }
+    }
+
+    fn watch_session(&mut self, id: SessionId) {
+        if self.session() == Some(id) || self.ended(id) {
+            return self.timers.clear(&Timer::Judge(id));
+        }
+        if let Some(at) = self.expires_at(id) {
+            // Nodes look one after the other, so that not all of them write the same tombstone.
+            let place = self
+                .peers
+                .members
+                .iter()
+                .position(|m| m.name == self.config.name)
+                .unwrap_or(0);
+            let turn = self.config.timing.ttl / 100 * u32::try_from(place.min(5)).unwrap_or(5);
+            self.timers.set(Timer::Judge(id), at + turn);
+        }
+    }
+
+    pub(super) fn judge(&mut self, id: SessionId) {
+        if !matches!(self.life, Life::Running) || self.session() == Some(id) {
+            return;
+        }
+        let Some(at) = self.expires_at(id) else {
+            return;
+        };
+        let unproven = self
+            .view
+            .sessions
+            .get(&id)
+            .is_some_and(|s| s.ended.is_some());
+        if self.now < at {
+            self.watch_session(id);
+        } else if unproven || self.ended(id) {
+            self.look_at_all = true;
+        } else if self.config.role == Role::Node && !self.is_newer(id) {
+            let healthy = self.lease_phase() == Some(LeasePhase::Attached);
+            if healthy || self.config.rules.broken_by(Mutant::JudgeOverslept) {
+                self.end_session(id, EndedWhy::Expired, Purpose::Judge(id));
+            } else {
+                self.timers.set(
+                    Timer::Judge(id),
+                    self.now + self.config.timing.renew_interval,
+                );
+            }
+        }
+    }
+
+    /// Whether a session's record was written in a format that must not be rewritten.
+    fn is_newer(&self, id: SessionId) -> bool {
+        matches!(
+            self.view.sessions.cell(&id),
+            Some(Cell::Damaged {
+                damage: Damage::Newer(_),
+                ..
+            })
+        )
+    }
+
+    pub(super) fn on_judged(&mut self, id: SessionId, outcome: Settled) {
+        match outcome {
+            Settled::Done => {
+                if let Some(record) = self.view.sessions.get(&id)
+                    && let Some(ended) = record.ended
+                {
+                    let node = record.node.clone();
+                    self.note(Note::Ended {
+                        session: id,
+                        node,
+                        why: ended.why,
+                    });
+                }
+            }
+            Settled::Lost => self.watch_session(id),
+            Settled::Failed { .. } => {
+                self.timers.set(
+                    Timer::Judge(id),
+                    self.later(self.config.timing.renew_retry_interval),
+                );
+            }
+        }
+    }
+
+    /// Writes a session's tombstone over exactly the value that was seen.
+    pub(super) fn end_session(&mut self, id: SessionId, why: EndedWhy, purpose: Purpose) {
+        let nonce = self.nonce();
+        let by = self.session().unwrap_or(SessionId(self.config.entropy));
+        let ended = Some(Ended { why, by });
+        let key = Key::Session(id);
+        let (expect, record) = match self.view.sessions.cell(&id) {
+            Some(Cell::Present(seen)) => {
+                let head = seen.record.head.next(nonce);
+                let record = SessionRecord {
+                    head,
+                    ended,
+                    ..(*seen.record).clone()
+                };
+                (Expect::Version(seen.version.clone()), record)
+            }
+            Some(Cell::Damaged { version, .. }) => (
+                Expect::Version(version.clone()),
+                self.bare_tombstone(id, nonce, ended),
+            ),
+            _ => (Expect::Absent, self.bare_tombstone(id, nonce, ended)),
+        };
+        self.put(key, expect, Record::Session(Arc::new(record)), purpose);
+    }
+
+    /// The tombstone of a session of which nothing is known but that something refers to it.
+    fn bare_tombstone(&self, id: SessionId, nonce: Nonce, ended: Option<Ended>) -> SessionRecord {
+        let owners = self
+            .view
+            .shards
+            .iter()
+            .filter_map(|(_, seen)| seen.record.owner());
+        let named = self
+            .view
+            .nodes
+            .iter()
+            .find(|(_, seen)| seen.record.session == id)
+            .map(|(name, _)| name.clone());
+        let node = named.or_else(|| {
+            owners
+                .into_iter()
+                .find(|o| o.session == id)
+                .map(|o| o.node.clone())
+        });
+        SessionRecord {
+            head: Head {
+                rev: self.view.fresh_rev(&Key::Session(id)),
+                ..Head::first(nonce)
+            },
+            ended,
+            node: node.unwrap_or_else(|| self.config.name.clone()),
+            role: Role::Node,
+            addresses: std::collections::BTreeMap::new(),
+            zone: None,
+            weight: 0,
+            ttl: self.longest_ttl(),
+            renewals: 0,
+            boot: 0,
+            reads_format: FORMAT,
+            version: self.config.version.clone(),
+            store: self
+                .view
+                .cluster
+                .get(&())
+                .map(|c| c.store.clone())
+                .unwrap_or_default(),
+            boot_clock: None,
+            unknown: Unknown::new(),
+        }
+    }
+
+    /// Makes sure that the end of a session that a record refers to, but that has no record, will be proven.
+    pub(super) fn mourn(&mut self, id: SessionId) {
+        if self.config.role != Role::Node || !self.may_own() {
+            return;
+        }
+        match self.view.sessions.cell(&id) {
+            None => {
+                self.absent.insert(Key::Session(id));
+            }
+            Some(Cell::Missing { .. }) => {
+                let purpose = Purpose::Judge(id);
+                let under_way = self.pending.values().any(|p| matches!(p,
+                    super::ops::Pending::Put { purpose: q, .. } | super::ops::Pending::ReadBack { purpose: q, .. } if *q == purpose));
+                if !under_way {
+                    self.end_session(id, EndedWhy::Missing, purpose);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn on_session_changed(&mut self, id: SessionId) {
+        if self.my_session().is_some_and(|h| h.id == id) {
+            match self.view.sessions.cell(&id) {
+                Some(Cell::Present(seen)) if seen.record.ended.is_some() => {
+                    if !matches!(self.life, Life::Stopping) || !self.is_resigning() {
+                        self.session_over(Why::SessionEnded);
+                    }
+                }
+                Some(Cell::Missing { .. }) => self.session_over(Why::RecordMissing),
+                _ => {}
+            }
+        } else if matches!(self.life, Life::Running) {
+            self.watch_session(id);
+        }
+        let gone = self
+            .view
+            .sessions
+            .get(&id)
+            .is_none_or(|s| s.ended.is_some());
+        self.look_at_all |= gone;
+        self.refresh_members();
+    }
+
+    /// Derives the members anew; if they changed, so does what everyone should have.
+    pub(super) fn refresh_members(&mut self) {
+        let members: Vec<Member> = self
+            .view
+            .sessions
+            .iter()
+            .filter(|(id, seen)| {
+                let record = &seen.record;
+                let me = self.config.role == Role::Observer && self.session() == Some(**id);
+                let named = self.view.nodes.get(&record.node);
+                let current =
+                    named.is_some_and(|n| n.session == **id && n.mode == NodeMode::Active);
+                record.is_live() && current && (record.role == Role::Node || me)
+            })
+            .map(|(id, seen)| Member {
+                name: seen.record.node.clone(),
+                session: *id,
+                weight: seen.record.weight,
+            })
+            .collect();
+        if members == self.peers.members {
+            return;
+        }
+        self.peers.ranking = Ranking::new(&members);
+        self.peers.members = members;
+        self.peers.since = self.now;
+        self.wants.all_stale();
+        self.look_at_all = true;
+        self.timers.set(
+            Timer::Rebalance,
+            self.now + self.config.timing.rebalance_debounce,
+        );
+    }
+}

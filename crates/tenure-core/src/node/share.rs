@@ -1,0 +1,198 @@
+//! Which shards this node should have, by the mode of their keyspace.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::assign::{Shares, greedy_surplus, rank};
+use crate::hash::shard_number;
+use crate::ids::{KeyspaceName, NodeName, ShardId};
+use crate::record::{KeyspaceMode, NodeMode, ShardRecord, Tenancy};
+use crate::time::Time;
+use crate::why::Why;
+
+use super::{Life, Node};
+
+/// What follows from the members and records; derived anew when they change.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Wants {
+    winners: BTreeMap<ShardId, Option<NodeName>>,
+    greedy: BTreeMap<KeyspaceName, Option<Greedy>>,
+}
+
+/// What a node takes and gives in a greedy keyspace.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Greedy {
+    take: BTreeSet<ShardId>,
+    give: BTreeMap<ShardId, NodeName>,
+}
+
+impl Wants {
+    pub(super) fn stale(&mut self, keyspace: &KeyspaceName) {
+        if let Some(plan) = self.greedy.get_mut(keyspace) {
+            *plan = None;
+        }
+    }
+
+    pub(super) fn all_stale(&mut self) {
+        self.winners.clear();
+        self.greedy.values_mut().for_each(|plan| *plan = None);
+    }
+
+    pub(super) fn depends_on_shards(&self, keyspace: &KeyspaceName) -> bool {
+        self.greedy.contains_key(keyspace)
+    }
+}
+
+impl Node {
+    /// Brings what is derived for a keyspace up to date.
+    pub(super) fn derive_wants(&mut self, keyspace: &KeyspaceName) {
+        let greedy = self
+            .view
+            .keyspaces
+            .get(keyspace)
+            .is_some_and(|k| k.mode == KeyspaceMode::Greedy);
+        if greedy && self.wants.greedy.get(keyspace).is_none_or(Option::is_none) {
+            let plan = self.greedy_plan(keyspace);
+            self.wants.greedy.insert(keyspace.clone(), Some(plan));
+        }
+    }
+
+    /// Whether this node should take the shard if it can be had.
+    pub(super) fn wants(&mut self, id: &ShardId, record: &ShardRecord) -> bool {
+        if let Some(Some(plan)) = self.wants.greedy.get(&id.keyspace) {
+            return plan.take.contains(id);
+        }
+        self.winner(id, record)
+            .is_some_and(|name| name == self.config.name)
+    }
+
+    /// To whom this node should give a shard that it has, and why; nothing if it should keep it.
+    pub(super) fn gives(
+        &mut self,
+        id: &ShardId,
+        record: &ShardRecord,
+    ) -> Option<(Option<NodeName>, Why)> {
+        let me = self.config.name.clone();
+        let others = |to: Option<NodeName>| to.filter(|name| *name != me);
+        if matches!(self.life, Life::Stopping) {
+            return Some((self.winner_without_me(id, record), Why::NodeStopping));
+        }
+        let active = self
+            .view
+            .nodes
+            .get(&me)
+            .is_none_or(|n| n.mode == NodeMode::Active);
+        if !active {
+            let to = self.winner_without_me(id, record)?;
+            return Some((Some(to), Why::NodeDraining));
+        }
+        if self.now < self.peers.since + self.config.timing.rebalance_debounce {
+            return None;
+        }
+        let to = match self.wants.greedy.get(&id.keyspace) {
+            Some(Some(plan)) => plan.give.get(id).cloned(),
+            Some(None) => None,
+            None => others(self.winner(id, record)),
+        };
+        to.map(|to| (Some(to), Why::Rebalance))
+    }
+
+    /// The node that should have the shard: the best-ranked that has not failed to load it.
+    fn winner(&mut self, id: &ShardId, record: &ShardRecord) -> Option<NodeName> {
+        if !record.failures.is_empty() {
+            let allowed = |name: &NodeName| !record.failures.iter().any(|f| f.node == *name);
+            return self.peers.ranking.winner(id, allowed).cloned();
+        }
+        if let Some(winner) = self.wants.winners.get(id) {
+            return winner.clone();
+        }
+        let winner = self.peers.ranking.winner(id, |_| true).cloned();
+        self.wants.winners.insert(id.clone(), winner.clone());
+        winner
+    }
+
+    fn winner_without_me(&self, id: &ShardId, record: &ShardRecord) -> Option<NodeName> {
+        let me = &self.config.name;
+        let failed = |name: &NodeName| record.failures.iter().any(|f| f.node == *name);
+        let best = self
+            .peers
+            .ranking
+            .winner(id, |name| name != me && !failed(name));
+        best.filter(|name| *name != me).cloned()
+    }
+
+    /// Whether another member than this node has not yet failed to load the shard.
+    pub(super) fn somebody_else_may_load(&self, record: &ShardRecord) -> bool {
+        self.peers.members.iter().any(|m| {
+            m.name != self.config.name
+                && m.weight > 0
+                && !record.failures.iter().any(|f| f.node == m.name)
+        })
+    }
+
+    /// The time until which a free shard is left to the node that it is intended for.
+    pub(super) fn reserved_until(&self, record: &ShardRecord, since: Time) -> Option<Time> {
+        let intended = record.intended.as_ref()?;
+        if *intended == self.config.name || !self.peers.is_member(intended) {
+            return None;
+        }
+        Some(since + self.config.timing.ttl * 2)
+    }
+
+    /// Takes up to the fair share of what can be had; gives what is above it to those below theirs.
+    fn greedy_plan(&self, keyspace: &KeyspaceName) -> Greedy {
+        let me = &self.config.name;
+        let mut total = 0;
+        let mut owned: BTreeMap<NodeName, usize> = BTreeMap::new();
+        let (mut mine, mut open) = (Vec::new(), Vec::new());
+        let mut plan = Greedy::default();
+        for (id, seen) in self
+            .view
+            .shards
+            .iter()
+            .filter(|(id, _)| id.keyspace == *keyspace)
+        {
+            let record = &seen.record;
+            if record.tenancy == Tenancy::Deleted {
+                continue;
+            }
+            total += 1;
+            let claiming = self.stays.get(id).is_some_and(|stay| stay.is_claiming());
+            let live = record.owner().filter(|o| !self.ended(o.session));
+            let to = match live {
+                Some(owner) => Some(owner.node.clone()),
+                None if claiming => Some(me.clone()),
+                None => record.intended.clone().filter(|n| {
+                    n == me
+                        || self
+                            .reserved_until(record, seen.since)
+                            .is_some_and(|until| self.now < until)
+                }),
+            };
+            match to {
+                Some(node) => {
+                    if live.is_some() && node == *me {
+                        mine.push(id);
+                    } else if node == *me && !claiming {
+                        plan.take.insert(id.clone());
+                    }
+                    *owned.entry(node).or_default() += 1;
+                }
+                None if record.quarantine.is_none() => open.push(id),
+                None => {}
+            }
+        }
+        let shares = Shares::new(keyspace, total, &self.peers.members);
+        let has = owned.get(me).copied().unwrap_or(0);
+        // Everyone tries in an order of its own, so that few try the same shard.
+        open.sort_by_key(|id| rank(shard_number(id), me));
+        plan.take.extend(
+            open.into_iter()
+                .take(shares.of(me).saturating_sub(has))
+                .cloned(),
+        );
+        let give = greedy_surplus(me, &shares, &owned);
+        mine.sort_by_key(|id| std::cmp::Reverse(rank(shard_number(id), me)));
+        plan.give = mine.into_iter().cloned().zip(give).collect();
+        plan
+    }
+}

@@ -1,0 +1,811 @@
+//! Each shard's stay at this node: claim, load, serve, close, give up.
+//!
+//! ```text
+//!         adopt            loaded                close                drained
+//!  Idle ─────────► Loading ───────► Serving ───────────────► Closing ─────────► Idle, or a release is written
+//!    ▲               │  ▲                                        ▲
+//!    │   load failed ▼  │ back-off over                          │ lease lost, record lost, given away, stopping
+//!    └──────────── Resting                                 Loading, Serving
+//! ```
+//!
+//! [`Node::decide`] derives the next step from the record, the lease and the phase alone. Ownership is what the record says
+//! *and* what this node has not given up: from the moment a release is sent, its epoch is barred here for ever, whatever
+//! became of the write.
+
+use crate::ids::{Epoch, NodeName, ShardId};
+use crate::layout::Key;
+use crate::machine::{Action, Close, Expect, RunId};
+use crate::note::{Note, ShardStep};
+use crate::record::{Owner, Record, Role, ShardRecord, Tenancy};
+use crate::rules::Mutant;
+use crate::shard::{self, Change, Facts, QUARANTINE_AFTER, Writer};
+use crate::time::Time;
+use crate::view::{Cell, Seen};
+use crate::why::Why;
+
+use super::ops::{Purpose, Settled};
+use super::timers::Timer;
+use super::{Life, Node};
+
+/// What becomes of a shard once its work here has stopped.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Then {
+    /// Look at the record again.
+    Look,
+    /// Give it up.
+    Release { to: Option<NodeName>, why: Why },
+    /// Load it again after a while.
+    Rest,
+}
+
+/// Where a shard is at this node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+enum Phase {
+    #[default]
+    Idle,
+    Loading {
+        run: RunId,
+        epoch: Epoch,
+        since: Time,
+    },
+    Serving {
+        run: RunId,
+        epoch: Epoch,
+        since: Time,
+    },
+    Closing {
+        run: RunId,
+        epoch: Epoch,
+        how: Close,
+        cut_at: Time,
+        then: Then,
+        why: Why,
+    },
+    Resting {
+        until: Time,
+    },
+}
+
+/// A write to the shard's record that is under way.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Writing {
+    Claim,
+    Serve,
+    Release(Why),
+    Fail,
+    Deny,
+    Other,
+}
+
+/// A shard at this node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Stay {
+    phase: Phase,
+    writing: Option<Writing>,
+    /// Epochs up to here are never served again: a release of them was sent.
+    given_up: Epoch,
+    /// The last epoch that was served here.
+    served: Epoch,
+    not_before: Time,
+    /// How often in a row it could not be loaded or its loop failed.
+    pub(super) attempts: u32,
+    last_error: String,
+    /// The rev for which an observer has already said what it would do.
+    would: u64,
+}
+
+impl Stay {
+    pub(super) fn is_settling(&self) -> bool {
+        matches!(self.phase, Phase::Loading { .. })
+            || matches!(self.writing, Some(Writing::Claim))
+            || matches!(self.phase, Phase::Idle)
+                && self.not_before > Time::ZERO
+                && self.served == Epoch(0)
+                && self.attempts == 0
+    }
+
+    pub(super) fn is_serving(&self) -> bool {
+        matches!(self.phase, Phase::Serving { .. })
+    }
+
+    pub(super) fn is_claiming(&self) -> bool {
+        matches!(self.writing, Some(Writing::Claim))
+    }
+
+    /// Whether nothing of this shard runs, or is being written, here.
+    pub(super) fn is_quiet(&self) -> bool {
+        matches!(self.phase, Phase::Idle | Phase::Resting { .. }) && self.writing.is_none()
+    }
+}
+
+/// What to do about a shard.
+enum Decision {
+    Nothing,
+    WaitUntil(Time),
+    Close(Close, Why, Then),
+    Adopt(Epoch),
+    Write(Change),
+    Would(ShardStep, Why),
+}
+
+impl Node {
+    pub(super) fn look_at_every_shard(&mut self) {
+        let mut all: Vec<_> = self.view.shards.cells().map(|(id, _)| id.clone()).collect();
+        all.extend(
+            self.stays
+                .keys()
+                .filter(|id| self.view.shards.cell(id).is_none())
+                .cloned(),
+        );
+        for id in all {
+            self.look_at(&id);
+        }
+    }
+
+    /// Decides about one shard and does it.
+    pub(super) fn look_at(&mut self, id: &ShardId) {
+        if !matches!(self.life, Life::Running | Life::Stopping)
+            || !self.config.keyspaces.contains_key(&id.keyspace)
+        {
+            return;
+        }
+        self.derive_wants(&id.keyspace);
+        match self.decide(id) {
+            Decision::Nothing => {}
+            Decision::WaitUntil(at) => self.timers.set(Timer::Stay(id.clone()), at),
+            Decision::Close(how, why, then) => self.close(id, how, why, then),
+            Decision::Adopt(epoch) => self.adopt(id, epoch),
+            Decision::Write(change) => self.write(id, change),
+            Decision::Would(step, why) => {
+                let rev = self.view.mark(&Key::Shard(id.clone()));
+                let stay = self.stays.entry(id.clone()).or_default();
+                if stay.would != rev {
+                    stay.would = rev;
+                    self.note(Note::Would {
+                        shard: id.clone(),
+                        step,
+                        why,
+                    });
+                }
+            }
+        }
+    }
+
+    /// The shard's record, if it and its keyspace's are there and readable; else why not.
+    fn readable(&self, id: &ShardId) -> Result<(Seen<ShardRecord>, u32), Why> {
+        if self.estranged.is_some() {
+            return Err(Why::StoreChanged);
+        }
+        let floor = match self.view.keyspaces.cell(&id.keyspace) {
+            Some(Cell::Present(seen)) if seen.record.removed => return Err(Why::KeyspaceRemoved),
+            Some(Cell::Present(seen)) => seen.record.floor,
+            Some(Cell::Damaged { .. }) => return Err(Why::RecordDamaged),
+            Some(Cell::Missing { .. }) | None => return Err(Why::RecordMissing),
+        };
+        match self.view.shards.cell(id) {
+            Some(Cell::Present(seen)) => Ok((seen.clone(), floor)),
+            Some(Cell::Damaged { .. }) => Err(Why::RecordDamaged),
+            Some(Cell::Missing { .. }) | None => Err(Why::RecordMissing),
+        }
+    }
+
+    fn decide(&mut self, id: &ShardId) -> Decision {
+        let (phase, writing, not_before) = match self.stays.get(id) {
+            Some(stay) => (stay.phase.clone(), stay.writing.clone(), stay.not_before),
+            None => (Phase::Idle, None, Time::ZERO),
+        };
+        let rules = self.config.rules;
+        match phase {
+            Phase::Loading { epoch, .. } | Phase::Serving { epoch, .. } => {
+                self.decide_active(id, epoch, writing)
+            }
+            Phase::Closing {
+                how: Close::Drain,
+                cut_at,
+                then,
+                ..
+            } => {
+                if self.now >= cut_at {
+                    return Decision::Close(Close::Cut, Why::DrainTimeout, then);
+                }
+                Decision::WaitUntil(cut_at)
+            }
+            Phase::Closing { .. }
+                if rules.broken_by(Mutant::ClaimWhileBusy) && writing.is_none() =>
+            {
+                self.decide_idle(id)
+            }
+            Phase::Closing { .. } => Decision::Nothing,
+            Phase::Idle | Phase::Resting { .. } if writing.is_some() => Decision::Nothing,
+            Phase::Idle | Phase::Resting { .. } if self.now < not_before => {
+                Decision::WaitUntil(not_before)
+            }
+            Phase::Resting { until } => match self.readable(id) {
+                Ok((seen, _))
+                    if self.is_mine(&seen.record) && self.now < until && !self.is_leaving() =>
+                {
+                    Decision::WaitUntil(until)
+                }
+                _ => self.decide_idle(id),
+            },
+            Phase::Idle => self.decide_idle(id),
+        }
+    }
+
+    fn is_leaving(&self) -> bool {
+        matches!(self.life, Life::Stopping)
+    }
+
+    fn is_mine(&self, record: &ShardRecord) -> bool {
+        let by_name = self.config.rules.broken_by(Mutant::NameIsIdentity)
+            && record.owner().is_some_and(|o| o.node == self.config.name);
+        self.session().is_some_and(|me| record.is_owned_by(me))
+            || (by_name && self.session().is_some())
+    }
+
+    /// A shard that is loading or serving: may it go on?
+    fn decide_active(&mut self, id: &ShardId, epoch: Epoch, writing: Option<Writing>) -> Decision {
+        if !self.may_own() {
+            return Decision::Close(Close::Cut, Why::LeaseLost, Then::Look);
+        }
+        let (seen, floor) = match self.readable(id) {
+            Ok(readable) => readable,
+            Err(Why::KeyspaceRemoved) => {
+                let why = Why::KeyspaceRemoved;
+                return Decision::Close(Close::Drain, why, Then::Release { to: None, why });
+            }
+            Err(why) => return Decision::Close(Close::Cut, why, Then::Look),
+        };
+        let record = seen.record;
+        if !self.is_mine(&record) || record.epoch != epoch {
+            return Decision::Close(Close::Cut, Why::Superseded, Then::Look);
+        }
+        if epoch.generation() < floor {
+            return Decision::Close(Close::Cut, Why::GenerationRaised, Then::Look);
+        }
+        if record.tenancy.moving().is_none()
+            && let Some((to, why)) = self.gives(id, &record)
+            && (why != Why::Rebalance
+                || self.leaving_for_balance() < self.config.timing.release_batch)
+        {
+            if self.config.rules.broken_by(Mutant::ReleaseBeforeStop) && writing.is_none() {
+                return Decision::Write(Change::Release { to, why });
+            }
+            return Decision::Close(Close::Drain, why, Then::Release { to, why });
+        }
+        if let Some(Phase::Loading { since, .. }) = self.stays.get(id).map(|s| &s.phase) {
+            let limit = *since + self.config.timing.load_timeout;
+            if self.now < limit {
+                return Decision::WaitUntil(limit);
+            }
+            if let Some(stay) = self.stays.get_mut(id) {
+                stay.last_error = format!(
+                    "it did not load within {:?}",
+                    self.config.timing.load_timeout
+                );
+            }
+            return Decision::Close(Close::Cut, Why::LoadFailed, Then::Rest);
+        }
+        let stay = self.stays.get(id);
+        let open = stay.is_some_and(Stay::is_serving);
+        let not_before = stay.map_or(Time::ZERO, |s| s.not_before);
+        if open
+            && writing.is_none()
+            && matches!(record.tenancy, Tenancy::Held { serving: false, .. })
+        {
+            if self.now < not_before {
+                return Decision::WaitUntil(not_before);
+            }
+            return Decision::Write(Change::Serve);
+        }
+        Decision::Nothing
+    }
+
+    fn leaving_for_balance(&self) -> usize {
+        let leaving = |stay: &&Stay| {
+            matches!(
+                &stay.phase,
+                Phase::Closing {
+                    then: Then::Release { .. },
+                    ..
+                }
+            ) || matches!(stay.writing, Some(Writing::Release(_)))
+        };
+        self.stays.values().filter(leaving).count()
+    }
+
+    /// A shard of which nothing runs here: should something?
+    fn decide_idle(&mut self, id: &ShardId) -> Decision {
+        if !self.may_own() {
+            return Decision::Nothing;
+        }
+        let Ok((seen, floor)) = self.readable(id) else {
+            self.wait_for(id, false);
+            return self.decide_unreadable(id);
+        };
+        let record = seen.record;
+        let given_up = self.stays.get(id).map_or(Epoch(0), |s| s.given_up);
+        let reopen = self
+            .config
+            .rules
+            .broken_by(Mutant::ReopenAfterUnknownRelease);
+        if self.is_mine(&record) {
+            self.wait_for(id, false);
+            if record.epoch.generation() < floor {
+                return Decision::Write(Change::Claim);
+            }
+            if record.epoch <= given_up && !reopen {
+                return Decision::Write(Change::Release {
+                    to: record.intended.clone(),
+                    why: Why::Rebalance,
+                });
+            }
+            if let Some((to, why)) = self.gives(id, &record)
+                && record.tenancy.moving().is_none()
+            {
+                return Decision::Write(Change::Release { to, why });
+            }
+            return Decision::Adopt(record.epoch);
+        }
+        if let Some(owner) = record.owner() {
+            self.mourn(owner.session);
+        }
+        if let Tenancy::Free { witnesses } = &record.tenancy
+            && let Some(change) = self.deny(witnesses)
+        {
+            return Decision::Write(change);
+        }
+        let wanted = !self.is_leaving() && self.wants(id, &record);
+        let live_owner = record.owner().is_some_and(|o| !self.ended(o.session));
+        self.wait_for(id, wanted && live_owner && self.config.role == Role::Node);
+        if !wanted || record.quarantine.is_some() || matches!(record.tenancy, Tenancy::Deleted) {
+            return Decision::Nothing;
+        }
+        if live_owner && !self.config.rules.broken_by(Mutant::TakeoverWithoutProof) {
+            return Decision::Nothing;
+        }
+        if matches!(&record.tenancy, Tenancy::Free { witnesses } if !witnesses.is_empty()) {
+            return Decision::Nothing;
+        }
+        self.decide_claim(id, &record, seen.since)
+    }
+
+    fn decide_claim(&self, id: &ShardId, record: &ShardRecord, since: Time) -> Decision {
+        if record.owner().is_none()
+            && let Some(until) = self.reserved_until(record, since)
+            && self.now < until
+            && self.wants.depends_on_shards(&id.keyspace)
+        {
+            return Decision::WaitUntil(until);
+        }
+        if self.from_watch && !self.config.timing.acquire_watch_enabled {
+            return Decision::Nothing;
+        }
+        if self.config.role == Role::Observer {
+            let why = if record.owner().is_some() {
+                Why::OwnerEnded
+            } else {
+                Why::Free
+            };
+            return Decision::Would(ShardStep::Claimed, why);
+        }
+        Decision::Write(Change::Claim)
+    }
+
+    fn decide_unreadable(&mut self, id: &ShardId) -> Decision {
+        // A shard of a removed keyspace that is still ours in the records is given up for good.
+        let removed = self
+            .view
+            .keyspaces
+            .get(&id.keyspace)
+            .is_some_and(|k| k.removed);
+        let Some(record) = self
+            .view
+            .shards
+            .get(id)
+            .filter(|r| removed && self.is_mine(r))
+        else {
+            return Decision::Nothing;
+        };
+        match record.tenancy {
+            Tenancy::Held { .. } => Decision::Write(Change::Release {
+                to: None,
+                why: Why::KeyspaceRemoved,
+            }),
+            _ => Decision::Nothing,
+        }
+    }
+
+    fn close(&mut self, id: &ShardId, how: Close, why: Why, then: Then) {
+        let cut_at = self.now + self.config.timing.drain_timeout;
+        let Some(stay) = self.stays.get_mut(id) else {
+            return;
+        };
+        let (run, epoch, how) = match &stay.phase {
+            Phase::Serving { run, epoch, .. } => (*run, *epoch, how),
+            // Nothing was admitted yet, so there is nothing to let finish.
+            Phase::Loading { run, epoch, .. } => (*run, *epoch, Close::Cut),
+            Phase::Closing {
+                run,
+                epoch,
+                how: Close::Drain,
+                ..
+            } if how == Close::Cut => (*run, *epoch, how),
+            _ => return,
+        };
+        let why = match &stay.phase {
+            Phase::Closing { why: first, .. } => *first,
+            _ => why,
+        };
+        stay.phase = Phase::Closing {
+            run,
+            epoch,
+            how,
+            cut_at,
+            then,
+            why,
+        };
+        self.out.push(Action::Close { run, how });
+        let step = if how == Close::Drain {
+            ShardStep::Draining
+        } else {
+            ShardStep::Cut
+        };
+        self.tell(id, step, epoch, why, None);
+        if how == Close::Drain {
+            self.timers.set(Timer::Stay(id.clone()), cut_at);
+        }
+    }
+
+    /// Closes every gate and cancels all work; the records are left alone.
+    pub(super) fn cut_all(&mut self, why: Why) {
+        let active: Vec<_> = self.runs.values().cloned().collect();
+        for id in active {
+            let then = match self.stays.get(&id).map(|s| &s.phase) {
+                Some(Phase::Closing { then, .. }) => then.clone(),
+                _ => Then::Look,
+            };
+            self.close(&id, Close::Cut, why, then);
+        }
+    }
+
+    /// Begins a stay: the record names this session at an epoch that it has not given up.
+    fn adopt(&mut self, id: &ShardId, epoch: Epoch) {
+        let Some(session) = self.session() else {
+            return;
+        };
+        self.run_count += 1;
+        let run = RunId(self.run_count);
+        let now = self.now;
+        let record = self.view.shards.get(id);
+        let meta = record.and_then(|r| r.meta.clone());
+        let claimed = record
+            .and_then(|r| r.history.last())
+            .filter(|p| p.epoch == epoch)
+            .map(|p| p.why);
+        let stay = self.stays.entry(id.clone()).or_default();
+        let why = if stay.served == epoch {
+            Why::Recovered
+        } else {
+            claimed.unwrap_or(Why::Adopted)
+        };
+        stay.phase = Phase::Loading {
+            run,
+            epoch,
+            since: now,
+        };
+        self.runs.insert(run, id.clone());
+        self.timers.clear(&Timer::Stay(id.clone()));
+        self.tell(
+            id,
+            ShardStep::Loading,
+            epoch,
+            why,
+            Some(self.config.name.clone()),
+        );
+        self.out.push(Action::Load {
+            run,
+            shard: id.clone(),
+            epoch,
+            session,
+            meta,
+        });
+        self.timers.set(
+            Timer::Stay(id.clone()),
+            now + self.config.timing.load_timeout,
+        );
+    }
+
+    /// Writes a change to the shard's record, guarded by the version it was decided on.
+    fn write(&mut self, id: &ShardId, change: Change) {
+        let Some(seen) = self.view.shards.seen(id).cloned() else {
+            return;
+        };
+        let Some(session) = self.session() else {
+            return;
+        };
+        let nonce = self.nonce();
+        let writer = Writer {
+            owner: Owner {
+                node: self.config.name.clone(),
+                session,
+            },
+            nonce,
+        };
+        let keyspace = self.view.keyspaces.get(&id.keyspace);
+        let (generation, floor) = keyspace.map_or((0, 0), |k| (k.generation, k.floor));
+        let writing = match &change {
+            Change::Claim => Writing::Claim,
+            Change::Serve => Writing::Serve,
+            Change::Release { why, .. } => Writing::Release(*why),
+            Change::Fail { .. } => Writing::Fail,
+            Change::Deny { .. } => Writing::Deny,
+            _ => Writing::Other,
+        };
+        let facts = Facts {
+            ended: &|s| self.ended(s),
+            generation,
+            floor,
+            rules: self.config.rules,
+        };
+        let Ok(record) = shard::apply(&seen.record, &writer, change, &facts) else {
+            return;
+        };
+        let stay = self.stays.entry(id.clone()).or_default();
+        if matches!(writing, Writing::Release(_) | Writing::Fail) {
+            stay.given_up = stay.given_up.max(seen.record.epoch);
+            stay.phase = match stay.phase {
+                Phase::Serving { .. } => stay.phase.clone(),
+                _ => Phase::Idle,
+            };
+        }
+        stay.writing = Some(writing);
+        let record = Record::Shard(std::sync::Arc::new(record));
+        self.put(
+            Key::Shard(id.clone()),
+            Expect::Version(seen.version),
+            record,
+            Purpose::Stay(id.clone()),
+        );
+    }
+
+    pub(super) fn on_stay_settled(&mut self, id: ShardId, outcome: Settled) {
+        let retry = self.later(self.config.timing.renew_retry_interval);
+        let Some(stay) = self.stays.get_mut(&id) else {
+            return;
+        };
+        let writing = stay.writing.take();
+        stay.not_before = match outcome {
+            Settled::Failed { .. } => retry,
+            _ => Time::ZERO,
+        };
+        let epoch = self.view.shards.get(&id).map_or(Epoch(0), |r| r.epoch);
+        let me = Some(self.config.name.clone());
+        if outcome == Settled::Done {
+            let last = self
+                .view
+                .shards
+                .get(&id)
+                .and_then(|r| r.history.last())
+                .map(|p| p.why);
+            match writing {
+                Some(Writing::Claim) => self.tell(
+                    &id,
+                    ShardStep::Claimed,
+                    epoch,
+                    last.unwrap_or(Why::Free),
+                    me,
+                ),
+                Some(Writing::Release(why)) => {
+                    let to = self.view.shards.get(&id).and_then(|r| r.intended.clone());
+                    self.tell(&id, ShardStep::Released, epoch, why, to);
+                }
+                Some(Writing::Fail) => {
+                    let quarantined = self
+                        .view
+                        .shards
+                        .get(&id)
+                        .is_some_and(|r| r.quarantine.is_some());
+                    let step = if quarantined {
+                        ShardStep::Quarantined
+                    } else {
+                        ShardStep::Released
+                    };
+                    self.tell(&id, step, epoch, Why::LoadFailed, None);
+                }
+                _ => {}
+            }
+        }
+        self.from_watch = false;
+        self.wants.stale(&id.keyspace);
+        self.dirty.insert(Key::Shard(id));
+    }
+
+    pub(super) fn on_loaded(&mut self, run: RunId) {
+        let Some(id) = self.runs.get(&run).cloned() else {
+            return;
+        };
+        let may_own = self.may_own();
+        let now = self.now;
+        let Some(stay) = self.stays.get_mut(&id) else {
+            return;
+        };
+        let Phase::Loading {
+            run: current,
+            epoch,
+            ..
+        } = stay.phase
+        else {
+            return;
+        };
+        if current != run || !may_own {
+            return;
+        }
+        stay.phase = Phase::Serving {
+            run,
+            epoch,
+            since: now,
+        };
+        stay.served = epoch;
+        self.timers.clear(&Timer::Stay(id.clone()));
+        self.out.push(Action::Open(run));
+        self.tell(
+            &id,
+            ShardStep::Serving,
+            epoch,
+            Why::Loaded,
+            Some(self.config.name.clone()),
+        );
+        self.look_at(&id);
+    }
+
+    /// A load failed; nothing of this stay runs any more.
+    pub(super) fn on_load_failed(&mut self, run: RunId, error: String) {
+        let Some(id) = self.runs.remove(&run) else {
+            return;
+        };
+        let Some(stay) = self.stays.get_mut(&id) else {
+            return;
+        };
+        match stay.phase.clone() {
+            Phase::Loading {
+                run: current,
+                epoch,
+                ..
+            } if current == run => self.rest(&id, epoch, error),
+            Phase::Closing {
+                run: current, then, ..
+            } if current == run => {
+                stay.phase = Phase::Idle;
+                self.after_close(&id, then);
+            }
+            _ => {}
+        }
+    }
+
+    /// The application's loop ended by itself: finish what is in flight and load again.
+    pub(super) fn on_run_ended(&mut self, run: RunId, error: Option<String>) {
+        let Some(id) = self.runs.get(&run).cloned() else {
+            return;
+        };
+        let retry_max = self.config.timing.load_retry_max;
+        let now = self.now;
+        let Some(stay) = self.stays.get_mut(&id) else {
+            return;
+        };
+        let Phase::Serving {
+            run: current,
+            since,
+            ..
+        } = stay.phase
+        else {
+            return;
+        };
+        if current != run {
+            return;
+        }
+        if now.since(since) >= retry_max {
+            stay.attempts = 0;
+        }
+        stay.last_error = error.unwrap_or_else(|| "its loop ended".to_owned());
+        self.close(&id, Close::Drain, Why::RunFailed, Then::Rest);
+    }
+
+    pub(super) fn on_drained(&mut self, run: RunId) {
+        let Some(id) = self.runs.remove(&run) else {
+            return;
+        };
+        let Some(stay) = self.stays.get_mut(&id) else {
+            return;
+        };
+        let Phase::Closing {
+            run: current,
+            epoch,
+            then,
+            why,
+            ..
+        } = stay.phase.clone()
+        else {
+            return;
+        };
+        if current != run {
+            return;
+        }
+        stay.phase = Phase::Idle;
+        self.timers.clear(&Timer::Stay(id.clone()));
+        self.tell(&id, ShardStep::Stopped, epoch, why, None);
+        self.after_close(&id, then);
+    }
+
+    fn after_close(&mut self, id: &ShardId, then: Then) {
+        match then {
+            Then::Release { to, why } if self.may_own() && self.owns_in_record(id) => {
+                let writing = self.stays.get(id).is_some_and(|s| s.writing.is_some());
+                if !writing {
+                    self.write(id, Change::Release { to, why });
+                }
+            }
+            Then::Rest => {
+                let error = self
+                    .stays
+                    .get(id)
+                    .map(|s| s.last_error.clone())
+                    .unwrap_or_default();
+                let epoch = self.view.shards.get(id).map_or(Epoch(0), |r| r.epoch);
+                self.rest(id, epoch, error);
+            }
+            _ => {}
+        }
+        self.dirty.insert(Key::Shard(id.clone()));
+    }
+
+    fn owns_in_record(&self, id: &ShardId) -> bool {
+        self.view
+            .shards
+            .get(id)
+            .is_some_and(|r| self.is_mine(r) && matches!(r.tenancy, Tenancy::Held { .. }))
+    }
+
+    /// Waits before the next load; after too many, lets another node try.
+    fn rest(&mut self, id: &ShardId, epoch: Epoch, error: String) {
+        let timing = self.timing();
+        let now = self.now;
+        let Some(stay) = self.stays.get_mut(id) else {
+            return;
+        };
+        stay.attempts += 1;
+        let attempt = stay.attempts;
+        let wait = timing.load_retry_min * 2u32.saturating_pow((attempt - 1).min(16));
+        let until = now + wait.min(timing.load_retry_max);
+        stay.phase = Phase::Resting { until };
+        self.timers.set(Timer::Stay(id.clone()), until);
+        self.note(Note::LoadFailed {
+            shard: id.clone(),
+            epoch,
+            attempt,
+            error: error.clone(),
+        });
+        let Some(record) = self.view.shards.get(id).cloned() else {
+            return;
+        };
+        let last = record
+            .failures
+            .iter()
+            .filter(|f| f.node != self.config.name)
+            .count()
+            + 1
+            >= QUARANTINE_AFTER;
+        let free_to_write = self.stays.get(id).is_some_and(|s| s.writing.is_none());
+        if attempt >= timing.load_attempts
+            && (last || self.somebody_else_may_load(&record))
+            && self.may_own()
+            && self.owns_in_record(id)
+            && free_to_write
+        {
+            if let Some(stay) = self.stays.get_mut(id) {
+                stay.attempts = 0;
+            }
+            self.write(id, Change::Fail { error });
+        }
+    }
+}

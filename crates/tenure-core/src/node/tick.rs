@@ -1,0 +1,207 @@
+//! Lists, the slow look at everything, and sweeping.
+
+use crate::ids::{Revision, SessionId};
+use crate::layout::Key;
+use crate::machine::{Lane, Listed, Reply, Request};
+use crate::note::Note;
+use crate::record::{KeyspaceKind, Role, Tenancy};
+use crate::rules::Mutant;
+use crate::view::{Cell, View};
+use crate::why::Why;
+
+use super::boot::Boot;
+use super::ops::Pending;
+use super::timers::Timer;
+use super::{Life, Node};
+
+impl Node {
+    /// Everything was read.
+    pub(super) fn on_listed(&mut self, listed: Listed, asked_at: Revision) {
+        // Compared with what was known when it was asked for: a list that was overtaken is no sign of a store that went back.
+        if listed.revision < asked_at || self.store_differs(&listed.store) {
+            self.estrange(format!(
+                "the store is {} at revision {}, which does not continue what this node has seen",
+                listed.store, listed.revision.0
+            ));
+        }
+        let mut gone: std::collections::BTreeSet<Key> =
+            self.view.present_keys().into_iter().collect();
+        for (key, found) in listed.entries {
+            gone.remove(&key);
+            self.learn(&key, found);
+        }
+        self.view.revision = self.view.revision.max(listed.revision);
+        for (name, keyspace) in self.view.keyspaces.iter() {
+            if let KeyspaceKind::Hashed(n) = keyspace.record.kind
+                && self.config.keyspaces.contains_key(name)
+            {
+                let expected = (0..n).map(|i| {
+                    crate::ids::ShardId::new(name.clone(), crate::ids::ShardName::index(i))
+                });
+                gone.extend(
+                    expected
+                        .filter(|id| self.view.shards.cell(id).is_none())
+                        .map(Key::Shard),
+                );
+            }
+        }
+        // A list may be late; only a read of the key itself is believed.
+        self.absent.extend(gone);
+        self.look_at_all = true;
+        if matches!(self.life, Life::Booting(_)) {
+            self.boot_listed(listed.store);
+        }
+    }
+
+    pub(super) fn on_list_failed(&mut self, reply: Reply) {
+        if matches!(self.life, Life::Booting(_)) {
+            self.boot_list_failed(reply);
+        } else {
+            self.relist = true;
+            self.timers
+                .set_sooner(Timer::Tick, self.later(self.config.timing.renew_interval));
+        }
+    }
+
+    pub(super) fn on_watch_gap(&mut self) {
+        if self.config.rules.broken_by(Mutant::NeverRelist) {
+            return;
+        }
+        if matches!(self.life, Life::Running | Life::Stopping) {
+            self.list();
+        }
+    }
+
+    fn store_differs(&self, store: &str) -> bool {
+        self.started && self.view.cluster.get(&()).is_some_and(|c| c.store != store)
+    }
+
+    /// The store is not the one it was: closes everything, forgets what was seen, and waits for raised generations.
+    fn estrange(&mut self, problem: String) {
+        if self.estranged.is_some() {
+            return;
+        }
+        self.note(Note::Estranged { problem });
+        let generations = self
+            .view
+            .keyspaces
+            .iter()
+            .map(|(name, k)| (name.clone(), k.record.generation));
+        self.estranged = Some(generations.collect());
+        self.cut_all(Why::StoreChanged);
+        self.holder = None;
+        self.timers.clear(&Timer::Renew);
+        self.timers.clear(&Timer::Lease);
+        self.view = View::new(self.config.rules);
+        self.asked_at = Revision(0);
+        if matches!(self.life, Life::Stopping) {
+            return;
+        }
+        self.life = Life::Booting(Boot::default());
+        self.timers
+            .set(Timer::Boot, self.now + self.config.timing.renew_interval);
+    }
+
+    /// The slow look at everything: nothing waits for a message that may have been lost.
+    pub(super) fn on_tick(&mut self) {
+        self.timers
+            .set(Timer::Tick, self.now + self.config.timing.tick_interval);
+        if !matches!(self.life, Life::Running | Life::Stopping) {
+            return;
+        }
+        let missed = self
+            .behind
+            .take()
+            .is_some_and(|revision| self.view.revision < revision);
+        if (missed || self.relist) && !self.config.rules.broken_by(Mutant::NeverRelist) {
+            self.relist = false;
+            self.list();
+        } else {
+            let asked_at = self.asked_at;
+            self.ask(
+                Lane::Ordinary,
+                Request::Revision,
+                Pending::Revision { asked_at },
+            );
+        }
+        self.renew_retries();
+        self.timers.set_sooner(Timer::Restore, self.now);
+        self.sweep();
+        self.look_at_all = true;
+    }
+
+    /// How far the store has come: if the watch has not come as far by the next tick, it has lost something.
+    pub(super) fn on_revision(&mut self, revision: Revision, asked_at: Revision) {
+        if revision < asked_at {
+            return self.estrange(format!(
+                "the store's revision went back from {} to {}",
+                asked_at.0, revision.0
+            ));
+        }
+        self.asked_at = self.asked_at.max(revision);
+        self.behind = Some(revision);
+    }
+
+    /// Removes tombstones that nothing refers to any more. One node does it, and takes its time.
+    fn sweep(&mut self) {
+        let first = self.peers.members.iter().map(|m| &m.name).min();
+        if first != Some(&self.config.name) || !self.may_own() || self.config.role != Role::Node {
+            return;
+        }
+        let old: Vec<(SessionId, crate::ids::Version)> = self
+            .view
+            .sessions
+            .cells()
+            .filter_map(|(id, cell)| match cell {
+                Cell::Present(seen)
+                    if self.ended(*id) && self.now >= seen.since + seen.record.ttl * 10 =>
+                {
+                    Some((*id, seen.version.clone()))
+                }
+                _ => None,
+            })
+            .filter(|(id, _)| !self.is_referred_to(*id))
+            .collect();
+        for (id, version) in old {
+            let key = Key::Session(id);
+            let mark = self.view.mark(&key);
+            self.ask(
+                Lane::Ordinary,
+                Request::Delete {
+                    key: key.clone(),
+                    version,
+                },
+                Pending::Delete { key, mark },
+            );
+        }
+    }
+
+    fn is_referred_to(&self, session: SessionId) -> bool {
+        self.view.nodes.iter().any(|(_, n)| n.record.session == session)
+            || self.view.shards.iter().any(|(_, s)| {
+                s.record.is_owned_by(session)
+                    || s.record.tenancy.moving().is_some_and(|(mv, _)| mv.to.session == session)
+                    || matches!(&s.record.tenancy, Tenancy::Free { witnesses } if witnesses.contains(&session))
+            })
+            || self.view.leader.get(&()).is_some_and(|l| l.session == session)
+    }
+
+    /// A protocol as others have it: one renewal per shard.
+    pub(super) fn renew_every_shard(&mut self) {
+        for (id, seen) in self
+            .view
+            .shards
+            .iter()
+            .map(|(id, s)| (id.clone(), s.clone()))
+            .collect::<Vec<_>>()
+        {
+            if self.session().is_some_and(|me| seen.record.is_owned_by(me)) {
+                let mut record = (*seen.record).clone();
+                record.head = record.head.next(self.nonce());
+                let record = crate::record::Record::Shard(std::sync::Arc::new(record));
+                let expect = crate::machine::Expect::Version(seen.version);
+                self.put(Key::Shard(id), expect, record, super::ops::Purpose::Plain);
+            }
+        }
+    }
+}

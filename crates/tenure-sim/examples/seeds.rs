@@ -1,0 +1,39 @@
+//! Runs seeds, or tells the story of one: `seeds FROM COUNT`, `seeds replay SEED`, `seeds shrink SEED`.
+
+use std::process::ExitCode;
+
+use tenure_sim::plan::Mask;
+use tenure_sim::run::{Options, replay, run_seeds};
+use tenure_sim::shrink::shrink;
+use tenure_sim::world::Under;
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let number = |n: usize| args.get(n).and_then(|text| text.parse::<u64>().ok());
+    match args.first().map(String::as_str) {
+        Some("replay") => {
+            for line in replay(number(1).unwrap_or(0), &Mask::default(), Under::default()).lines {
+                println!("{line}");
+            }
+            ExitCode::SUCCESS
+        }
+        Some("shrink") => {
+            let seed = number(1).unwrap_or(0);
+            let Some(shrunk) = shrink(seed, Under::default()) else {
+                eprintln!("seed {seed} keeps every promise");
+                return ExitCode::SUCCESS;
+            };
+            eprintln!("{} with {} faults: {:?}", shrunk.violation, shrunk.faults, shrunk.mask);
+            for line in replay(seed, &shrunk.mask, Under::default()).lines {
+                println!("{line}");
+            }
+            ExitCode::SUCCESS
+        }
+        _ => {
+            let (from, count) = (number(0).unwrap_or(0), number(1).unwrap_or(1000));
+            let summary = run_seeds(from..from + count, &Options::default(), |_, _| ());
+            println!("{}", serde_json::to_string_pretty(&summary).unwrap_or_default());
+            if summary.failed > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! What happened how often: a checker that has seen nothing has shown nothing.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use tenure_core::lease::LeasePhase;
+use tenure_core::note::Note;
+use tenure_core::record::EndedWhy;
+
+/// Counts over one run or many.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[allow(missing_docs, reason = "the names are those of what is counted")]
+pub struct Coverage {
+    pub events: u64,
+    pub simulated_seconds: u64,
+    pub starts: u64,
+    pub refusals: u64,
+    pub gates_opened: u64,
+    pub unknown_outcomes: u64,
+    pub detachments: u64,
+    pub recoveries: u64,
+    pub sessions_lost: u64,
+    pub refused_effects: u64,
+    pub wedged: u64,
+    pub overslept: u64,
+    pub load_failures: u64,
+    pub ended: BTreeMap<&'static str, u64>,
+    pub shard_steps: BTreeMap<&'static str, u64>,
+    pub faults: BTreeMap<&'static str, u64>,
+}
+
+impl Coverage {
+    pub(crate) fn note(&mut self, note: &Note) {
+        match note {
+            Note::Shard(transition) => *self.shard_steps.entry(transition.step.as_str()).or_default() += 1,
+            Note::Lease { to: LeasePhase::Detached, .. } => self.detachments += 1,
+            Note::Lease { from: LeasePhase::Recovering, to: LeasePhase::Attached } => self.recoveries += 1,
+            Note::SessionLost { .. } => self.sessions_lost += 1,
+            Note::Wedged { .. } => self.wedged += 1,
+            Note::Overslept { .. } => self.overslept += 1,
+            Note::LoadFailed { .. } => self.load_failures += 1,
+            Note::Ended { why, .. } => *self.ended.entry(ended_name(*why)).or_default() += 1,
+            _ => {}
+        }
+    }
+
+    /// Adds the counts of another run.
+    pub fn add(&mut self, other: &Self) {
+        self.events += other.events;
+        self.simulated_seconds += other.simulated_seconds;
+        self.starts += other.starts;
+        self.refusals += other.refusals;
+        self.gates_opened += other.gates_opened;
+        self.unknown_outcomes += other.unknown_outcomes;
+        self.detachments += other.detachments;
+        self.recoveries += other.recoveries;
+        self.sessions_lost += other.sessions_lost;
+        self.refused_effects += other.refused_effects;
+        self.wedged += other.wedged;
+        self.overslept += other.overslept;
+        self.load_failures += other.load_failures;
+        for (mine, theirs) in [
+            (&mut self.ended, &other.ended),
+            (&mut self.shard_steps, &other.shard_steps),
+            (&mut self.faults, &other.faults),
+        ] {
+            for (name, count) in theirs {
+                *mine.entry(name).or_default() += count;
+            }
+        }
+    }
+}
+
+fn ended_name(why: EndedWhy) -> &'static str {
+    match why {
+        EndedWhy::Resigned => "resigned",
+        EndedWhy::Expired => "expired",
+        EndedWhy::Replaced => "replaced",
+        EndedWhy::LeaseGone => "lease_gone",
+        EndedWhy::Missing => "missing",
+    }
+}

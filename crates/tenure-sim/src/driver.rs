@@ -1,0 +1,235 @@
+//! The driver of a simulated process: carries out actions exactly as the contract says, with an application that takes
+//! its time, fails, hangs and ignores being asked to stop.
+
+use tenure_core::ids::{Epoch, SessionId, ShardId};
+use tenure_core::machine::{Action, Close, Event, RunId};
+use tenure_core::note::Note;
+
+use crate::check::gates::Lease;
+use crate::check::{Verdict, Violation};
+use crate::clock::{Instant, MS};
+use crate::plan::nanos;
+use crate::process::{LoadEnd, Stay, Work};
+use crate::queue::{Due, Pid};
+use crate::world::World;
+
+impl World {
+    pub(crate) fn act(&mut self, pid: Pid, action: Action) -> Verdict {
+        if self.trace.on() {
+            self.trace_action(pid, &action);
+        }
+        match action {
+            Action::Store { op, request, .. } => {
+                self.send(pid, op, request);
+                Ok(())
+            }
+            Action::Remember(session) => {
+                let directory = &mut self.directories[self.processes[pid].dir];
+                if directory.holder == Some(pid) {
+                    directory.session = Some(session);
+                    directory.genuine = true;
+                }
+                Ok(())
+            }
+            Action::Lease { session, closes_at, deadline } => {
+                let clock = self.processes[pid].clock;
+                self.gates.leased(self.now, Lease { session, pid, clock, closes_at, deadline })
+            }
+            Action::Load { run, shard, epoch, session, .. } => self.load(pid, run, &shard, epoch, session),
+            Action::Open(run) => self.open(pid, run),
+            Action::Close { run, how } => self.close(pid, run, how),
+            Action::Note(note) => {
+                self.coverage.note(&note);
+                Ok(())
+            }
+            Action::Seen { .. } | Action::Started => Ok(()),
+            Action::Refused(_) => {
+                self.coverage.refusals += 1;
+                self.exit(pid)
+            }
+            Action::Stopped => self.exit(pid),
+        }
+    }
+
+    /// A process that says that it owns nothing leaves.
+    fn exit(&mut self, pid: Pid) -> Verdict {
+        if let Some(shard) = self.gates.any_of(pid) {
+            let what = format!("process {pid} leaves with the gate of shard {shard} open");
+            return Err(Violation::new("P1", self.now, what));
+        }
+        self.die(pid);
+        Ok(())
+    }
+
+    /// A process is gone, with all that it ran.
+    pub(crate) fn die(&mut self, pid: Pid) {
+        let process = &mut self.processes[pid];
+        process.alive = false;
+        process.paused_until = None;
+        process.missed.clear();
+        process.midway.clear();
+        process.stays.clear();
+        self.gates.died(pid);
+    }
+
+    fn load(&mut self, pid: Pid, run: RunId, shard: &ShardId, epoch: Epoch, session: SessionId) -> Verdict {
+        let Some(&number) = self.shard_numbers.get(shard) else {
+            let what = format!("process {pid} loads {shard}, which does not exist");
+            return Err(Violation::new("contract", self.now, what));
+        };
+        self.epochs.shown(self.now, pid, number, epoch, session)?;
+        let busy = |stay: &&Stay| stay.shard == number && stay.work != Work::Failed;
+        if let Some(stay) = self.processes[pid].stays.iter().find(busy) {
+            let what = format!("process {pid} loads shard {number} while its work there at epoch {} still runs", stay.epoch);
+            return Err(Violation::new("A9", self.now, what));
+        }
+        let end = if self.app_rng.permille(self.app.load_hangs) {
+            LoadEnd::Hangs
+        } else if self.app_rng.permille(self.app.load_fails) {
+            LoadEnd::Fails
+        } else {
+            LoadEnd::Loaded
+        };
+        let (low, high) = self.app.load;
+        let ends_at = self.now + self.app_rng.between(low, high);
+        self.processes[pid].stays.push(Stay {
+            run,
+            shard: number,
+            epoch,
+            session,
+            work: Work::Loading(end),
+            open: false,
+            closing: None,
+            ends_at: Instant::MAX,
+        });
+        if end != LoadEnd::Hangs {
+            self.queue.push(ends_at, Due::LoadEnds { pid, run });
+        }
+        Ok(())
+    }
+
+    pub(crate) fn load_ends(&mut self, pid: Pid, run: RunId) -> Verdict {
+        let process = &mut self.processes[pid];
+        if process.wedged_until > self.now {
+            self.queue.push(process.wedged_until, Due::LoadEnds { pid, run });
+            return Ok(());
+        }
+        let Some(stay) = process.stay_mut(run) else {
+            return Ok(());
+        };
+        let Work::Loading(end) = stay.work else {
+            return Ok(());
+        };
+        if end == LoadEnd::Fails {
+            stay.work = Work::Failed;
+            if stay.closing.is_some() {
+                return Ok(());
+            }
+            return self.step(pid, Event::LoadFailed { run, error: "the disk is on fire".to_owned() });
+        }
+        stay.work = Work::Ready;
+        self.step(pid, Event::Loaded(run))
+    }
+
+    fn open(&mut self, pid: Pid, run: RunId) -> Verdict {
+        let wrong = |what: &str| Err(Violation::new("contract", self.now, format!("process {pid} opens run {run:?}, {what}")));
+        let Some(stay) = self.processes[pid].stay_mut(run) else {
+            return wrong("which it does not have");
+        };
+        if stay.work != Work::Ready {
+            return wrong("which is not loaded");
+        }
+        if stay.closing.is_some() {
+            return wrong("which it has closed");
+        }
+        stay.open = true;
+        let (shard, session, epoch) = (stay.shard, stay.session, stay.epoch);
+        self.coverage.gates_opened += 1;
+        self.epochs.shown(self.now, pid, shard, epoch, session)?;
+        self.epochs.effect(shard, epoch);
+        if self.app_rng.permille(self.app.run_ends) {
+            let event = Box::new(Event::RunEnded { run, error: None });
+            let at = self.now + self.app_rng.skewed(MS, nanos(self.plan.timing.ttl));
+            self.queue.push(at, Due::Tell { pid, event });
+        }
+        self.gates.opened(self.now, shard, pid, run, session, epoch)
+    }
+
+    fn close(&mut self, pid: Pid, run: RunId, how: Close) -> Verdict {
+        let grace = nanos(self.plan.timing.kill_grace);
+        let cut_after = self.app_rng.below(grace.min(self.app.drain.1) + 1);
+        let drain_after = if self.app_rng.permille(self.app.stubborn) {
+            Instant::MAX
+        } else {
+            self.app_rng.between(self.app.drain.0, self.app.drain.1)
+        };
+        let now = self.now;
+        let Some(stay) = self.processes[pid].stay_mut(run) else {
+            return Ok(()); // repeated after it was answered
+        };
+        let was_open = std::mem::replace(&mut stay.open, false);
+        let sharper = stay.closing.is_none() || (stay.closing == Some(Close::Drain) && how == Close::Cut);
+        let shard = stay.shard;
+        if sharper {
+            stay.closing = Some(how);
+            let after = match (how, stay.work) {
+                (_, Work::Failed) => 0,
+                (Close::Cut, _) => cut_after,
+                (Close::Drain, _) => drain_after,
+            };
+            let ends_at = now.saturating_add(after).min(stay.ends_at);
+            if ends_at < stay.ends_at {
+                stay.ends_at = ends_at;
+                self.queue.push(ends_at, Due::WorkEnds { pid, run });
+            }
+        }
+        if was_open {
+            let epoch = self.processes[pid].stay(run).map_or(Epoch(0), |stay| stay.epoch);
+            self.epochs.effect(shard, epoch);
+            self.gates.closed(shard, pid, run);
+            if let Some(local) = &self.local {
+                local.closed(now, shard, pid)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn work_ends(&mut self, pid: Pid, run: RunId) -> Verdict {
+        let process = &mut self.processes[pid];
+        let Some(n) = process.stays.iter().position(|stay| stay.run == run) else {
+            return Ok(());
+        };
+        if process.wedged_until > self.now && process.stays[n].closing != Some(Close::Cut) {
+            self.queue.push(process.wedged_until, Due::WorkEnds { pid, run });
+            return Ok(());
+        }
+        process.stays.remove(n);
+        self.step(pid, Event::Drained(run))
+    }
+
+    fn trace_action(&mut self, pid: Pid, action: &Action) {
+        match action {
+            Action::Note(Note::Renewed { .. }) if self.transcript => {}
+            Action::Note(note) => {
+                let line = crate::words::note(note);
+                self.tell(pid, || line);
+            }
+            Action::Refused(why) => {
+                let line = format!("refused: {why}");
+                self.tell(pid, || line);
+            }
+            Action::Stopped => self.tell(pid, || "stopped".to_owned()),
+            Action::Started => self.tell(pid, || "started".to_owned()),
+            _ if self.transcript => {}
+            action => {
+                let line = crate::words::action(action);
+                self.tell(pid, || line);
+            }
+        }
+    }
+
+    pub(crate) fn trace_event(&mut self, pid: Pid, event: &Event) {
+        let line = crate::words::event(event);
+        self.tell(pid, || line);
+    }
+}

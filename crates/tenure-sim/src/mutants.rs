@@ -1,0 +1,67 @@
+//! Broken rules, each of which the checkers must see. Built only with the `mutants` feature.
+
+use serde::Serialize;
+use tenure_core::rules::{Mutant, Rules};
+
+use crate::run::run_seed;
+use crate::world::Under;
+
+/// Within how many seeds each must be seen.
+pub const SEEDS: u64 = 500;
+
+/// What came of one mutant.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Hunted {
+    /// Its name.
+    pub name: String,
+    /// Whether a checker saw it.
+    pub killed: bool,
+    /// How many seeds that took, or were tried.
+    pub seeds: u64,
+    /// What the checker said.
+    pub by: Option<String>,
+}
+
+/// What came of all.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Hunt {
+    /// One for each mutant.
+    pub mutants: Vec<Hunted>,
+}
+
+/// Runs a mutant until a checker sees it, for at most so many seeds.
+pub fn hunt_one(mutant: Mutant, most: u64) -> Hunted {
+    let under = Under {
+        rules: Rules::broken(mutant),
+        copied_lock_is_proof: mutant == Mutant::CopiedLockIsProof,
+    };
+    for seed in 0..most {
+        if let Some(violation) = run_seed(seed, under).violation {
+            let by = Some(violation.to_string());
+            return Hunted { name: format!("{mutant:?}"), killed: true, seeds: seed + 1, by };
+        }
+    }
+    Hunted { name: format!("{mutant:?}"), killed: false, seeds: most, by: None }
+}
+
+/// Hunts every mutant, one per core at a time.
+pub fn hunt(most: u64) -> Hunt {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let next = std::sync::atomic::AtomicUsize::new(0);
+    let found = std::sync::Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                while let Some(mutant) = Mutant::ALL.get(next.fetch_add(1, std::sync::atomic::Ordering::Relaxed)) {
+                    let hunted = hunt_one(*mutant, most);
+                    if let Ok(mut found) = found.lock() {
+                        found.push((*mutant, hunted));
+                    }
+                }
+            });
+        }
+    });
+    let mut found = found.into_inner().unwrap_or_default();
+    found.sort_by_key(|(mutant, _)| *mutant);
+    Hunt { mutants: found.into_iter().map(|(_, hunted)| hunted).collect() }
+}

@@ -1,0 +1,386 @@
+//! A whole cluster in one thread on virtual time.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use tenure_core::ids::{KeyspaceName, NodeName, ShardId, ShardName};
+use tenure_core::layout::Key;
+use tenure_core::machine::{Action, Event};
+use tenure_core::node::{KeyspaceConfig, Node, NodeConfig};
+use tenure_core::record::{KeyspaceKind, Role};
+use tenure_core::rules::Rules;
+
+use crate::check::epochs::Epochs;
+use crate::check::gates::Gates;
+use crate::check::local::Local;
+use crate::check::order::Order;
+use crate::check::whole::{self, Rest};
+use crate::check::{Verdict, Violation};
+use crate::clock::{Clock, Instant, SEC};
+use crate::coverage::Coverage;
+use crate::fault::Outage;
+use crate::plan::{AppMix, Class, Family, NetMix, Plan, WatchMix, nanos};
+use crate::process::{Directory, Process};
+use crate::queue::{Due, Pid, Queue};
+use crate::rng::Rng;
+use crate::store::Store;
+use crate::trace::Trace;
+
+/// The name of the only keyspace of a simulated cluster.
+pub const KEYSPACE: &str = "orders";
+
+/// How the machines under test are to behave.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Under {
+    /// The rules that they follow.
+    pub rules: Rules,
+    /// Whether drivers take the lock of a copied data directory for proof that the former holder is dead.
+    pub copied_lock_is_proof: bool,
+}
+
+/// How a run ended.
+#[derive(Debug)]
+pub struct Outcome {
+    /// The promise that was broken, if one was.
+    pub violation: Option<Violation>,
+    /// What happened how often.
+    pub coverage: Coverage,
+    /// The story, if it was kept.
+    pub trace: Trace,
+}
+
+/// A run in the making.
+#[derive(Debug)]
+pub(crate) struct World {
+    pub(crate) now: Instant,
+    pub(crate) plan: Plan,
+    pub(crate) under: Under,
+    pub(crate) queue: Queue,
+    pub(crate) store: Store,
+    pub(crate) processes: Vec<Process>,
+    pub(crate) directories: Vec<Directory>,
+    pub(crate) shards: Vec<Key>,
+    pub(crate) shard_numbers: HashMap<ShardId, usize>,
+    pub(crate) keyspaces: BTreeMap<KeyspaceName, KeyspaceConfig>,
+    pub(crate) net: NetMix,
+    pub(crate) watch: WatchMix,
+    pub(crate) app: AppMix,
+    pub(crate) outage: Option<(Outage, Instant)>,
+    pub(crate) healed: bool,
+    pub(crate) net_rng: Rng,
+    pub(crate) watch_rng: Rng,
+    pub(crate) app_rng: Rng,
+    pub(crate) gates: Gates,
+    pub(crate) epochs: Epochs,
+    pub(crate) order: Order,
+    pub(crate) local: Option<Local>,
+    rest: Option<Rest>,
+    pub(crate) coverage: Coverage,
+    pub(crate) trace: Trace,
+    /// Whether the trace tells of transitions alone.
+    pub(crate) transcript: bool,
+}
+
+/// Runs a plan to its end, or to the first broken promise.
+pub fn run(plan: Plan, under: Under, trace: Trace) -> Outcome {
+    let mut world = World::new(plan, under, trace);
+    let violation = world.run_until(Instant::MAX).err();
+    if let Some(violation) = &violation {
+        world.trace.line(world.now, "check", format_args!("VIOLATION {violation}"));
+    }
+    world.coverage.refused_effects += world.epochs.refused;
+    Outcome { violation, coverage: world.coverage, trace: world.trace }
+}
+
+impl World {
+    pub(crate) fn new(plan: Plan, under: Under, trace: Trace) -> Self {
+        let keyspace = named(KeyspaceName::new(KEYSPACE));
+        let ids: Vec<ShardId> =
+            (0..plan.shards).map(|n| ShardId::new(keyspace.clone(), ShardName::index(n))).collect();
+        let kind = KeyspaceKind::Hashed(plan.shards);
+        let config = KeyspaceConfig { kind, mode: plan.mode };
+        let clocks_hold = plan.class != Class::Beyond;
+        let mut world = Self {
+            now: 0,
+            under,
+            queue: Queue::default(),
+            store: Store::new(plan.family == Family::Polled),
+            processes: Vec::new(),
+            directories: Vec::new(),
+            shards: ids.iter().cloned().map(Key::Shard).collect(),
+            shard_numbers: ids.into_iter().enumerate().map(|(n, id)| (id, n)).collect(),
+            keyspaces: [(keyspace, config)].into(),
+            net: plan.net.clone(),
+            watch: plan.watch.clone(),
+            app: plan.app.clone(),
+            outage: None,
+            healed: false,
+            net_rng: plan.rng(2),
+            watch_rng: plan.rng(3),
+            app_rng: plan.rng(4),
+            gates: Gates::new(plan.shards as usize, clocks_hold),
+            epochs: Epochs::new(plan.shards as usize),
+            order: Order::new(plan.shards as usize, clocks_hold),
+            local: None,
+            rest: None,
+            coverage: Coverage::default(),
+            trace,
+            transcript: false,
+            plan,
+        };
+        world.schedule();
+        world
+    }
+
+    fn schedule(&mut self) {
+        for (node, at) in self.plan.starts.clone().into_iter().enumerate() {
+            self.directories.push(Directory { session: None, genuine: true, holder: None });
+            self.queue.push(at, Due::Start { node });
+        }
+        for n in 0..self.plan.faults.len() {
+            self.queue.push(self.plan.faults[n].0, Due::Fault(n));
+        }
+        if self.plan.heal_at < Instant::MAX {
+            self.queue.push(self.plan.heal_at, Due::Heal);
+        }
+        if !matches!(self.plan.class, Class::Chaos | Class::Beyond) {
+            self.queue.push(30 * SEC - 1, Due::Look { again: false });
+        }
+    }
+
+    /// Lets everything happen that is due up to this instant.
+    pub(crate) fn run_until(&mut self, until: Instant) -> Verdict {
+        let until = until.min(self.plan.end_at);
+        while let Some((at, due)) = self.queue.pop() {
+            if at > until {
+                self.queue.push(at, due);
+                break;
+            }
+            self.now = at;
+            self.coverage.events += 1;
+            self.happen(due)?;
+        }
+        if self.now < until && until < Instant::MAX {
+            self.now = until;
+        }
+        if until == self.plan.end_at && until < Instant::MAX {
+            return self.finish();
+        }
+        Ok(())
+    }
+
+    fn happen(&mut self, due: Due) -> Verdict {
+        if let Some(pid) = due.pid() {
+            let process = &mut self.processes[pid];
+            if !process.alive {
+                return Ok(());
+            }
+            if process.paused_until.is_some() {
+                process.missed.push(due);
+                return Ok(());
+            }
+        }
+        match due {
+            Due::Start { node } => {
+                let clock = self.plan.clocks[node];
+                self.start(node, clock, node)
+            }
+            Due::Tick(pid) => self.tick(pid),
+            Due::Progress(pid) => self.progress(pid),
+            Due::Arrive { pid, op, request } => self.arrive(pid, op, *request),
+            Due::Reply { pid, op, reply } => self.answered(pid, op, *reply),
+            Due::Timeout { pid, op } => self.timed_out(pid, op),
+            Due::Watch(pid) => self.watch_tells(pid),
+            Due::WatchAgain(pid) => self.watch_again(pid),
+            Due::Poll(pid) => self.poll(pid),
+            Due::LoadEnds { pid, run } => self.load_ends(pid, run),
+            Due::WorkEnds { pid, run } => self.work_ends(pid, run),
+            Due::Tell { pid, event } => self.step(pid, *event),
+            Due::Resume(pid) => self.resume(pid),
+            Due::Fault(n) => self.fault(self.plan.faults[n].1),
+            Due::Heal => self.heal(),
+            Due::Look { again } => self.look(again),
+        }
+    }
+
+    /// Starts a process of this name on a machine with this clock and with this data directory.
+    pub(crate) fn start(&mut self, node: usize, clock: Clock, dir: usize) -> Verdict {
+        let pid = self.processes.len();
+        let directory = self.directories[dir];
+        let holder_dead = directory.holder.is_none_or(|pid| !self.processes[pid].alive);
+        let proof = directory.genuine || self.under.copied_lock_is_proof;
+        let mut entropy = self.plan.rng(1000 + pid as u64);
+        let config = NodeConfig {
+            name: named(NodeName::new(format!("n{node}"))),
+            role: Role::Node,
+            addresses: BTreeMap::new(),
+            zone: None,
+            weight: 100,
+            version: "sim".to_owned(),
+            keyspaces: self.keyspaces.clone(),
+            timing: self.plan.timing.clone(),
+            rules: self.under.rules,
+            boot_id: (self.plan.family == Family::OneMachine).then(|| "boot".to_owned()),
+            entropy: u128::from(entropy.next()) << 64 | u128::from(entropy.next() >> 16 << 16),
+            last_session: directory.session.filter(|_| holder_dead && proof),
+        };
+        if holder_dead {
+            self.directories[dir].holder = Some(pid);
+        }
+        self.tell(pid, || format!("start n{node}, last session {:?}", config.last_session));
+        let machine = Node::new(Arc::new(config));
+        let told = self.store.history.len();
+        self.processes.push(Process::new(node, clock, machine, dir, told));
+        self.coverage.starts += 1;
+        if self.plan.family == Family::Polled {
+            let first = self.watch_rng.below(self.watch.poll.max(1));
+            self.queue.push(self.now + first, Due::Poll(pid));
+        }
+        self.queue.push(self.now, Due::Progress(pid));
+        self.step(pid, Event::Tick)
+    }
+
+    fn tick(&mut self, pid: Pid) -> Verdict {
+        let process = &mut self.processes[pid];
+        if self.now >= process.tick_at {
+            process.tick_at = Instant::MAX;
+        }
+        if self.now < process.wake {
+            self.plan_tick(pid);
+            return Ok(());
+        }
+        self.step(pid, Event::Tick)
+    }
+
+    fn progress(&mut self, pid: Pid) -> Verdict {
+        let process = &self.processes[pid];
+        let again = self.now + nanos(self.plan.timing.stall_limit) / 3;
+        self.queue.push(again, Due::Progress(pid));
+        if process.wedged_until > self.now {
+            return Ok(());
+        }
+        let now = process.clock.at(self.now);
+        self.step(pid, Event::Progress(now))
+    }
+
+    /// Hands an event to the machine and carries out what it answers.
+    pub(crate) fn step(&mut self, pid: Pid, event: Event) -> Verdict {
+        let process = &mut self.processes[pid];
+        let now = process.clock.at(self.now);
+        if self.trace.on() && !self.transcript && !matches!(event, Event::Tick | Event::Progress(_)) {
+            self.trace_event(pid, &event);
+        }
+        let step = self.processes[pid].machine.step(now, event);
+        let process = &mut self.processes[pid];
+        process.wake = step.wake.map_or(Instant::MAX, |time| process.clock.when(time));
+        self.plan_tick(pid);
+        self.carry_out(pid, step.actions.into_iter())
+    }
+
+    pub(crate) fn carry_out(&mut self, pid: Pid, mut actions: impl Iterator<Item = Action>) -> Verdict {
+        while let Some(action) = actions.next() {
+            self.act(pid, action)?;
+            let process = &mut self.processes[pid];
+            if !process.alive {
+                return Ok(());
+            }
+            match &mut process.stop_after {
+                None => {}
+                Some((0, span)) => {
+                    let span = *span;
+                    process.stop_after = None;
+                    process.midway.extend(actions);
+                    self.pause(pid, span);
+                    return Ok(());
+                }
+                Some((after, _)) => *after -= 1,
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts a tick into the queue if none is there early enough. A wake-up in the past comes a moment later.
+    fn plan_tick(&mut self, pid: Pid) {
+        let process = &mut self.processes[pid];
+        if process.wake == Instant::MAX {
+            return;
+        }
+        let late = if self.plan.jitter == 0 { 0 } else { self.app_rng.below(self.plan.jitter) };
+        let at = process.wake.max(self.now + 1) + late;
+        if at < process.tick_at {
+            process.tick_at = at;
+            self.queue.push(at, Due::Tick(pid));
+        }
+    }
+
+    fn look(&mut self, again: bool) -> Verdict {
+        let every = nanos(self.plan.timing.ttl) / 4;
+        if again {
+            self.queue.push(self.now + every, Due::Look { again: true });
+        }
+        if self.local.is_none() && !matches!(self.plan.class, Class::Chaos | Class::Beyond) {
+            let local = Local::before(self.now, &self.plan, self.missing(), &self.processes, &self.gates)?;
+            self.queue.push(local.by(), Due::Look { again: false });
+            self.local = Some(local);
+        }
+        if let Some(mut local) = self.local.take() {
+            local.look(self.now, || self.missing(), &self.gates)?;
+            self.local = Some(local);
+        }
+        if !self.healed {
+            return Ok(());
+        }
+        self.repair();
+        let by = self.plan.heal_at + self.plan.heal_bound();
+        if self.rest.is_none() && self.now >= by {
+            if let Some(missing) = self.missing() {
+                return Err(Violation::new("P6", self.now, missing));
+            }
+            self.rest = Some(Rest::begin(self.now, self.shards.len(), &self.processes, &self.gates));
+            self.tell_world(|| "everything is served; at rest from here on".to_owned());
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Verdict {
+        if let Some(missing) = self.missing() {
+            return Err(Violation::new("P6", self.now, missing));
+        }
+        if let Some(rest) = &self.rest {
+            rest.end(self.now, &self.plan, &self.processes, &self.gates)?;
+        }
+        if let Some(local) = &self.local {
+            local.end(self.now, &self.processes, &self.gates)?;
+        }
+        Ok(())
+    }
+
+    /// What keeps the cluster from being whole.
+    pub(crate) fn missing(&self) -> Option<String> {
+        whole::missing(self.now, &self.shards, &self.processes, &self.store, &self.gates)
+    }
+
+    /// Writes a line about a process into the trace.
+    pub(crate) fn tell(&mut self, pid: Pid, what: impl FnOnce() -> String) {
+        if self.trace.on() {
+            let node = self.processes.get(pid).map(|process| process.node);
+            let who = node.map_or_else(|| format!("p{pid}"), |node| format!("n{node}/p{pid}"));
+            self.trace.line(self.now, &who, format_args!("{}", what()));
+        }
+    }
+
+    /// Writes a line about the world into the trace.
+    pub(crate) fn tell_world(&mut self, what: impl FnOnce() -> String) {
+        if self.trace.on() {
+            self.trace.line(self.now, "world", format_args!("{}", what()));
+        }
+    }
+}
+
+/// Unwraps a name that is known to be good.
+pub(crate) fn named<T, E: std::fmt::Display>(name: Result<T, E>) -> T {
+    match name {
+        Ok(name) => name,
+        Err(problem) => panic!("the simulator made a bad name: {problem}"),
+    }
+}

@@ -1,0 +1,258 @@
+//! Setting up a node.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure_core::ids::{ClusterName, KeyspaceName, NodeName};
+use tenure_core::node::KeyspaceConfig;
+use tenure_core::record::{KeyspaceKind, KeyspaceMode, Role};
+use tenure_core::settings::Settings;
+use tenure_store::Store;
+use tenure_store::host::Host;
+
+use crate::clock::Clock;
+use crate::error::StartError;
+use crate::grant::Grant;
+use crate::handler::{Handler, Result};
+use crate::launch;
+use crate::life::{AnyHandler, Typed};
+use crate::node::Node;
+use crate::singleton::Singleton;
+
+/// A node that is being set up.
+#[must_use = "a builder does nothing before `start`"]
+pub struct Builder {
+    pub(crate) store: Source,
+    cluster: String,
+    name: Option<String>,
+    pub(crate) addresses: BTreeMap<String, String>,
+    pub(crate) zone: Option<String>,
+    pub(crate) weight: u32,
+    pub(crate) version: String,
+    pub(crate) data_dir: Option<PathBuf>,
+    mode: KeyspaceMode,
+    keyspaces: Vec<(String, KeyspaceConfig, Arc<dyn AnyHandler>)>,
+    settings: Option<Settings>,
+    ttl: Option<Duration>,
+    pub(crate) role: Role,
+    pub(crate) clock: Clock,
+    on_current_runtime: bool,
+}
+
+/// Where the store comes from.
+pub(crate) enum Source {
+    Url(String),
+    Open(Arc<dyn Store>),
+}
+
+/// What the builder was given, checked as far as it can be without the store.
+pub(crate) struct Names {
+    pub(crate) cluster: ClusterName,
+    pub(crate) node: NodeName,
+    pub(crate) keyspaces: BTreeMap<KeyspaceName, (KeyspaceConfig, Arc<dyn AnyHandler>)>,
+}
+
+impl Builder {
+    pub(crate) fn new(url: impl Into<String>, cluster: impl Into<String>) -> Self {
+        Self {
+            store: Source::Url(url.into()),
+            cluster: cluster.into(),
+            name: None,
+            addresses: BTreeMap::new(),
+            zone: None,
+            weight: 100,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            data_dir: None,
+            mode: KeyspaceMode::default(),
+            keyspaces: Vec::new(),
+            settings: None,
+            ttl: None,
+            role: Role::Node,
+            clock: Clock::boot(),
+            on_current_runtime: false,
+        }
+    }
+
+    /// Uses a store that is open already, instead of opening the URL.
+    ///
+    /// A store with connections of its own lives on the runtime that opened it; one that is opened by URL lives on the
+    /// node's own thread, out of reach of a busy application.
+    pub fn store(mut self, store: Arc<dyn Store>) -> Self {
+        self.store = Source::Open(store);
+        self
+    }
+
+    /// The node's stable name. Default: the name of the host with that of the data directory, or with a random suffix if
+    /// there is none.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// An address, by kind, that others may reach the node at.
+    pub fn address(mut self, kind: impl Into<String>, address: impl Into<String>) -> Self {
+        self.addresses.insert(kind.into(), address.into());
+        self
+    }
+
+    /// The failure domain that the node runs in.
+    pub fn zone(mut self, zone: impl Into<String>) -> Self {
+        self.zone = Some(zone.into());
+        self
+    }
+
+    /// The node's part of the shards in relation to other nodes. Default: 100.
+    pub fn weight(mut self, weight: u32) -> Self {
+        self.weight = weight;
+        self
+    }
+
+    /// The version of the program, as `status` shows it. Default: that of this library.
+    pub fn version(mut self, version: impl Into<String>) -> Self {
+        self.version = version.into();
+        self
+    }
+
+    /// A directory of the node's own, made if need be. With it, a node that is restarted within the ttl takes its shards
+    /// back at once; without it, it waits until the ttl has proved its predecessor dead.
+    pub fn data_dir(mut self, path: impl Into<PathBuf>) -> Self {
+        self.data_dir = Some(path.into());
+        self
+    }
+
+    /// Who assigns the shards of the keyspaces that are added after this.
+    pub fn mode(mut self, mode: KeyspaceMode) -> Self {
+        self.mode = mode;
+        self
+    }
+
+    /// Takes part in a keyspace. It is created if it does not exist; if it differs from what is said here, the node is
+    /// refused.
+    pub fn keyspace<H: Handler>(
+        mut self,
+        name: impl Into<String>,
+        kind: KeyspaceKind,
+        handler: H,
+    ) -> Self {
+        let mode = self.mode;
+        let handler = Arc::new(Typed(Arc::new(handler)));
+        self.keyspaces
+            .push((name.into(), KeyspaceConfig { kind, mode }, handler));
+        self
+    }
+
+    /// Takes part in a singleton: work that runs on one node of the cluster at a time.
+    ///
+    /// It is a keyspace of one shard. Nothing runs before the shard is owned, and the work has stopped before another node
+    /// may have it.
+    pub fn singleton<F, A>(self, name: impl Into<String>, work: F) -> Self
+    where
+        F: Fn(Grant) -> A + Send + Sync + 'static,
+        A: Future<Output = Result<()>> + Send + 'static,
+    {
+        self.keyspace(name, KeyspaceKind::Hashed(1), Singleton::new(work))
+    }
+
+    /// How long a session is good after a confirmed renewal. Default: what fits the store.
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = Some(ttl);
+        self
+    }
+
+    /// All times and limits. [`Builder::ttl`] goes before the ttl in here.
+    pub fn settings(mut self, settings: Settings) -> Self {
+        self.settings = Some(settings);
+        self
+    }
+
+    /// Only watch: join, compute, log and count what the node would do, and own nothing.
+    pub fn observe(mut self, observe: bool) -> Self {
+        self.role = if observe { Role::Observer } else { Role::Node };
+        self
+    }
+
+    /// The node's clock. With [`Clock::runtime`] the node runs on the current runtime, for tests in virtual time.
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Runs the driver on the current runtime instead of on a thread of its own. An application that keeps its runtime busy
+    /// then keeps the node from renewing its lease.
+    pub fn on_current_runtime(mut self) -> Self {
+        self.on_current_runtime = true;
+        self
+    }
+
+    /// Starts the node. Returns when everything that it owns is loaded, or has failed to load: it is ready for traffic.
+    ///
+    /// Must be called from within a tokio runtime; handlers run on that one.
+    pub async fn start(self) -> Result<Node, StartError> {
+        launch::start(self).await
+    }
+
+    pub(crate) fn runs_here(&self) -> bool {
+        self.on_current_runtime || self.clock.is_runtime()
+    }
+
+    /// The settings, with the store's own ttl if none was given.
+    pub(crate) fn effective_settings(&self, store: &dyn Store) -> Settings {
+        let mut settings = self.settings.clone().unwrap_or_else(|| Settings {
+            ttl: store.info().default_ttl,
+            ..Settings::default()
+        });
+        settings.ttl = self.ttl.unwrap_or(settings.ttl);
+        settings
+    }
+
+    /// Checks all names, and reports every problem at once.
+    pub(crate) fn names(&self) -> (Option<Names>, Vec<String>) {
+        let mut problems = Vec::new();
+        let mut note = |problem: String| problems.push(problem);
+        let cluster = ClusterName::new(&self.cluster);
+        let node = NodeName::new(self.name.clone().unwrap_or_else(|| self.default_name()));
+        let mut keyspaces = BTreeMap::new();
+        for (name, config, handler) in &self.keyspaces {
+            if config.kind == KeyspaceKind::Hashed(0) {
+                note(format!(
+                    "keyspace {name:?} has no shards; give it at least one"
+                ));
+            }
+            match KeyspaceName::new(name) {
+                Err(error) => note(error.to_string()),
+                Ok(key) => {
+                    let known = keyspaces.insert(key, (config.clone(), handler.clone()));
+                    if known.is_some() {
+                        note(format!("keyspace {name:?} is given twice; give it once"));
+                    }
+                }
+            }
+        }
+        match (cluster, node) {
+            (Ok(cluster), Ok(node)) => {
+                let names = Names {
+                    cluster,
+                    node,
+                    keyspaces,
+                };
+                (Some(names), problems)
+            }
+            (cluster, node) => {
+                let errors = cluster.err().into_iter().chain(node.err());
+                problems.extend(errors.map(|e| e.to_string()));
+                (None, problems)
+            }
+        }
+    }
+
+    fn default_name(&self) -> String {
+        let host = Host::this().name;
+        let dir = self.data_dir.as_ref().and_then(|dir| dir.file_name());
+        match dir {
+            Some(dir) => format!("{host}-{}", dir.to_string_lossy()),
+            None => format!("{host}-{:08x}", launch::entropy() as u32),
+        }
+    }
+}

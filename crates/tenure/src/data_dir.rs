@@ -1,0 +1,260 @@
+//! The data directory: proof that a node's last process is dead, and which session it had.
+//!
+//! | file | content |
+//! |---|---|
+//! | `lock` | locked exclusively (`flock`) for as long as work of this node runs; holds the process id, for people |
+//! | `session` | the last session, with boot id, device and inode of the lock file, as JSON |
+//!
+//! A free lock proves the last holder dead only where it is the *same* lock: same boot of the same machine, same device, same
+//! inode, on a local file system. A copied or mounted directory proves nothing, and its node waits for the ttl instead.
+//!
+//! `flock` belongs to the open file and so to every process that inherits it: whoever supervises children can hand them the
+//! lock, which is then free only when the last of them is dead.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+use tenure_core::ids::SessionId;
+
+/// Why a data directory cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum DataDirError {
+    /// A live process has it.
+    #[error(
+        "data directory {} is in use by {}; stop that process or name another directory", path.display(),
+        .pid.map_or("another process".to_owned(), |pid| format!("process {pid}"))
+    )]
+    InUse {
+        /// The directory.
+        path: PathBuf,
+        /// The process, if it said who it is.
+        pid: Option<u32>,
+    },
+    /// It cannot be read or written.
+    #[error("data directory {} cannot be used: {error}; check that it exists and may be written", path.display())]
+    Io {
+        /// The directory.
+        path: PathBuf,
+        /// What the system said.
+        error: io::Error,
+    },
+}
+
+/// A data directory, locked for as long as this value lives.
+#[derive(Debug)]
+pub struct DataDir {
+    path: PathBuf,
+    mark: Mark,
+    // Locked; closing it frees the lock.
+    _lock: File,
+    last_session: Option<SessionId>,
+}
+
+/// What makes a lock file the one it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Mark {
+    boot_id: Option<String>,
+    device: u64,
+    inode: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Remembered {
+    session: SessionId,
+    #[serde(flatten)]
+    mark: Mark,
+}
+
+impl DataDir {
+    /// Opens and locks a directory, making it if need be. `boot_id` names the running clock of this machine.
+    pub fn open(path: impl Into<PathBuf>, boot_id: Option<String>) -> Result<Self, DataDirError> {
+        let path = path.into();
+        let locked = fs::create_dir_all(&path).and_then(|()| lock(&path));
+        let (lock, local) = match locked {
+            Ok(Some(locked)) => locked,
+            Ok(None) => {
+                let pid = fs::read_to_string(path.join("lock")).ok();
+                let pid = pid.and_then(|pid| pid.trim().parse().ok());
+                return Err(DataDirError::InUse { path, pid });
+            }
+            Err(error) => return Err(DataDirError::Io { path, error }),
+        };
+        let mark = match lock.metadata() {
+            Ok(meta) => Mark {
+                boot_id,
+                device: meta.dev(),
+                inode: meta.ino(),
+            },
+            Err(error) => return Err(DataDirError::Io { path, error }),
+        };
+        let last_session = remembered(&path)
+            .filter(|last| local && last.mark == mark && mark.boot_id.is_some())
+            .map(|last| last.session);
+        Ok(Self {
+            path,
+            mark,
+            _lock: lock,
+            last_session,
+        })
+    }
+
+    /// The session of the last process, if the lock proves that process dead.
+    pub fn last_session(&self) -> Option<SessionId> {
+        self.last_session
+    }
+
+    /// Notes down, durably, the session that is about to be created.
+    pub fn remember(&self, session: SessionId) -> io::Result<()> {
+        let mark = self.mark.clone();
+        let json = serde_json::to_vec(&Remembered { session, mark })?;
+        let new = self.path.join("session.new");
+        let mut file = File::create(&new)?;
+        file.write_all(&json)?;
+        file.sync_all()?;
+        fs::rename(&new, self.path.join("session"))?;
+        File::open(&self.path)?.sync_all()
+    }
+}
+
+/// The locked file and whether it is on a local file system; nothing if somebody else has the lock.
+fn lock(path: &Path) -> io::Result<Option<(File, bool)>> {
+    let name = path.join("lock");
+    loop {
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&name)?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        }
+        // The file may have been replaced between opening and locking it: then this is not the lock that others see.
+        let (ours, theirs) = (file.metadata()?, fs::metadata(&name));
+        if !theirs.is_ok_and(|t| (t.dev(), t.ino()) == (ours.dev(), ours.ino())) {
+            continue;
+        }
+        file.set_len(0)?;
+        file.rewind()?;
+        writeln!(file, "{}", std::process::id())?;
+        let local = is_local(&file);
+        return Ok(Some((file, local)));
+    }
+}
+
+fn remembered(path: &Path) -> Option<Remembered> {
+    let mut text = Vec::new();
+    let mut file = File::open(path.join("session")).ok()?;
+    file.read_to_end(&mut text).ok()?;
+    // What cannot be read proves nothing; the next session overwrites it.
+    serde_json::from_slice(&text).ok()
+}
+
+/// Whether locks of the file system are known to be this machine's alone. One that is not known proves nothing.
+#[cfg(target_os = "linux")]
+fn is_local(file: &File) -> bool {
+    const LOCAL: [u32; 10] = [
+        0x0000_EF53, // ext2, ext3, ext4
+        0x5846_5342, // xfs
+        0x9123_683E, // btrfs
+        0x2FC1_2FC1, // zfs
+        0xF2F5_2010, // f2fs
+        0xCA45_1A4E, // bcachefs
+        0x0102_1994, // tmpfs
+        0x8584_58F6, // ramfs
+        0x794C_7630, // overlayfs
+        0x3153_464A, // jfs
+    ];
+    rustix::fs::fstatfs(file).is_ok_and(|found| LOCAL.contains(&(found.f_type as u32)))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn is_local(_file: &File) -> bool {
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn boot() -> Option<String> {
+        Some("boot-1".to_owned())
+    }
+
+    fn dir_with_session() -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        let data = DataDir::open(dir.path(), boot()).unwrap();
+        assert_eq!(data.last_session(), None);
+        data.remember(SessionId(3)).unwrap();
+        data.remember(SessionId(7)).unwrap();
+        dir
+    }
+
+    #[test]
+    fn the_last_session_is_known_to_the_next_process() {
+        let dir = dir_with_session();
+        let data = DataDir::open(dir.path(), boot()).unwrap();
+        assert_eq!(data.last_session(), Some(SessionId(7)));
+    }
+
+    #[test]
+    fn a_directory_in_use_is_refused_with_its_name_and_process() {
+        let dir = dir_with_session();
+        let _data = DataDir::open(dir.path(), boot()).unwrap();
+        let error = DataDir::open(dir.path(), boot()).unwrap_err().to_string();
+        assert!(error.contains(&*dir.path().to_string_lossy()), "{error}");
+        let pid = format!("process {}", std::process::id());
+        assert!(error.contains(&pid), "{error}");
+    }
+
+    #[test]
+    fn another_boot_proves_nothing() {
+        let dir = dir_with_session();
+        for other in [Some("boot-2".to_owned()), None] {
+            let data = DataDir::open(dir.path(), other).unwrap();
+            assert_eq!(data.last_session(), None);
+        }
+    }
+
+    #[test]
+    fn a_copied_directory_proves_nothing() {
+        let dir = dir_with_session();
+        let copy = tempfile::tempdir().unwrap();
+        for file in ["lock", "session"] {
+            fs::copy(dir.path().join(file), copy.path().join(file)).unwrap();
+        }
+        let data = DataDir::open(copy.path(), boot()).unwrap();
+        assert_eq!(data.last_session(), None);
+    }
+
+    #[test]
+    fn a_replaced_lock_file_proves_nothing() {
+        let dir = dir_with_session();
+        let _holder = DataDir::open(dir.path(), boot()).unwrap();
+        fs::remove_file(dir.path().join("lock")).unwrap();
+        let data = DataDir::open(dir.path(), boot()).unwrap();
+        assert_eq!(data.last_session(), None);
+    }
+
+    #[test]
+    fn a_session_file_that_cannot_be_read_proves_nothing() {
+        let dir = dir_with_session();
+        fs::write(dir.path().join("session"), b"{\"session\":").unwrap();
+        let data = DataDir::open(dir.path(), boot()).unwrap();
+        assert_eq!(data.last_session(), None);
+    }
+
+    #[test]
+    fn a_directory_that_cannot_be_made_is_named() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let error = DataDir::open(file.path().join("d"), boot()).unwrap_err();
+        let text = error.to_string();
+        assert!(text.contains(&*file.path().to_string_lossy()), "{text}");
+    }
+}

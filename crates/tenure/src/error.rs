@@ -1,0 +1,40 @@
+//! Why a node does not start, or did not stop in good order.
+
+use tenure_core::machine::Refusal;
+use tenure_store::StoreError;
+
+use crate::data_dir::DataDirError;
+
+/// Why a node could not start. It owns nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// What was given to the builder does not fit together; every problem is listed.
+    #[error("the node cannot start as it is set up: {}", .0.join("; "))]
+    Invalid(Vec<String>),
+    /// The store cannot be opened.
+    #[error("the node cannot open its store: {0}")]
+    Store(#[from] StoreError),
+    /// The data directory cannot be used.
+    #[error(transparent)]
+    DataDir(#[from] DataDirError),
+    /// The cluster does not take the node.
+    #[error("the cluster does not take the node: {0}")]
+    Refused(Refusal),
+    /// The system gives no thread for the driver.
+    #[error("the node's own thread cannot be started: {0}")]
+    Thread(#[from] std::io::Error),
+    /// The driver ended before the node had started.
+    #[error("the node's driver ended before the node had started; the log says why")]
+    Gone,
+}
+
+/// The node ended, but not in good order: its session is left to expire.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StopError {
+    /// The cluster no longer took the node.
+    #[error("the node had ended before it was asked to stop: {0}")]
+    Refused(Refusal),
+    /// The driver is gone.
+    #[error("the node's driver ended before the node had stopped; the log says why")]
+    Gone,
+}

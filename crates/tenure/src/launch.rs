@@ -1,0 +1,187 @@
+//! From a builder to a running driver.
+
+use std::sync::Arc;
+
+use tenure_core::node::{Node as Machine, NodeConfig};
+use tenure_core::rules::Rules;
+use tenure_core::settings::Timing;
+use tenure_store::{ClockScope, Store};
+use tokio::runtime::Handle;
+use tokio::sync::{broadcast, mpsc, oneshot, watch};
+
+use crate::board::{Board, Shards};
+use crate::builder::{Builder, Names, Source};
+use crate::data_dir::DataDir;
+use crate::driver::{Driver, Heartbeat, Input, Inputs, Life, Parts};
+use crate::error::StartError;
+use crate::io::{Calls, Io};
+use crate::life::Ground;
+use crate::metrics::Metrics;
+use crate::node::Node;
+
+/// How many notes a slow listener may be behind before it misses some.
+const NOTES: usize = 4096;
+
+/// Everything that is there before the driver is.
+struct Launch {
+    builder: Builder,
+    names: Names,
+    application: Handle,
+    inputs: Inputs,
+    receiver: mpsc::UnboundedReceiver<Input>,
+    board: Arc<Board>,
+    life: Arc<watch::Sender<Life>>,
+    metrics: Arc<Metrics>,
+    notes: broadcast::Sender<Arc<tenure_core::note::Note>>,
+}
+
+pub(crate) async fn start(builder: Builder) -> Result<Node, StartError> {
+    let names = match builder.names() {
+        (Some(names), problems) if problems.is_empty() => names,
+        (_, problems) => return Err(StartError::Invalid(problems)),
+    };
+    let keyspaces = names.keyspaces.iter().map(|(name, (config, handler))| {
+        Shards::new(name.clone(), config.kind, handler.handler_type())
+    });
+    let (inputs, receiver) = Inputs::channel();
+    let launch = Launch {
+        board: Arc::new(Board::new(names.node.clone(), keyspaces)),
+        life: Arc::new(watch::channel(Life::Starting).0),
+        metrics: Arc::new(Metrics::new(builder.clock.clone())),
+        notes: broadcast::channel(NOTES).0,
+        application: Handle::current(),
+        inputs,
+        receiver,
+        names,
+        builder,
+    };
+    // From here on dropping the node, also by dropping this future, ends the driver.
+    let node = Node::new(
+        launch.board.clone(),
+        launch.inputs.clone(),
+        launch.life.subscribe(),
+        launch.metrics.clone(),
+        launch.notes.clone(),
+    );
+    if launch.builder.runs_here() {
+        tokio::spawn(launch.driver().await?.run());
+    } else {
+        on_own_thread(launch).await?;
+    }
+    node.started().await?;
+    Ok(node)
+}
+
+async fn on_own_thread(launch: Launch) -> Result<(), StartError> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let (ready, made) = oneshot::channel();
+    let name = format!("tenure-{}", launch.names.node);
+    std::thread::Builder::new().name(name).spawn(move || {
+        runtime.block_on(async {
+            match launch.driver().await {
+                Ok(driver) => {
+                    // Whoever waited may be gone: then the node is dropped, and the driver hears of that.
+                    let _ = ready.send(Ok(()));
+                    driver.run().await;
+                }
+                Err(error) => drop(ready.send(Err(error))),
+            }
+        });
+        // A call that hangs in the store must not keep the thread.
+        runtime.shutdown_background();
+    })?;
+    made.await.unwrap_or(Err(StartError::Gone))
+}
+
+impl Launch {
+    /// Opens the store and the data directory, checks what depends on them, and puts the driver together. Runs where the
+    /// driver will run, so that the store's connections live there too.
+    async fn driver(self) -> Result<Driver, StartError> {
+        let store = match &self.builder.store {
+            Source::Url(url) => tenure_store::open(url).await?,
+            Source::Open(store) => store.clone(),
+        };
+        let settings = self.builder.effective_settings(&*store);
+        let timing = settings.check(store.info().min_ttl).map_err(|problems| {
+            StartError::Invalid(problems.iter().map(ToString::to_string).collect())
+        })?;
+        let data_dir = match &self.builder.data_dir {
+            Some(path) => Some(Arc::new(DataDir::open(path, self.builder.clock.id())?)),
+            None => None,
+        };
+        let ground = Ground {
+            clock: self.builder.clock.clone(),
+            inputs: self.inputs.clone(),
+            application: self.application.clone(),
+            data_dir,
+            kill_grace: timing.kill_grace,
+        };
+        let calls = Calls {
+            cluster: self.names.cluster.clone(),
+            timeout: timing.request_timeout,
+            inputs: self.inputs.clone(),
+            metrics: self.metrics.clone(),
+        };
+        let _heartbeat = Heartbeat::begin(&ground, timing.renew_interval);
+        let config = self.config(&*store, timing, ground.data_dir.as_deref());
+        Ok(Driver::new(Parts {
+            machine: Machine::new(Arc::new(config)),
+            io: Io::open(calls, store, ground.clock.clone())?,
+            ground,
+            handlers: self
+                .names
+                .keyspaces
+                .into_iter()
+                .map(|(name, (_, handler))| (name, handler))
+                .collect(),
+            board: self.board,
+            inputs: self.receiver,
+            life: self.life,
+            metrics: self.metrics,
+            notes: self.notes,
+            _heartbeat,
+        }))
+    }
+
+    fn config(&self, store: &dyn Store, timing: Timing, data_dir: Option<&DataDir>) -> NodeConfig {
+        let builder = &self.builder;
+        NodeConfig {
+            name: self.names.node.clone(),
+            role: builder.role,
+            addresses: builder.addresses.clone(),
+            zone: builder.zone.clone(),
+            weight: builder.weight,
+            version: builder.version.clone(),
+            keyspaces: self
+                .names
+                .keyspaces
+                .iter()
+                .map(|(name, (config, _))| (name.clone(), config.clone()))
+                .collect(),
+            timing,
+            rules: Rules::sound(),
+            boot_id: match store.info().clock {
+                ClockScope::OneMachine => builder.clock.id(),
+                ClockScope::Anywhere => None,
+            },
+            entropy: entropy(),
+            last_session: data_dir.and_then(DataDir::last_session),
+        }
+    }
+}
+
+/// 128 bits that nobody else has.
+pub(crate) fn entropy() -> u128 {
+    use rustix::rand::{GetRandomFlags, getrandom};
+    let mut bytes = [0u8; 16];
+    loop {
+        match getrandom(&mut bytes, GetRandomFlags::empty()) {
+            Ok(16) => return u128::from_ne_bytes(bytes),
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            // Two sessions with one id would be one session: there is nothing safe to go on with.
+            Err(error) => panic!("the system gives no random bytes: {error}"),
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! Every metric of a node, defined in one place and fed from [`Note`]s and from the driver alone.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard};
+
+use tenure_core::ids::ShardId;
+use tenure_core::lease::LeasePhase;
+use tenure_core::machine::{Reply, StoreFailure};
+use tenure_core::note::{Note, ShardStep, Transition};
+use tenure_core::time::Time;
+
+use crate::clock::Clock;
+use crate::enter::Reason;
+
+/// What a metric is.
+#[derive(Debug)]
+pub struct Definition {
+    /// Its name.
+    pub name: &'static str,
+    /// `counter` or `gauge`.
+    pub kind: &'static str,
+    /// What it says.
+    pub help: &'static str,
+    /// Whether it has labels; one without starts at zero.
+    labelled: bool,
+}
+
+macro_rules! metrics {
+    ($($id:ident $kind:literal $name:literal $labelled:literal $help:literal;)*) => {
+        $(const $id: Definition = Definition { name: $name, kind: $kind, help: $help, labelled: $labelled };)*
+        /// Every metric.
+        pub const ALL: &[Definition] = &[$($id),*];
+    };
+}
+
+metrics! {
+    DETACHED "gauge" "tenure_detached" false "1 while the lease is detached or recovering: nothing is owned.";
+    SUCCESSES "counter" "tenure_lease_keepalive_successes_total" false "Renewals that were confirmed.";
+    FAILURES "counter" "tenure_lease_keepalive_failures_total" false "Renewals that failed.";
+    STREAK "gauge" "tenure_lease_keepalive_failure_streak" false "Renewals that failed in a row.";
+    TOOK "gauge" "tenure_lease_keepalive_duration_seconds" false "How long the last confirmed renewal took.";
+    LAG "gauge" "tenure_lease_deadline_lag_seconds" false "Deadline of the lease minus now; negative once it is over.";
+    LEASE_CHANGES "counter" "tenure_lease_transitions_total" true "Changes of the lease's phase.";
+    SESSIONS_LOST "counter" "tenure_sessions_lost_total" true "Sessions of this node that ended against its will.";
+    SESSIONS_ENDED "counter" "tenure_sessions_ended_total" true "Sessions of others that this node proved to be over.";
+    RETRIES "counter" "tenure_acquire_retry_attempts_total" false "Rounds of looking again at assigned shards held elsewhere.";
+    EXHAUSTED "counter" "tenure_acquire_retry_window_exhausted_total" false "Retry windows that ended with shards still held elsewhere.";
+    SHARDS "gauge" "tenure_shards" true "Shards at this node by state.";
+    TRANSITIONS "counter" "tenure_shard_transitions_total" true "Steps of shards at this node.";
+    LOAD_FAILURES "counter" "tenure_load_failures_total" false "Loads of shards that failed.";
+    REFUSED "counter" "tenure_refused_total" true "Requests that were turned away.";
+    STORE "counter" "tenure_store_requests_total" true "Requests to the store.";
+    WATCH_GAPS "counter" "tenure_watch_gaps_total" false "Watches of the store that broke off.";
+    WOULD "counter" "tenure_would_total" true "Steps that an observer would have taken.";
+    DAMAGED "counter" "tenure_damaged_records_total" false "Records found that cannot be read.";
+    MISSING "counter" "tenure_missing_records_total" false "Records found missing that must exist.";
+    ESTRANGED "counter" "tenure_store_changes_total" false "Times that the store was found exchanged or gone back.";
+    WEDGED "counter" "tenure_wedged_total" false "Renewals held back because the application's runtime stood still.";
+    OVERSLEPT "counter" "tenure_overslept_total" false "Times that this process was not scheduled for long.";
+    SWEPT "counter" "tenure_swept_total" false "Tombstones removed.";
+}
+
+/// The metrics of one node.
+#[derive(Debug)]
+pub struct Metrics {
+    clock: Clock,
+    deadline: AtomicU64,
+    values: Mutex<Values>,
+}
+
+#[derive(Debug, Default)]
+struct Values {
+    series: BTreeMap<(&'static str, String), f64>,
+    shards: HashMap<ShardId, &'static str>,
+}
+
+impl Metrics {
+    pub(crate) fn new(clock: Clock) -> Self {
+        Self {
+            clock,
+            deadline: AtomicU64::new(0),
+            values: Mutex::default(),
+        }
+    }
+
+    /// All metrics in the text format of Prometheus.
+    pub fn render(&self) -> String {
+        let deadline = self.deadline.load(Ordering::Acquire);
+        if deadline > 0 {
+            let now = self.clock.now().0;
+            self.set(&LAG, "", (deadline as f64 - now as f64) / 1e9);
+        }
+        let values = self.lock();
+        let mut text = String::new();
+        for metric in ALL {
+            let Definition {
+                name, kind, help, ..
+            } = metric;
+            let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
+            let from = (*name, String::new());
+            let mut any = false;
+            for ((_, labels), value) in values.series.range(from..).take_while(|s| s.0.0 == *name) {
+                any = true;
+                let _ = writeln!(text, "{name}{labels} {value}");
+            }
+            if !any && !metric.labelled {
+                let _ = writeln!(text, "{name} 0");
+            }
+        }
+        text
+    }
+
+    /// The value of one series, as in `("tenure_shards", "{state=\"serving\"}")`; zero if it never moved.
+    pub fn value(&self, name: &'static str, labels: &str) -> f64 {
+        let key = (name, labels.to_owned());
+        self.lock().series.get(&key).copied().unwrap_or_default()
+    }
+
+    pub(crate) fn deadline(&self, deadline: Time) {
+        self.deadline.store(deadline.0, Ordering::Release);
+    }
+
+    pub(crate) fn refused(&self, reason: Reason) {
+        self.add(&REFUSED, &labels(&[("reason", reason.as_str())]));
+    }
+
+    pub(crate) fn watch_gap(&self) {
+        self.add(&WATCH_GAPS, "");
+    }
+
+    pub(crate) fn store_request(&self, kind: &'static str, reply: &Reply) {
+        let outcome = match reply {
+            Reply::Got(_) | Reply::Listed(_) | Reply::Revision(_) => "ok",
+            Reply::Won(_) => "won",
+            Reply::Lost => "lost",
+            Reply::Failed(StoreFailure::Unavailable(_)) => "unavailable",
+            Reply::Failed(StoreFailure::Unknown(_)) => "unknown",
+            Reply::Failed(StoreFailure::Denied(_)) => "denied",
+        };
+        self.add(&STORE, &labels(&[("kind", kind), ("outcome", outcome)]));
+    }
+
+    pub(crate) fn note(&self, note: &Note) {
+        match note {
+            Note::Shard(transition) => self.transition(transition),
+            Note::Lease { from, to } => {
+                let detached = matches!(to, LeasePhase::Detached | LeasePhase::Recovering);
+                self.set(&DETACHED, "", f64::from(u8::from(detached)));
+                let change = [("from", from.as_str()), ("to", to.as_str())];
+                self.add(&LEASE_CHANGES, &labels(&change));
+            }
+            Note::Renewed { took, .. } => {
+                self.add(&SUCCESSES, "");
+                self.set(&STREAK, "", 0.0);
+                self.set(&TOOK, "", took.as_secs_f64());
+            }
+            Note::RenewalFailed { streak, .. } => {
+                self.add(&FAILURES, "");
+                self.set(&STREAK, "", f64::from(*streak));
+            }
+            Note::SessionLost { why, .. } => {
+                self.add(&SESSIONS_LOST, &labels(&[("why", why.as_str())]));
+            }
+            Note::Ended { why, .. } => {
+                self.add(&SESSIONS_ENDED, &labels(&[("why", &why.to_string())]));
+            }
+            Note::Would { step, why, .. } => {
+                let would = [("step", step.as_str()), ("why", why.as_str())];
+                self.add(&WOULD, &labels(&would));
+            }
+            Note::AcquireRetry { .. } => self.add(&RETRIES, ""),
+            Note::AcquireWindowExhausted { .. } => self.add(&EXHAUSTED, ""),
+            Note::LoadFailed { .. } => self.add(&LOAD_FAILURES, ""),
+            Note::Damaged { .. } => self.add(&DAMAGED, ""),
+            Note::Missing { .. } => self.add(&MISSING, ""),
+            Note::Estranged { .. } => self.add(&ESTRANGED, ""),
+            Note::Wedged { .. } => self.add(&WEDGED, ""),
+            Note::Overslept { .. } => self.add(&OVERSLEPT, ""),
+            Note::Swept { .. } => self.add(&SWEPT, ""),
+            Note::Registered { .. }
+            | Note::WaitingForName { .. }
+            | Note::StartedWith { .. }
+            | Note::Denied { .. } => {}
+        }
+    }
+
+    fn transition(&self, transition: &Transition) {
+        let step = transition.step;
+        let both = [("step", step.as_str()), ("why", transition.why.as_str())];
+        self.add(&TRANSITIONS, &labels(&both));
+        let state = match step {
+            ShardStep::Claimed => Some("claimed"),
+            ShardStep::Loading => Some("loading"),
+            ShardStep::Serving => Some("serving"),
+            ShardStep::Draining | ShardStep::Cut => Some("closing"),
+            ShardStep::Stopped | ShardStep::Released => None,
+            ShardStep::Restored | ShardStep::Quarantined => return,
+        };
+        let mut values = self.lock();
+        let before = match state {
+            Some(state) => values.shards.insert(transition.shard.clone(), state),
+            None => values.shards.remove(&transition.shard),
+        };
+        for (state, by) in [(before, -1.0), (state, 1.0)] {
+            if let Some(state) = state {
+                let key = (SHARDS.name, labels(&[("state", state)]));
+                *values.series.entry(key).or_default() += by;
+            }
+        }
+    }
+
+    fn add(&self, metric: &Definition, labels: &str) {
+        let key = (metric.name, labels.to_owned());
+        *self.lock().series.entry(key).or_default() += 1.0;
+    }
+
+    fn set(&self, metric: &Definition, labels: &str, value: f64) {
+        let key = (metric.name, labels.to_owned());
+        self.lock().series.insert(key, value);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Values> {
+        self.values.lock().unwrap_or_else(|e| e.into_inner())
+    }
+}
+
+/// Labels as they stand behind a name. Their values are words of ours, so nothing needs escaping.
+fn labels(pairs: &[(&str, &str)]) -> String {
+    let pairs: Vec<String> = pairs.iter().map(|(k, v)| format!("{k}=\"{v}\"")).collect();
+    format!("{{{}}}", pairs.join(","))
+}
+
+#[cfg(test)]
+mod tests;
