@@ -368,6 +368,9 @@ impl Node {
             return self.wait_for_name(session);
         }
         if self.my_session().is_none() {
+            if self.is_wedged().is_some() {
+                return Ok(Next::At(self.now + self.config.timing.renew_interval));
+            }
             if self.holder.is_none() {
                 if let Some(boot) = self.boot() {
                     boot.under_way += 1;

@@ -1,6 +1,7 @@
 //! The node's own session: its renewals, and what it means when they fail.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::ids::{Nonce, SessionId, Version};
 use crate::layout::Key;
@@ -128,14 +129,20 @@ impl Node {
         self.on_boot_settled(Settled::Done);
     }
 
+    /// For how long the application's runtime has shown no sign of life, if that is too long.
+    pub(super) fn is_wedged(&self) -> Option<Duration> {
+        let silent = self.now.since(self.progress);
+        (self.started && silent > self.config.timing.stall_limit).then_some(silent)
+    }
+
     /// Sends a renewal, unless one is under way or the application's runtime shows no sign of life.
     pub(super) fn renew(&mut self) {
-        let timing = &self.config.timing;
-        let retry = self.now + timing.renew_retry_interval;
-        let silent = self.now.since(self.progress);
-        if silent > timing.stall_limit && self.started {
-            self.timers.set(Timer::Renew, retry);
-            return self.note(Note::Wedged { since: silent });
+        if let Some(since) = self.is_wedged() {
+            self.timers.set(
+                Timer::Renew,
+                self.now + self.config.timing.renew_retry_interval,
+            );
+            return self.note(Note::Wedged { since });
         }
         let nonce = self.nonce();
         let boot_clock = self.boot_clock();

@@ -296,10 +296,10 @@ impl Node {
     pub(super) fn on_session_changed(&mut self, id: SessionId) {
         if self.my_session().is_some_and(|h| h.id == id) {
             match self.view.sessions.cell(&id) {
-                Some(Cell::Present(seen)) if seen.record.ended.is_some() => {
-                    if !matches!(self.life, Life::Stopping) || !self.is_resigning() {
-                        self.session_over(Why::SessionEnded);
-                    }
+                Some(Cell::Present(seen))
+                    if seen.record.ended.is_some() && !self.is_resigning() =>
+                {
+                    self.session_over(Why::SessionEnded);
                 }
                 Some(Cell::Missing { .. }) => self.session_over(Why::RecordMissing),
                 _ => {}

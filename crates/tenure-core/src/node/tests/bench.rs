@@ -1,0 +1,435 @@
+//! A few nodes on one clock, with a store that answers every request at once and tells every change to everyone.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::gate::admits;
+use crate::ids::{KeyspaceName, NodeName, Revision, SessionId, ShardId, Version};
+use crate::layout::Key;
+use crate::machine::{Action, Event, Expect, Found, Listed, Refusal, Reply, Request, RunId};
+use crate::node::{KeyspaceConfig, Node, NodeConfig};
+use crate::note::Note;
+use crate::record::{
+    Damage, KeyspaceKind, KeyspaceMode, KeyspaceRecord, NodeMode, Record, Role, SessionRecord,
+    ShardRecord,
+};
+use crate::rules::Rules;
+use crate::settings::Settings;
+use crate::time::Time;
+
+pub(super) const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+struct Process {
+    node: Node,
+    name: NodeName,
+    events: VecDeque<Event>,
+    wake: Option<Time>,
+    log: Vec<Action>,
+    runs: BTreeMap<RunId, (ShardId, SessionId)>,
+    open: BTreeSet<RunId>,
+    closes_at: BTreeMap<SessionId, Time>,
+    alive: bool,
+    wedged: bool,
+    lists: usize,
+}
+
+pub(super) struct Bench {
+    now: Time,
+    config: NodeConfig,
+    store: BTreeMap<Key, (Version, Result<Record, Damage>)>,
+    revision: u64,
+    writes: usize,
+    processes: Vec<Process>,
+    failing: BTreeSet<ShardId>,
+    overlaps: usize,
+}
+
+impl Bench {
+    pub(super) fn new(shards: u32) -> Self {
+        let keyspace = KeyspaceConfig {
+            kind: KeyspaceKind::Hashed(shards),
+            mode: KeyspaceMode::Symmetric,
+        };
+        let config = NodeConfig {
+            name: NodeName::new("unnamed").unwrap(),
+            role: Role::Node,
+            addresses: BTreeMap::new(),
+            zone: None,
+            weight: 100,
+            version: "test".to_owned(),
+            keyspaces: BTreeMap::from([(KeyspaceName::new("orders").unwrap(), keyspace)]),
+            timing: Settings {
+                ttl: ms(3000),
+                ..Settings::default()
+            }
+            .check(Duration::ZERO)
+            .unwrap(),
+            rules: Rules::sound(),
+            boot_id: None,
+            entropy: 0,
+            last_session: None,
+        };
+        Self {
+            now: Time(1_000_000_000),
+            config,
+            store: BTreeMap::new(),
+            revision: 0,
+            writes: 0,
+            processes: Vec::new(),
+            failing: BTreeSet::new(),
+            overlaps: 0,
+        }
+    }
+
+    pub(super) fn ttl(&self) -> Duration {
+        self.config.timing.ttl
+    }
+
+    pub(super) fn mode(&mut self, mode: KeyspaceMode) {
+        self.config
+            .keyspaces
+            .values_mut()
+            .for_each(|k| k.mode = mode);
+    }
+
+    pub(super) fn start(&mut self, name: &str) -> usize {
+        self.start_with(name, |_| ())
+    }
+
+    pub(super) fn start_with(&mut self, name: &str, change: impl FnOnce(&mut NodeConfig)) -> usize {
+        let mut config = self.config.clone();
+        config.name = NodeName::new(name).unwrap();
+        config.entropy = (self.processes.len() as u128 + 1) << 64;
+        change(&mut config);
+        self.processes.push(Process {
+            name: config.name.clone(),
+            node: Node::new(Arc::new(config)),
+            events: VecDeque::from([Event::Tick]),
+            wake: None,
+            log: Vec::new(),
+            runs: BTreeMap::new(),
+            open: BTreeSet::new(),
+            closes_at: BTreeMap::new(),
+            alive: true,
+            wedged: false,
+            lists: 0,
+        });
+        self.processes.len() - 1
+    }
+
+    /// Lets everything happen that happens within this time.
+    pub(super) fn run(&mut self, time: Duration) {
+        let end = self.now + time;
+        loop {
+            let mut idle = true;
+            for i in 0..self.processes.len() {
+                while let Some(event) = self.processes[i].events.pop_front() {
+                    self.step(i, event);
+                    idle = false;
+                }
+            }
+            if !idle {
+                continue;
+            }
+            let live = self.processes.iter().enumerate().filter(|(_, p)| p.alive);
+            let next = live.filter_map(|(i, p)| p.wake.map(|at| (at, i))).min();
+            match next {
+                Some((at, i)) if at <= end => {
+                    self.now = self.now.max(at);
+                    self.step(i, Event::Tick);
+                }
+                _ => break,
+            }
+        }
+        self.now = end;
+    }
+
+    fn step(&mut self, i: usize, event: Event) {
+        if !self.processes[i].alive {
+            return;
+        }
+        if !self.processes[i].wedged {
+            let now = self.now;
+            let _ = self.processes[i]
+                .node
+                .step(now, Event::Progress(now))
+                .actions
+                .drain(..)
+                .map(|a| self.act(i, a))
+                .count();
+        }
+        let step = self.processes[i].node.step(self.now, event);
+        self.processes[i].wake = step.wake;
+        for action in step.actions {
+            self.act(i, action);
+        }
+        self.check();
+    }
+
+    fn act(&mut self, i: usize, action: Action) {
+        self.processes[i].log.push(action.clone());
+        match action {
+            Action::Store { op, request, .. } => {
+                let reply = self.answer(i, request);
+                self.processes[i]
+                    .events
+                    .push_back(Event::Reply { op, reply });
+            }
+            Action::Load {
+                run,
+                shard,
+                session,
+                ..
+            } => {
+                let fails = self.failing.contains(&shard);
+                let process = &mut self.processes[i];
+                process.runs.insert(run, (shard, session));
+                process.events.push_back(match fails {
+                    true => Event::LoadFailed {
+                        run,
+                        error: "no".to_owned(),
+                    },
+                    false => Event::Loaded(run),
+                });
+            }
+            Action::Open(run) => {
+                self.processes[i].open.insert(run);
+            }
+            Action::Close { run, .. } => {
+                self.processes[i].open.remove(&run);
+                self.processes[i].events.push_back(Event::Drained(run));
+            }
+            Action::Lease {
+                session, closes_at, ..
+            } => {
+                self.processes[i].closes_at.insert(session, closes_at);
+            }
+            _ => {}
+        }
+    }
+
+    fn answer(&mut self, i: usize, request: Request) -> Reply {
+        match request {
+            Request::Get(key) => Reply::Got(self.found(&key)),
+            Request::Revision => Reply::Revision(Revision(self.revision)),
+            Request::List => {
+                self.processes[i].lists += 1;
+                let entries = self
+                    .store
+                    .keys()
+                    .map(|k| (k.clone(), self.found(k).unwrap()))
+                    .collect();
+                Reply::Listed(Listed {
+                    entries,
+                    revision: Revision(self.revision),
+                    store: "uuid".to_owned(),
+                })
+            }
+            Request::Put {
+                key,
+                expect,
+                record,
+            } => {
+                let there = self.store.get(&key).map(|(version, _)| version.clone());
+                if expect != there.map_or(Expect::Absent, Expect::Version) {
+                    return Reply::Lost;
+                }
+                self.writes += 1;
+                Reply::Won(self.set(key, Ok(record)))
+            }
+            Request::Delete { key, version } => {
+                if self.store.get(&key).is_none_or(|(v, _)| *v != version) {
+                    return Reply::Lost;
+                }
+                self.delete(key);
+                Reply::Won(version)
+            }
+        }
+    }
+
+    fn found(&self, key: &Key) -> Option<Found> {
+        self.store.get(key).map(|(version, record)| Found {
+            version: version.clone(),
+            record: record.clone(),
+        })
+    }
+
+    fn set(&mut self, key: Key, record: Result<Record, Damage>) -> Version {
+        self.revision += 1;
+        let version = Version::Number(self.revision);
+        self.store.insert(key.clone(), (version.clone(), record));
+        self.publish(key);
+        version
+    }
+
+    fn publish(&mut self, key: Key) {
+        let changes = vec![(key.clone(), self.found(&key))];
+        for process in &mut self.processes {
+            let upto = Revision(self.revision);
+            process.events.push_back(Event::Changed {
+                changes: changes.clone(),
+                upto,
+            });
+        }
+    }
+
+    /// P1 at this instant.
+    fn check(&mut self) {
+        let mut open = BTreeSet::new();
+        for process in self.processes.iter().filter(|p| p.alive) {
+            for run in &process.open {
+                let (shard, session) = &process.runs[run];
+                if admits(true, self.now, process.closes_at[session]) && !open.insert(shard.clone())
+                {
+                    self.overlaps += 1;
+                }
+            }
+        }
+    }
+
+    pub(super) fn overlaps(&self) -> usize {
+        self.overlaps
+    }
+
+    pub(super) fn send(&mut self, i: usize, event: Event) {
+        self.processes[i].events.push_back(event);
+    }
+
+    pub(super) fn kill(&mut self, i: usize) {
+        self.processes[i].alive = false;
+    }
+
+    pub(super) fn wedge(&mut self, i: usize) {
+        self.processes[i].wedged = true;
+    }
+
+    pub(super) fn fail_loads_of(&mut self, id: &ShardId) {
+        self.failing.insert(id.clone());
+    }
+
+    pub(super) fn delete(&mut self, key: Key) {
+        self.revision += 1;
+        self.store.remove(&key);
+        self.publish(key);
+    }
+
+    pub(super) fn corrupt(&mut self, key: Key) {
+        self.set(key, Err(Damage::Corrupt("garbage".to_owned())));
+    }
+
+    pub(super) fn keyspace_key(&self) -> Key {
+        Key::Keyspace(KeyspaceName::new("orders").unwrap())
+    }
+
+    pub(super) fn edit_keyspace(&mut self, change: impl FnOnce(&mut KeyspaceRecord)) {
+        let key = self.keyspace_key();
+        let Some((_, Ok(Record::Keyspace(record)))) = self.store.get(&key) else {
+            panic!("no keyspace")
+        };
+        let mut record = (**record).clone();
+        record.head.rev += 1;
+        change(&mut record);
+        self.set(key, Ok(Record::Keyspace(Arc::new(record))));
+    }
+
+    pub(super) fn set_mode(&mut self, name: &str, mode: NodeMode) {
+        let key = Key::Node(NodeName::new(name).unwrap());
+        let Some((_, Ok(Record::Node(record)))) = self.store.get(&key) else {
+            panic!("no node")
+        };
+        let mut record = (**record).clone();
+        record.head.rev += 1;
+        record.mode = mode;
+        self.set(key, Ok(Record::Node(Arc::new(record))));
+    }
+
+    pub(super) fn node(&self, i: usize) -> &Node {
+        &self.processes[i].node
+    }
+
+    pub(super) fn log(&self, i: usize) -> &[Action] {
+        &self.processes[i].log
+    }
+
+    pub(super) fn notes(&self, i: usize) -> impl Iterator<Item = &Note> {
+        self.log(i).iter().filter_map(|a| match a {
+            Action::Note(note) => Some(note),
+            _ => None,
+        })
+    }
+
+    pub(super) fn started(&self, i: usize) -> bool {
+        self.log(i).contains(&Action::Started)
+    }
+
+    pub(super) fn refusal(&self, i: usize) -> Option<&Refusal> {
+        self.log(i).iter().find_map(|a| match a {
+            Action::Refused(refusal) => Some(refusal),
+            _ => None,
+        })
+    }
+
+    pub(super) fn served_by(&self, i: usize) -> BTreeSet<ShardId> {
+        let process = &self.processes[i];
+        let open = process.open.iter().map(|run| &process.runs[run]);
+        open.filter(|(_, session)| admits(true, self.now, process.closes_at[session]))
+            .map(|(id, _)| id.clone())
+            .collect()
+    }
+
+    pub(super) fn serving(&self, i: usize) -> usize {
+        let served = self.served_by(i);
+        for id in &served {
+            let owner = self.shard(id).owner().unwrap();
+            assert_eq!(
+                owner.node, self.processes[i].name,
+                "{id} is served by its owner"
+            );
+        }
+        served.len()
+    }
+
+    pub(super) fn writes(&self) -> usize {
+        self.writes
+    }
+
+    pub(super) fn lists(&self, i: usize) -> usize {
+        self.processes[i].lists
+    }
+
+    pub(super) fn get(&self, key: &Key) -> Option<&Record> {
+        self.store
+            .get(key)
+            .and_then(|(_, record)| record.as_ref().ok())
+    }
+
+    pub(super) fn records(&self) -> impl Iterator<Item = &Record> {
+        self.store
+            .values()
+            .filter_map(|(_, record)| record.as_ref().ok())
+    }
+
+    pub(super) fn shards(&self) -> impl Iterator<Item = &ShardRecord> {
+        self.records().filter_map(|r| match r {
+            Record::Shard(record) => Some(&**record),
+            _ => None,
+        })
+    }
+
+    pub(super) fn shard(&self, id: &ShardId) -> &ShardRecord {
+        match self.get(&Key::Shard(id.clone())) {
+            Some(Record::Shard(record)) => record,
+            other => panic!("{id}: {other:?}"),
+        }
+    }
+
+    pub(super) fn session(&self, id: SessionId) -> &SessionRecord {
+        match self.get(&Key::Session(id)) {
+            Some(Record::Session(record)) => record,
+            other => panic!("{id}: {other:?}"),
+        }
+    }
+}
