@@ -193,7 +193,7 @@ impl Plan {
     pub fn heal_bound(&self) -> u64 {
         let ttl = nanos(self.timing.ttl);
         8 * ttl + 2 * nanos(self.timing.tick_interval) + 2 * nanos(self.timing.load_retry_max)
-            + nanos(self.timing.drain_timeout) + 4 * self.watch.poll + 2 * SEC
+            + nanos(self.timing.drain_timeout) + nanos(self.timing.load_timeout) + 4 * self.watch.poll + 2 * SEC
     }
 
     /// How long nothing but renewals may be seen once everything is served.

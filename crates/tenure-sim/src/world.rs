@@ -331,6 +331,9 @@ impl World {
             return Ok(());
         }
         self.repair();
+        if !self.processes.iter().any(|process| process.alive) {
+            self.restart(0, true)?;
+        }
         let by = self.plan.heal_at + self.plan.heal_bound();
         if self.rest.is_none() && self.now >= by {
             if let Some(missing) = self.missing() {

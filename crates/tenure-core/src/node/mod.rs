@@ -7,7 +7,7 @@
 //! | `boot` | the start: cluster, keyspaces, the node's name, its session |
 //! | `holder` | renewals of the node's own session |
 //! | `peers` | whose sessions have ended, and who takes part in assignment |
-//! | `stays` | each shard's stay at this node: claim, load, serve, close, give up |
+//! | `stays` | each shard's stay at this node: claim, load, serve, close, give up (`stays::decide`: what to do next) |
 //! | `share` | which shards the node should have |
 //! | `acquire` | how often to look at assigned shards that are held elsewhere |
 //! | `restore` | records that are missing |

@@ -1,0 +1,271 @@
+//! What to do about a shard, derived from its record, the lease and its phase here alone.
+
+use crate::ids::{Epoch, ShardId};
+use crate::machine::Close;
+use crate::note::ShardStep;
+use crate::record::{Role, ShardRecord, Tenancy};
+use crate::rules::Mutant;
+use crate::shard::Change;
+use crate::time::Time;
+use crate::view::{Cell, Seen};
+use crate::why::Why;
+
+use super::{Phase, Stay, Then, Writing};
+use crate::node::{Life, Node};
+
+/// What to do about a shard.
+pub(super) enum Decision {
+    Nothing,
+    WaitUntil(Time),
+    Close(Close, Why, Then),
+    Adopt(Epoch),
+    Write(Change),
+    Would(ShardStep, Why),
+}
+
+impl Node {
+    /// The shard's record, if it and its keyspace's are there and readable; else why not.
+    fn readable(&self, id: &ShardId) -> Result<(Seen<ShardRecord>, u32), Why> {
+        if self.estranged.is_some() {
+            return Err(Why::StoreChanged);
+        }
+        let floor = match self.view.keyspaces.cell(&id.keyspace) {
+            Some(Cell::Present(seen)) if seen.record.removed => return Err(Why::KeyspaceRemoved),
+            Some(Cell::Present(seen)) => seen.record.floor,
+            Some(Cell::Damaged { .. }) => return Err(Why::RecordDamaged),
+            Some(Cell::Missing { .. }) | None => return Err(Why::RecordMissing),
+        };
+        match self.view.shards.cell(id) {
+            Some(Cell::Present(seen)) => Ok((seen.clone(), floor)),
+            Some(Cell::Damaged { .. }) => Err(Why::RecordDamaged),
+            Some(Cell::Missing { .. }) | None => Err(Why::RecordMissing),
+        }
+    }
+
+    pub(super) fn decide(&mut self, id: &ShardId) -> Decision {
+        let (phase, writing, not_before) = match self.stays.get(id) {
+            Some(stay) => (stay.phase.clone(), stay.writing.clone(), stay.not_before),
+            None => (Phase::Idle, None, Time::ZERO),
+        };
+        let rules = self.config.rules;
+        match phase {
+            Phase::Loading { epoch, .. } | Phase::Serving { epoch, .. } => {
+                self.decide_active(id, epoch, writing)
+            }
+            Phase::Closing {
+                how: Close::Drain,
+                cut_at,
+                then,
+                ..
+            } => {
+                if self.now >= cut_at {
+                    return Decision::Close(Close::Cut, Why::DrainTimeout, then);
+                }
+                Decision::WaitUntil(cut_at)
+            }
+            Phase::Closing { .. }
+                if rules.broken_by(Mutant::ClaimWhileBusy) && writing.is_none() =>
+            {
+                self.decide_idle(id)
+            }
+            Phase::Closing { .. } => Decision::Nothing,
+            Phase::Idle | Phase::Resting { .. } if writing.is_some() => Decision::Nothing,
+            Phase::Idle | Phase::Resting { .. } if self.now < not_before => {
+                Decision::WaitUntil(not_before)
+            }
+            Phase::Resting { until } => match self.readable(id) {
+                Ok((seen, _))
+                    if self.is_mine(&seen.record) && self.now < until && !self.is_leaving() =>
+                {
+                    Decision::WaitUntil(until)
+                }
+                _ => self.decide_idle(id),
+            },
+            Phase::Idle => self.decide_idle(id),
+        }
+    }
+
+    fn is_leaving(&self) -> bool {
+        matches!(self.life, Life::Stopping)
+    }
+
+    pub(super) fn is_mine(&self, record: &ShardRecord) -> bool {
+        let by_name = self.config.rules.broken_by(Mutant::NameIsIdentity)
+            && record.owner().is_some_and(|o| o.node == self.config.name);
+        self.session().is_some_and(|me| record.is_owned_by(me))
+            || (by_name && self.session().is_some())
+    }
+
+    /// A shard that is loading or serving: may it go on?
+    fn decide_active(&mut self, id: &ShardId, epoch: Epoch, writing: Option<Writing>) -> Decision {
+        if !self.may_own() {
+            return Decision::Close(Close::Cut, Why::LeaseLost, Then::Look);
+        }
+        let (seen, floor) = match self.readable(id) {
+            Ok(readable) => readable,
+            Err(Why::KeyspaceRemoved) => {
+                let why = Why::KeyspaceRemoved;
+                return Decision::Close(Close::Drain, why, Then::Release { to: None, why });
+            }
+            Err(why) => return Decision::Close(Close::Cut, why, Then::Look),
+        };
+        let record = seen.record;
+        if !self.is_mine(&record) || record.epoch != epoch {
+            return Decision::Close(Close::Cut, Why::Superseded, Then::Look);
+        }
+        if epoch.generation() < floor {
+            return Decision::Close(Close::Cut, Why::GenerationRaised, Then::Look);
+        }
+        if record.tenancy.moving().is_none()
+            && let Some((to, why)) = self.gives(id, &record)
+            && (why != Why::Rebalance
+                || self.leaving_for_balance() < self.config.timing.release_batch)
+        {
+            if self.config.rules.broken_by(Mutant::ReleaseBeforeStop) && writing.is_none() {
+                return Decision::Write(Change::Release { to, why });
+            }
+            return Decision::Close(Close::Drain, why, Then::Release { to, why });
+        }
+        if let Some(Phase::Loading { since, .. }) = self.stays.get(id).map(|s| &s.phase) {
+            let limit = *since + self.config.timing.load_timeout;
+            if self.now < limit {
+                return Decision::WaitUntil(limit);
+            }
+            if let Some(stay) = self.stays.get_mut(id) {
+                stay.last_error = format!(
+                    "it did not load within {:?}",
+                    self.config.timing.load_timeout
+                );
+            }
+            return Decision::Close(Close::Cut, Why::LoadFailed, Then::Rest);
+        }
+        let stay = self.stays.get(id);
+        let open = stay.is_some_and(Stay::is_serving);
+        let not_before = stay.map_or(Time::ZERO, |s| s.not_before);
+        if open
+            && writing.is_none()
+            && matches!(record.tenancy, Tenancy::Held { serving: false, .. })
+        {
+            if self.now < not_before {
+                return Decision::WaitUntil(not_before);
+            }
+            return Decision::Write(Change::Serve);
+        }
+        Decision::Nothing
+    }
+
+    fn leaving_for_balance(&self) -> usize {
+        let leaving = |stay: &&Stay| {
+            matches!(
+                &stay.phase,
+                Phase::Closing {
+                    then: Then::Release { .. },
+                    ..
+                }
+            ) || matches!(stay.writing, Some(Writing::Release(_)))
+        };
+        self.stays.values().filter(leaving).count()
+    }
+
+    /// A shard of which nothing runs here: should something?
+    fn decide_idle(&mut self, id: &ShardId) -> Decision {
+        if !self.may_own() {
+            return Decision::Nothing;
+        }
+        let Ok((seen, floor)) = self.readable(id) else {
+            self.wait_for(id, false);
+            return self.decide_unreadable(id);
+        };
+        let record = seen.record;
+        let given_up = self.stays.get(id).map_or(Epoch(0), |s| s.given_up);
+        let reopen = self
+            .config
+            .rules
+            .broken_by(Mutant::ReopenAfterUnknownRelease);
+        if self.is_mine(&record) {
+            self.wait_for(id, false);
+            if record.epoch.generation() < floor {
+                return Decision::Write(Change::Claim);
+            }
+            if record.epoch <= given_up && !reopen {
+                return Decision::Write(Change::Release {
+                    to: record.intended.clone(),
+                    why: Why::Rebalance,
+                });
+            }
+            if let Some((to, why)) = self.gives(id, &record)
+                && record.tenancy.moving().is_none()
+            {
+                return Decision::Write(Change::Release { to, why });
+            }
+            return Decision::Adopt(record.epoch);
+        }
+        if let Some(owner) = record.owner() {
+            self.mourn(owner.session);
+        }
+        if let Tenancy::Free { witnesses } = &record.tenancy
+            && let Some(change) = self.deny(witnesses)
+        {
+            return Decision::Write(change);
+        }
+        let wanted = !self.is_leaving() && self.wants(id, &record);
+        let live_owner = record.owner().is_some_and(|o| !self.ended(o.session));
+        self.wait_for(id, wanted && live_owner && self.config.role == Role::Node);
+        if !wanted || record.quarantine.is_some() || matches!(record.tenancy, Tenancy::Deleted) {
+            return Decision::Nothing;
+        }
+        if live_owner && !self.config.rules.broken_by(Mutant::TakeoverWithoutProof) {
+            return Decision::Nothing;
+        }
+        if matches!(&record.tenancy, Tenancy::Free { witnesses } if !witnesses.is_empty()) {
+            return Decision::Nothing;
+        }
+        self.decide_claim(id, &record, seen.since)
+    }
+
+    fn decide_claim(&self, id: &ShardId, record: &ShardRecord, since: Time) -> Decision {
+        if record.owner().is_none()
+            && let Some(until) = self.reserved_until(record, since)
+            && self.now < until
+            && self.wants.depends_on_shards(&id.keyspace)
+        {
+            return Decision::WaitUntil(until);
+        }
+        if self.from_watch && !self.config.timing.acquire_watch_enabled {
+            return Decision::Nothing;
+        }
+        if self.config.role == Role::Observer {
+            let why = if record.owner().is_some() {
+                Why::OwnerEnded
+            } else {
+                Why::Free
+            };
+            return Decision::Would(ShardStep::Claimed, why);
+        }
+        Decision::Write(Change::Claim)
+    }
+
+    fn decide_unreadable(&mut self, id: &ShardId) -> Decision {
+        // A shard of a removed keyspace that is still ours in the records is given up for good.
+        let removed = self
+            .view
+            .keyspaces
+            .get(&id.keyspace)
+            .is_some_and(|k| k.removed);
+        let Some(record) = self
+            .view
+            .shards
+            .get(id)
+            .filter(|r| removed && self.is_mine(r))
+        else {
+            return Decision::Nothing;
+        };
+        match record.tenancy {
+            Tenancy::Held { .. } => Decision::Write(Change::Release {
+                to: None,
+                why: Why::KeyspaceRemoved,
+            }),
+            _ => Decision::Nothing,
+        }
+    }
+}
