@@ -42,7 +42,11 @@ impl World {
                 self.coverage.note(&note);
                 Ok(())
             }
-            Action::Seen { .. } | Action::Started => Ok(()),
+            Action::Seen { shard, epoch, .. } => match self.shard_numbers.get(&shard) {
+                Some(&number) => self.epochs.seen(self.now, pid, number, epoch),
+                None => Ok(()),
+            },
+            Action::Started => Ok(()),
             Action::Refused(_) => {
                 self.coverage.refusals += 1;
                 self.exit(pid)

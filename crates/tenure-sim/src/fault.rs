@@ -71,7 +71,7 @@ pub enum Fault {
     Slow { node: usize, by: u64, span: u64 },
     /// The watch ends, and begins anew after a while.
     WatchBreaks { node: usize, span: u64 },
-    /// The watch loses everything that it should tell, and does not notice.
+    /// The watch falls silent without ending, and tells what it missed afterwards.
     WatchMute { node: usize, span: u64 },
     /// The application's runtime stands still; the driver does not.
     Wedge { node: usize, span: u64 },

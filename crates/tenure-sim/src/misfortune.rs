@@ -101,6 +101,7 @@ impl World {
             return Ok(());
         }
         process.paused_until = None;
+        process.resumed_at = self.now;
         let midway = std::mem::take(&mut process.midway);
         let mut missed = std::mem::take(&mut process.missed);
         self.tell(pid, || "runs again".to_owned());

@@ -156,20 +156,26 @@ impl World {
             self.break_watch(pid, span);
             return Ok(());
         }
+        let late = process.watch.mute_until.max(if self.watch_rng.permille(self.watch.late) {
+            self.now + self.watch_rng.below(2 * nanos(self.plan.timing.ttl))
+        } else {
+            0
+        });
+        if late > self.now {
+            process.watch.under_way = true;
+            self.queue.push(late, Due::Watch(pid));
+            return Ok(());
+        }
         let (mut from, upto) = (process.watch.told, self.store.history.len());
         process.watch.told = upto;
-        if process.watch.mute_until > self.now || from == upto {
+        if from == upto {
             return Ok(());
         }
         if self.watch_rng.permille(self.watch.repeat) {
             from -= self.watch_rng.below(8.min(from as u64) + 1) as usize;
         }
-        let mut changes: Vec<(Key, Option<Found>)> =
+        let changes =
             self.store.history[from..upto].iter().map(|change| (change.key.clone(), change.now.clone())).collect();
-        if self.watch_rng.permille(self.watch.drop) {
-            let lost = self.watch_rng.below(changes.len() as u64) as usize;
-            changes.remove(lost);
-        }
         let upto = tenure_core::ids::Revision(upto as u64);
         self.step(pid, Event::Changed { changes, upto })
     }

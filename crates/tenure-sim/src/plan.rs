@@ -59,7 +59,7 @@ pub struct NetMix {
 #[allow(missing_docs, reason = "the names say it")]
 pub struct WatchMix {
     pub delay: (u64, u64),
-    pub drop: u32,
+    pub late: u32,
     pub repeat: u32,
     pub breaks: u32,
     pub poll: u64,
@@ -136,7 +136,12 @@ pub struct Mask {
 impl Plan {
     /// What this seed means.
     pub fn draw(seed: u64) -> Self {
-        swarm::draw(seed)
+        swarm::draw(seed, None)
+    }
+
+    /// What this seed means with so many nodes and shards.
+    pub fn sized(seed: u64, nodes: usize, shards: u32) -> Self {
+        swarm::draw(seed, Some((nodes, shards)))
     }
 
     /// The same run without what the mask names.
@@ -232,7 +237,7 @@ impl NetMix {
 impl WatchMix {
     /// A good watch.
     pub fn calm() -> Self {
-        Self { delay: (MS / 5, MS), drop: 0, repeat: 0, breaks: 0, poll: 200 * MS }
+        Self { delay: (MS / 5, MS), late: 0, repeat: 0, breaks: 0, poll: 200 * MS }
     }
 }
 

@@ -54,7 +54,7 @@ pub(crate) struct Watching {
     pub(crate) under_way: bool,
     /// Whether it runs at all.
     pub(crate) up: bool,
-    /// Until when it loses everything.
+    /// Until when it is silent.
     pub(crate) mute_until: Instant,
 }
 
@@ -67,6 +67,8 @@ pub(crate) struct Process {
     pub(crate) dir: usize,
     pub(crate) alive: bool,
     pub(crate) paused_until: Option<Instant>,
+    /// When it last ran again after having been stopped.
+    pub(crate) resumed_at: Instant,
     /// What came while it was stopped.
     pub(crate) missed: Vec<Due>,
     /// What it was about to do when it was stopped.
@@ -98,6 +100,7 @@ impl Process {
             dir,
             alive: true,
             paused_until: None,
+            resumed_at: 0,
             missed: Vec::new(),
             midway: VecDeque::new(),
             stop_after: None,

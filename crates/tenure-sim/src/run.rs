@@ -29,6 +29,8 @@ pub struct Options {
     pub under: Under,
     /// Whether to stop at the first failure.
     pub stop_at_first: bool,
+    /// Nodes and shards of every run; `None`: drawn from the seed.
+    pub size: Option<(usize, u32)>,
 }
 
 /// A seed that broke a promise.
@@ -104,7 +106,11 @@ pub fn run_seeds(range: Range<u64>, options: &Options, progress: impl Fn(u64, u6
                 break;
             }
             for seed in from..(from + CHUNK).min(range.end) {
-                let outcome = run_seed(seed, options.under);
+                let plan = match options.size {
+                    Some((nodes, shards)) => Plan::sized(seed, nodes, shards),
+                    None => Plan::draw(seed),
+                };
+                let outcome = run_plan(plan, options.under, Trace::Off);
                 coverage.add(&outcome.coverage);
                 done.fetch_add(1, Ordering::Relaxed);
                 if let Some(violation) = outcome.violation {

@@ -14,7 +14,8 @@ use crate::rng::Rng;
 /// Kinds of faults that a run may use; each run draws which.
 const KINDS: usize = 14;
 
-pub(crate) fn draw(seed: u64) -> Plan {
+/// Draws a run; its size too, unless that is given as nodes and shards.
+pub(crate) fn draw(seed: u64, size: Option<(usize, u32)>) -> Plan {
     let mut rng = Rng::new(seed).fork(1);
     let class = match rng.below(20) {
         0 => Class::Beyond,
@@ -27,6 +28,7 @@ pub(crate) fn draw(seed: u64) -> Plan {
     let family = *rng.pick(&[Family::Watched, Family::Watched, Family::OneMachine, Family::Polled]);
     let nodes = rng.between(if class == Class::OneDeath { 2 } else { 1 }, 5) as usize;
     let shards = *rng.pick(&[1, 2, 4, 8, 16]);
+    let (nodes, shards) = size.unwrap_or((nodes, shards));
     let timing = draw_timing(&mut rng);
     let ttl = nanos(timing.ttl);
     let heal_at = 60 * SEC;
@@ -43,7 +45,7 @@ pub(crate) fn draw(seed: u64) -> Plan {
         net: if chaos { draw_net(&mut rng, ttl) } else { NetMix::calm() },
         watch: if chaos { draw_watch(&mut rng, ttl) } else { WatchMix::calm() },
         app: if chaos { draw_app(&mut rng, ttl) } else { AppMix::calm() },
-        jitter: *rng.pick(&[0, MS, 5 * MS]),
+        jitter: *rng.pick(&[0, MS, 5 * MS, if chaos { ttl / 40 } else { MS }]),
         shuffle: rng.permille(500),
         faults: Vec::new(),
         heal_at,
@@ -117,8 +119,13 @@ fn draw_clocks(rng: &mut Rng, class: Class, family: Family, nodes: usize, timing
         .collect()
 }
 
+/// Never, a little, or a lot.
 fn some(rng: &mut Rng, most: u32) -> u32 {
-    if rng.permille(500) { 0 } else { rng.between(1, u64::from(most)) as u32 }
+    match rng.below(8) {
+        0..4 => 0,
+        4..7 => rng.between(1, u64::from(most)) as u32,
+        _ => rng.between(1, u64::from(most) * 5).min(400) as u32,
+    }
 }
 
 fn draw_net(rng: &mut Rng, ttl: u64) -> NetMix {
@@ -138,7 +145,7 @@ fn draw_net(rng: &mut Rng, ttl: u64) -> NetMix {
 fn draw_watch(rng: &mut Rng, ttl: u64) -> WatchMix {
     WatchMix {
         delay: (MS / 5, *rng.pick(&[MS, 20 * MS, ttl / 10])),
-        drop: some(rng, 60),
+        late: some(rng, 60),
         repeat: some(rng, 100),
         breaks: some(rng, 10),
         poll: 0,

@@ -25,5 +25,5 @@ pub use store::{
     ClockScope, Delete, DeleteIf, Entry, Expect, Listing, Put, PutIf, Store, StoreInfo,
 };
 pub use tenure_core::ids::{Revision, Version};
-pub use url::open;
+pub use url::{describe, open, open_existing, redacted};
 pub use watch::{Batch, Change, Watch, WatchEnd, WatchSource};

@@ -51,13 +51,7 @@ impl MemoryStore {
 
     fn with_url(url: String) -> Self {
         Self {
-            info: StoreInfo {
-                kind: "memory",
-                url,
-                min_ttl: Duration::from_millis(200),
-                default_ttl: Duration::from_millis(2500),
-                clock: ClockScope::OneMachine,
-            },
+            info: info_at(url),
             shared: Arc::new(Shared {
                 state: Mutex::default(),
                 moved: watch::Sender::new(()),
@@ -221,6 +215,21 @@ impl State {
             changes,
             upto: Revision(self.revision),
         }))
+    }
+}
+
+/// What the store of this name says of itself.
+pub(crate) fn info(name: &str) -> StoreInfo {
+    info_at(format!("memory:{name}"))
+}
+
+fn info_at(url: String) -> StoreInfo {
+    StoreInfo {
+        kind: "memory",
+        url,
+        min_ttl: Duration::from_millis(200),
+        default_ttl: Duration::from_millis(2500),
+        clock: ClockScope::OneMachine,
     }
 }
 

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use crate::error::StoreError;
 use crate::memory::MemoryStore;
-use crate::store::Store;
+#[cfg(feature = "sqlite")]
+use crate::sqlite::{HostCheck, SqliteStore};
+use crate::store::{Store, StoreInfo};
 
 /// What a user may write, for messages.
 const KNOWN: &str = "memory:, memory:NAME, sqlite:PATH";
@@ -19,15 +21,56 @@ const KNOWN: &str = "memory:, memory:NAME, sqlite:PATH";
 ///
 /// A URL that names nothing we know, a path that cannot be used and a file that may not be used are [`StoreError::Denied`].
 pub async fn open(url: &str) -> Result<Arc<dyn Store>, StoreError> {
+    match parse(url)? {
+        Target::Memory("") => Ok(Arc::new(MemoryStore::new())),
+        Target::Memory(name) => Ok(Arc::new(MemoryStore::named(name))),
+        #[cfg(feature = "sqlite")]
+        Target::Sqlite { path, check } => Ok(Arc::new(SqliteStore::open_with(path, check).await?)),
+    }
+}
+
+/// Opens the store that `url` names if it is there. Never makes one: for those who only look.
+pub async fn open_existing(url: &str) -> Result<Arc<dyn Store>, StoreError> {
+    #[cfg(feature = "sqlite")]
+    if let Target::Sqlite { path, .. } = parse(url)?
+        && let Err(e) = std::fs::metadata(path)
+        && e.kind() == std::io::ErrorKind::NotFound
+    {
+        return Err(StoreError::denied(format!(
+            "database {path} does not exist; check the path, or start a node or create a keyspace to make it"
+        )));
+    }
+    open(url).await
+}
+
+/// What the store that `url` names says of itself, without opening it.
+pub fn describe(url: &str) -> Result<StoreInfo, StoreError> {
+    Ok(match parse(url)? {
+        Target::Memory(name) => crate::memory::info(name),
+        #[cfg(feature = "sqlite")]
+        Target::Sqlite { path, .. } => crate::sqlite::info(std::path::Path::new(path)),
+    })
+}
+
+/// What a URL names.
+enum Target<'a> {
+    Memory(&'a str),
+    #[cfg(feature = "sqlite")]
+    Sqlite {
+        path: &'a str,
+        check: HostCheck,
+    },
+}
+
+fn parse(url: &str) -> Result<Target<'_>, StoreError> {
     let Some((scheme, rest)) = url.split_once(':') else {
         return Err(StoreError::denied(format!(
             "store URL {url:?} has no scheme; write one of: {KNOWN}"
         )));
     };
     match scheme {
-        "memory" if rest.is_empty() => Ok(Arc::new(MemoryStore::new())),
-        "memory" => Ok(Arc::new(MemoryStore::named(rest))),
-        "sqlite" => open_sqlite(url, rest).await,
+        "memory" => Ok(Target::Memory(rest)),
+        "sqlite" => parse_sqlite(url, rest),
         _ => Err(StoreError::denied(format!(
             "store URL {:?} has the unknown scheme {scheme:?}; write one of: {KNOWN}",
             redacted(url)
@@ -36,9 +79,7 @@ pub async fn open(url: &str) -> Result<Arc<dyn Store>, StoreError> {
 }
 
 #[cfg(feature = "sqlite")]
-async fn open_sqlite(url: &str, path: &str) -> Result<Arc<dyn Store>, StoreError> {
-    use crate::sqlite::{HostCheck, SqliteStore};
-
+fn parse_sqlite<'a>(url: &str, path: &'a str) -> Result<Target<'a>, StoreError> {
     let (path, check) = match path.strip_suffix("?host=adopt") {
         Some(path) => (path, HostCheck::Adopt),
         None => (path, HostCheck::Refuse),
@@ -49,23 +90,20 @@ async fn open_sqlite(url: &str, path: &str) -> Result<Arc<dyn Store>, StoreError
         _ if path.starts_with("//") && !path.starts_with("///") => {
             "has a host part; write sqlite:PATH with a single colon before the path"
         }
-        _ => {
-            let store = SqliteStore::open_with(path, check).await?;
-            return Ok(Arc::new(store));
-        }
+        _ => return Ok(Target::Sqlite { path, check }),
     };
     Err(StoreError::denied(format!("store URL {url:?} {problem}")))
 }
 
 #[cfg(not(feature = "sqlite"))]
-async fn open_sqlite(url: &str, _path: &str) -> Result<Arc<dyn Store>, StoreError> {
+fn parse_sqlite<'a>(url: &str, _path: &'a str) -> Result<Target<'a>, StoreError> {
     Err(StoreError::denied(format!(
         "store URL {url:?} needs SQLite, which this build leaves out; build with the feature `sqlite`"
     )))
 }
 
 /// The URL without what stands between `//` and `@`, and without its query: either may hold a secret.
-fn redacted(url: &str) -> String {
+pub fn redacted(url: &str) -> String {
     let (url, query) = match url.split_once('?') {
         Some((url, _)) => (url, "?…"),
         None => (url, ""),
@@ -126,5 +164,26 @@ mod tests {
         assert_eq!(a.identity().await, b.identity().await);
         let c = open("memory:").await.unwrap();
         assert_ne!(a.identity().await, c.identity().await);
+    }
+
+    #[cfg(feature = "sqlite")]
+    #[tokio::test]
+    async fn what_only_looks_makes_no_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("shop.db");
+        let url = format!("sqlite:{}", path.display());
+        let e = open_existing(&url).await.unwrap_err().to_string();
+        assert!(e.contains("shop.db does not exist"), "{e}");
+        assert!(!path.exists());
+        let made = open(&url).await.unwrap();
+        let found = open_existing(&url).await.unwrap();
+        assert_eq!(made.identity().await, found.identity().await);
+        assert_eq!(&describe(&url).unwrap(), found.info());
+    }
+
+    #[tokio::test]
+    async fn a_memory_store_describes_itself_as_it_opens() {
+        let opened = open("memory:described").await.unwrap();
+        assert_eq!(&describe("memory:described").unwrap(), opened.info());
     }
 }

@@ -115,6 +115,9 @@ impl Node {
             .set(Timer::Tick, self.now + self.config.timing.tick_interval);
         self.refresh_members();
         self.judge_everyone();
+        if std::mem::take(&mut self.relist) {
+            self.list();
+        }
         self.look_at_every_shard();
         if !self.started {
             let settling = self

@@ -115,6 +115,8 @@ pub struct Node {
     wants: Wants,
     stays: BTreeMap<ShardId, Stay>,
     runs: BTreeMap<RunId, ShardId>,
+    /// Shards on their way to other nodes for the sake of balance.
+    leaving: BTreeSet<ShardId>,
     acquire: Acquire,
     pending: BTreeMap<OpId, Pending>,
     timers: Timers,
@@ -164,6 +166,7 @@ impl Node {
             wants: Wants::default(),
             stays: BTreeMap::new(),
             runs: BTreeMap::new(),
+            leaving: BTreeSet::new(),
             acquire: Acquire::default(),
             pending: BTreeMap::new(),
             timers: Timers::default(),
@@ -374,8 +377,14 @@ impl Node {
         let Some(initial) = &mut self.initial else {
             return;
         };
-        initial.retain(|id| self.stays.get(id).is_some_and(Stay::is_settling));
-        if !initial.is_empty() || self.started {
+        // One at a time: with many shards, looking at all of them at every step would take the start's time squared.
+        while let Some(first) = initial.first() {
+            if self.stays.get(first).is_some_and(Stay::is_settling) {
+                return;
+            }
+            initial.pop_first();
+        }
+        if self.started {
             return;
         }
         self.initial = None;

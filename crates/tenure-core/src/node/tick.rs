@@ -67,7 +67,9 @@ impl Node {
         if self.config.rules.broken_by(Mutant::NeverRelist) {
             return;
         }
-        if matches!(self.life, Life::Running | Life::Stopping) {
+        if matches!(self.life, Life::Booting(_)) {
+            self.relist = true;
+        } else {
             self.list();
         }
     }

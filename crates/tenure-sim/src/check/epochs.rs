@@ -15,6 +15,7 @@ pub(crate) struct Epochs {
     owners: BTreeMap<(usize, Epoch), SessionId>,
     highest: Vec<Epoch>,
     shown: BTreeMap<(Pid, usize), Epoch>,
+    seen: BTreeMap<(Pid, usize), Epoch>,
     /// The resource that keeps the maximum: what it has accepted, and how often it refused an older one.
     resource: Vec<Epoch>,
     pub(crate) refused: u64,
@@ -26,6 +27,7 @@ impl Epochs {
             owners: BTreeMap::new(),
             highest: vec![Epoch(0); shards],
             shown: BTreeMap::new(),
+            seen: BTreeMap::new(),
             resource: vec![Epoch(0); shards],
             refused: 0,
         }
@@ -68,6 +70,17 @@ impl Epochs {
         if epoch < *last {
             let what = format!("process {pid} goes back from epoch {last} of shard {shard} to {epoch}");
             return Err(Violation::new("P2", at, what));
+        }
+        *last = epoch;
+        Ok(())
+    }
+
+    /// A process says what a shard's record holds: it never goes back to an older one (A14).
+    pub(crate) fn seen(&mut self, at: Instant, pid: Pid, shard: usize, epoch: Epoch) -> Verdict {
+        let last = self.seen.entry((pid, shard)).or_insert(epoch);
+        if epoch < *last {
+            let what = format!("process {pid} took shard {shard} back from epoch {last} to {epoch} in its view");
+            return Err(Violation::new("A14", at, what));
         }
         *last = epoch;
         Ok(())

@@ -77,8 +77,15 @@ impl Order {
             return Ok(());
         };
         let now = lease.clock.at(at);
-        if !self.clocks_hold || !processes[lease.pid].alive || now >= lease.deadline {
+        let process = &processes[lease.pid];
+        if !self.clocks_hold || !process.alive {
             return Ok(());
+        }
+        if now >= lease.deadline {
+            // A process that was not stopped meanwhile has cancelled its work when its gates closed, and the margin left
+            // it the time to end.
+            let awake = process.paused_until.is_none() && lease.clock.at(process.resumed_at) < lease.closes_at;
+            return if awake { stopped(at, processes, "is succeeded", |stay| stay.session == session) } else { Ok(()) };
         }
         let what = format!("{what}, which is good until {} and has {now} now", lease.deadline);
         Err(Violation::new("P1", at, what))

@@ -60,14 +60,7 @@ impl SqliteStore {
 
     fn open_blocking(path: &Path, check: HostCheck) -> Result<Self, StoreError> {
         let database = Arc::new(Database::prepare(path, check)?);
-        let info = StoreInfo {
-            kind: "sqlite",
-            url: format!("sqlite:{}", path.display()),
-            min_ttl: Duration::from_millis(200),
-            default_ttl: Duration::from_millis(2500),
-            clock: ClockScope::OneMachine,
-        };
-        Self::connected(info, database, Arc::default())
+        Self::connected(info(path), database, Arc::default())
     }
 
     fn connected(
@@ -88,6 +81,17 @@ impl SqliteStore {
     pub async fn purge(&self, keep: usize) -> Result<(), StoreError> {
         let purged = self.writer.write(move |session| sql::purge(session, keep));
         purged.await
+    }
+}
+
+/// What the store in this file says of itself.
+pub(crate) fn info(path: &Path) -> StoreInfo {
+    StoreInfo {
+        kind: "sqlite",
+        url: format!("sqlite:{}", path.display()),
+        min_ttl: Duration::from_millis(200),
+        default_ttl: Duration::from_millis(2500),
+        clock: ClockScope::OneMachine,
     }
 }
 

@@ -118,8 +118,7 @@ impl Node {
         }
         if record.tenancy.moving().is_none()
             && let Some((to, why)) = self.gives(id, &record)
-            && (why != Why::Rebalance
-                || self.leaving_for_balance() < self.config.timing.release_batch)
+            && (why != Why::Rebalance || self.leaving.len() < self.config.timing.release_batch)
         {
             if self.config.rules.broken_by(Mutant::ReleaseBeforeStop) && writing.is_none() {
                 return Decision::Write(Change::Release { to, why });
@@ -152,19 +151,6 @@ impl Node {
             return Decision::Write(Change::Serve);
         }
         Decision::Nothing
-    }
-
-    fn leaving_for_balance(&self) -> usize {
-        let leaving = |stay: &&Stay| {
-            matches!(
-                &stay.phase,
-                Phase::Closing {
-                    then: Then::Release { .. },
-                    ..
-                }
-            ) || matches!(stay.writing, Some(Writing::Release(_)))
-        };
-        self.stays.values().filter(leaving).count()
     }
 
     /// A shard of which nothing runs here: should something?

@@ -184,6 +184,15 @@ impl Node {
             Phase::Closing { why: first, .. } => *first,
             _ => why,
         };
+        if matches!(
+            then,
+            Then::Release {
+                why: Why::Rebalance,
+                ..
+            }
+        ) {
+            self.leaving.insert(id.clone());
+        }
         stay.phase = Phase::Closing {
             run,
             epoch,
@@ -363,9 +372,19 @@ impl Node {
                 _ => {}
             }
         }
+        if !matches!(outcome, Settled::Failed { .. }) {
+            self.left(&id);
+        }
         self.from_watch = false;
         self.wants.stale(&id.keyspace);
         self.dirty.insert(Key::Shard(id));
+    }
+
+    /// A shard is no longer on its way out; when half of those that may leave at a time have left, others may.
+    fn left(&mut self, id: &ShardId) {
+        if self.leaving.remove(id) && self.leaving.len() == self.config.timing.release_batch / 2 {
+            self.look_at_all = true;
+        }
     }
 
     pub(super) fn on_loaded(&mut self, run: RunId) {
@@ -501,7 +520,7 @@ impl Node {
                 let epoch = self.view.shards.get(id).map_or(Epoch(0), |r| r.epoch);
                 self.rest(id, epoch, error);
             }
-            _ => {}
+            _ => self.left(id),
         }
         self.dirty.insert(Key::Shard(id.clone()));
     }
