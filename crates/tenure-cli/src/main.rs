@@ -1,2 +1,73 @@
-//! placeholder
-fn main() {}
+//! The `tenure` command.
+
+mod cli;
+mod cmd;
+mod config;
+mod fail;
+mod out;
+mod place;
+mod snapshot;
+mod table;
+
+use std::io;
+use std::process::ExitCode;
+
+use clap::Parser;
+use tracing_subscriber::EnvFilter;
+
+use cli::{Cli, Command};
+use config::Config;
+use fail::Fail;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match run(cli) {
+        Ok(code) => code,
+        Err(fail) => {
+            for line in fail.message.lines() {
+                eprintln!("error: {line}");
+            }
+            ExitCode::from(fail.code)
+        }
+    }
+}
+
+fn run(cli: Cli) -> Result<ExitCode, Fail> {
+    let global = cli.global;
+    // These need no store and no settings, and must work where the configuration is broken.
+    let command = match cli.command {
+        Command::Completions(command) => return command.run(),
+        Command::Config(command) => return command.run(&global),
+        command => command,
+    };
+    let config = global.load(Default::default())?;
+    start_logging(&config)?;
+    let runtime = tokio::runtime::Runtime::new()
+        .map_err(|e| Fail::no(format!("the runtime cannot be started: {e}")))?;
+    let done = runtime.block_on(async {
+        match command {
+            Command::Status(command) => command.run(&config).await,
+            Command::Owner(command) => command.run(&config).await,
+            Command::Key(command) => command.run(&config).await,
+            Command::Keyspace(command) => command.run(&config).await,
+            Command::Cluster(command) => command.run(&config).await,
+            Command::Repair(command) => command.run(&config).await,
+            Command::Sim(command) => command.run().await,
+            Command::Completions(command) => command.run(),
+            Command::Config(command) => command.run(&global),
+        }
+    });
+    // A call that hangs in the store must not keep the process.
+    runtime.shutdown_background();
+    done
+}
+
+fn start_logging(config: &Config) -> Result<(), Fail> {
+    let filter = config.text("log").unwrap_or("warn");
+    let filter = EnvFilter::try_new(filter).map_err(|e| Fail::bad(format!("--log: {e}")))?;
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(io::stderr)
+        .init();
+    Ok(())
+}

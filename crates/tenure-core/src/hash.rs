@@ -71,6 +71,8 @@ mod tests {
         check("", 0xef46_db37_51d8_e999, 59, 934);
         check("a", 0xd24e_c4f1_a98c_6e5b, 52, 821);
         check("user-42", 0x397e9d3a76af7c81, 14, 224);
+        check("orders/17", 0x43e6_819a_09ff_1a1e, 16, 265);
+        check("Zürich", 0x85f1_debc_bb1a_8279, 33, 523);
     }
 
     #[test]

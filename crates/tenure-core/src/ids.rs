@@ -295,10 +295,10 @@ pub struct Revision(pub u64);
 
 /// Marks one write, so that its writer knows it again when the answer was lost.
 ///
-/// Made of the writer's session and a counter: unique without a source of randomness.
+/// Made of the random bits that every process draws once and a counter: the machines need no source of randomness.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Nonce {
-    /// The session (or other one-time id) that wrote.
+    /// The process that wrote: the number that its sessions count up from.
     pub writer: SessionId,
     /// The how-manieth write of that writer it was.
     pub n: u64,

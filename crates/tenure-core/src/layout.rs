@@ -2,7 +2,7 @@
 //!
 //! | key | value | written by |
 //! |---|---|---|
-//! | `CLUSTER/cluster` | [`ClusterRecord`](crate::record::ClusterRecord) | the first node; raised at a full restart |
+//! | `CLUSTER/cluster` | [`ClusterRecord`](crate::record::ClusterRecord) | the first node; a node with a longer ttl; `keyspace raise` |
 //! | `CLUSTER/keyspaces/KEYSPACE` | [`KeyspaceRecord`](crate::record::KeyspaceRecord) | whoever creates, raises or removes it |
 //! | `CLUSTER/nodes/NODE` | [`NodeRecord`](crate::record::NodeRecord) | the node at its start; operators |
 //! | `CLUSTER/sessions/SESSION` | [`SessionRecord`](crate::record::SessionRecord) | its holder; who proves its end |

@@ -33,7 +33,14 @@ fn main() -> ExitCode {
         Some("speed") => {
             let options = Options { threads: Some(1), size: Some((5, 16)), ..Options::default() };
             let summary = run_seeds(0..number(1).unwrap_or(200), &options, |_, _| ());
-            println!("{} seeds/s, {} failed", summary.seeds_per_second, summary.failed);
+            let simulated = summary.coverage.simulated_seconds as f64;
+            println!(
+                "{:.0} seeds/s of {:.0} simulated seconds each: {:.0} seeds/s of 120; {} failed",
+                summary.seeds_per_second,
+                simulated / summary.seeds as f64,
+                simulated / 120.0 / summary.seconds,
+                summary.failed
+            );
             ExitCode::SUCCESS
         }
         _ => {

@@ -104,7 +104,6 @@ impl World {
             work: Work::Loading(end),
             open: false,
             closing: None,
-            ends_at: Instant::MAX,
         });
         if end != LoadEnd::Hangs {
             self.queue.push(ends_at, Due::LoadEnds { pid, run });
@@ -181,9 +180,8 @@ impl World {
                 (Close::Cut, _) => cut_after,
                 (Close::Drain, _) => drain_after,
             };
-            let ends_at = now.saturating_add(after).min(stay.ends_at);
-            if ends_at < stay.ends_at {
-                stay.ends_at = ends_at;
+            let ends_at = now.saturating_add(after);
+            if how == Close::Cut || ends_at < Instant::MAX {
                 self.queue.push(ends_at, Due::WorkEnds { pid, run });
             }
         }

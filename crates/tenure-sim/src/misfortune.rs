@@ -151,12 +151,21 @@ impl World {
 
     fn delete(&mut self, target: Target) -> Verdict {
         let Some(key) = self.key_of(target) else { return Ok(()) };
+        if self.would_come_back(&key) {
+            return Ok(());
+        }
         if self.store.remove(key.clone()).is_some() { self.changed(&key) } else { Ok(()) }
     }
 
     fn corrupt(&mut self, target: Target) -> Verdict {
         let Some(key) = self.key_of(target) else { return Ok(()) };
         if self.store.corrupt(key.clone()).is_some() { self.changed(&key) } else { Ok(()) }
+    }
+
+    /// Whether the loss of this key would be undone by a write from before it: then nothing is left that knows how far
+    /// epochs had come. `docs/simulation.md` names this limit.
+    fn would_come_back(&self, key: &Key) -> bool {
+        matches!(key, Key::Shard(_) | Key::Keyspace(_)) && self.queue.creates(key)
     }
 
     fn key_of(&self, target: Target) -> Option<Key> {
@@ -229,6 +238,9 @@ impl World {
             })
             .collect();
         for (key, record) in broken {
+            if self.would_come_back(&key) {
+                continue;
+            }
             match record {
                 None => {
                     self.store.remove(key.clone());

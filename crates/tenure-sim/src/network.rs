@@ -19,7 +19,7 @@ impl World {
         let process = &mut self.processes[pid];
         let write = matches!(request, Request::Put { .. } | Request::Delete { .. });
         process.pending.push((op, write));
-        process.writes += u64::from(write);
+        process.writes += u64::from(matches!(request, Request::Put { .. }));
         process.lists += u64::from(matches!(request, Request::List));
         let patience = nanos(self.plan.timing.request_timeout);
         self.queue.push(self.now + patience, Due::Timeout { pid, op });

@@ -201,6 +201,13 @@ impl Plan {
             + nanos(self.timing.drain_timeout) + nanos(self.timing.load_timeout) + 4 * self.watch.poll + 2 * SEC
     }
 
+    /// How long a cluster must have been whole to be called settled: by then every debounce, reservation and slow look at
+    /// everything that could still change an owner has been.
+    pub fn settle_time(&self) -> u64 {
+        let t = &self.timing;
+        nanos(t.tick_interval.max(t.ttl * 2)) + nanos(t.rebalance_debounce) + nanos(t.drain_timeout) + nanos(t.ttl)
+    }
+
     /// How long nothing but renewals may be seen once everything is served.
     pub fn rest_window(&self) -> u64 {
         nanos(self.timing.tick_interval) + 2 * nanos(self.timing.ttl)

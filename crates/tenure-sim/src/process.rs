@@ -41,8 +41,6 @@ pub(crate) struct Stay {
     pub(crate) work: Work,
     pub(crate) open: bool,
     pub(crate) closing: Option<Close>,
-    /// When the work ends, if it is to end.
-    pub(crate) ends_at: Instant,
 }
 
 /// The state of a process's watch.

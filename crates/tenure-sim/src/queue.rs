@@ -3,7 +3,8 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use tenure_core::machine::{Event, OpId, Reply, Request, RunId};
+use tenure_core::layout::Key;
+use tenure_core::machine::{Event, Expect, OpId, Reply, Request, RunId};
 
 use crate::clock::Instant;
 
@@ -89,6 +90,14 @@ impl Queue {
         };
         self.planned += 1;
         self.heap.push(Reverse((at, self.planned, slot)));
+    }
+
+    /// Whether a request that would create this key is on its way to the store.
+    pub(crate) fn creates(&self, key: &Key) -> bool {
+        self.slots.iter().flatten().any(|due| {
+            matches!(due, Due::Arrive { request, .. }
+                if matches!(&**request, Request::Put { key: put, expect: Expect::Absent, .. } if put == key))
+        })
     }
 
     pub(crate) fn pop(&mut self) -> Option<(Instant, Due)> {

@@ -70,9 +70,8 @@ pub fn run_seed(seed: u64, under: Under) -> Outcome {
 
 /// Runs a plan. A machine that panics has broken its contract.
 pub fn run_plan(plan: Plan, under: Under, trace: Trace) -> Outcome {
-    let simulated = plan.end_at / SEC;
     let outcome = catch_unwind(AssertUnwindSafe(|| world::run(plan, under, trace)));
-    let mut outcome = outcome.unwrap_or_else(|panic| {
+    outcome.unwrap_or_else(|panic| {
         let said = panic
             .downcast_ref::<String>()
             .cloned()
@@ -83,9 +82,7 @@ pub fn run_plan(plan: Plan, under: Under, trace: Trace) -> Outcome {
             coverage: Coverage::default(),
             trace: Trace::Off,
         }
-    });
-    outcome.coverage.simulated_seconds = simulated;
-    outcome
+    })
 }
 
 /// Runs a range of seeds on several threads. `progress` is told now and then how many are done and how many failed.

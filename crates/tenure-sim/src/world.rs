@@ -75,6 +75,8 @@ pub(crate) struct World {
     pub(crate) order: Order,
     pub(crate) local: Option<Local>,
     rest: Option<Rest>,
+    /// Since when the cluster has been whole without a break.
+    whole_since: Option<Instant>,
     pub(crate) coverage: Coverage,
     pub(crate) trace: Trace,
     /// Whether the trace tells of transitions alone.
@@ -89,6 +91,7 @@ pub fn run(plan: Plan, under: Under, trace: Trace) -> Outcome {
         world.trace.line(world.now, "check", format_args!("VIOLATION {violation}"));
     }
     world.coverage.refused_effects += world.epochs.refused;
+    world.coverage.simulated_seconds += world.now / SEC;
     Outcome { violation, coverage: world.coverage, trace: world.trace }
 }
 
@@ -123,6 +126,7 @@ impl World {
             order: Order::new(plan.shards as usize, clocks_hold),
             local: None,
             rest: None,
+            whole_since: None,
             coverage: Coverage::default(),
             trace,
             transcript: false,
@@ -150,9 +154,8 @@ impl World {
 
     /// Lets everything happen that is due up to this instant.
     pub(crate) fn run_until(&mut self, until: Instant) -> Verdict {
-        let until = until.min(self.plan.end_at);
         while let Some((at, due)) = self.queue.pop() {
-            if at > until {
+            if at > until.min(self.plan.end_at) {
                 self.queue.push(at, due);
                 break;
             }
@@ -160,6 +163,7 @@ impl World {
             self.coverage.events += 1;
             self.happen(due)?;
         }
+        let until = until.min(self.plan.end_at);
         if self.now < until && until < Instant::MAX {
             self.now = until;
         }
@@ -334,15 +338,23 @@ impl World {
         if !self.processes.iter().any(|process| process.alive) {
             self.restart(0, true)?;
         }
-        let by = self.plan.heal_at + self.plan.heal_bound();
-        if self.rest.is_none() && self.now >= by {
-            if let Some(missing) = self.missing() {
-                return Err(Violation::new("P6", self.now, missing));
-            }
-            self.rest = Some(Rest::begin(self.now, self.shards.len(), &self.processes, &self.gates));
-            self.tell_world(|| "everything is served; at rest from here on".to_owned());
+        let missing = self.missing();
+        self.whole_since = if missing.is_none() { self.whole_since.or(Some(self.now)) } else { None };
+        if self.rest.is_some() {
+            return Ok(());
         }
-        Ok(())
+        let by = self.plan.heal_at + self.plan.heal_bound();
+        let settled = self.whole_since.is_some_and(|since| self.now >= since + self.plan.settle_time());
+        match missing {
+            Some(missing) if self.now >= by => Err(Violation::new("P6", self.now, missing)),
+            None if settled || self.now >= by => {
+                self.rest = Some(Rest::begin(self.now, self.shards.len(), &self.processes, &self.gates));
+                self.plan.end_at = self.now + self.plan.rest_window();
+                self.tell_world(|| "everything is served; at rest from here on".to_owned());
+                Ok(())
+            }
+            _ => Ok(()),
+        }
     }
 
     fn finish(&mut self) -> Verdict {

@@ -13,6 +13,7 @@ use tenure_store::Store;
 use tenure_store::host::Host;
 
 use crate::clock::Clock;
+use crate::data_dir::DataDir;
 use crate::error::StartError;
 use crate::grant::Grant;
 use crate::handler::{Handler, Result};
@@ -32,6 +33,7 @@ pub struct Builder {
     pub(crate) weight: u32,
     pub(crate) version: String,
     pub(crate) data_dir: Option<PathBuf>,
+    pub(crate) locked: Option<DataDir>,
     mode: KeyspaceMode,
     keyspaces: Vec<(String, KeyspaceConfig, Arc<dyn AnyHandler>)>,
     settings: Option<Settings>,
@@ -65,6 +67,7 @@ impl Builder {
             weight: 100,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             data_dir: None,
+            locked: None,
             mode: KeyspaceMode::default(),
             keyspaces: Vec::new(),
             settings: None,
@@ -119,6 +122,13 @@ impl Builder {
     /// back at once; without it, it waits until the ttl has proved its predecessor dead.
     pub fn data_dir(mut self, path: impl Into<PathBuf>) -> Self {
         self.data_dir = Some(path.into());
+        self
+    }
+
+    /// A data directory that is locked already, as by a supervisor whose children hold on to the lock too.
+    pub fn locked_data_dir(mut self, dir: DataDir) -> Self {
+        self.data_dir = Some(dir.path().to_owned());
+        self.locked = Some(dir);
         self
     }
 

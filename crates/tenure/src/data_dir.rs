@@ -17,6 +17,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
+use rustix::io::FdFlags;
 use serde::{Deserialize, Serialize};
 use tenure_core::ids::SessionId;
 
@@ -50,7 +51,7 @@ pub struct DataDir {
     path: PathBuf,
     mark: Mark,
     // Locked; closing it frees the lock.
-    _lock: File,
+    lock: File,
     last_session: Option<SessionId>,
 }
 
@@ -97,9 +98,20 @@ impl DataDir {
         Ok(Self {
             path,
             mark,
-            _lock: lock,
+            lock,
             last_session,
         })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Lets the processes that this one starts from now on inherit the lock, which is then free only when the last of them
+    /// is dead.
+    pub fn inherit(&self) -> io::Result<()> {
+        Ok(rustix::io::fcntl_setfd(&self.lock, FdFlags::empty())?)
     }
 
     /// The session of the last process, if the lock proves that process dead.
@@ -211,6 +223,22 @@ mod tests {
         assert!(error.contains(&*dir.path().to_string_lossy()), "{error}");
         let pid = format!("process {}", std::process::id());
         assert!(error.contains(&pid), "{error}");
+    }
+
+    #[test]
+    fn a_lock_that_a_child_inherited_is_free_when_the_child_is_dead() {
+        let dir = dir_with_session();
+        let data = DataDir::open(dir.path(), boot()).unwrap();
+        data.inherit().unwrap();
+        let mut child = std::process::Command::new("cat")
+            .stdin(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        drop(data);
+        DataDir::open(dir.path(), boot()).unwrap_err();
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        DataDir::open(dir.path(), boot()).unwrap();
     }
 
     #[test]

@@ -4,11 +4,13 @@
 //! one atomic instruction: whoever enters is counted before it can see the gate open, and whoever closes sees everybody
 //! that may still be inside. The lease's end needs nobody to act: every entry compares the clock itself (P1).
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tenure_core::gate::admits;
 use tenure_core::time::Time;
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::Clock;
@@ -22,6 +24,7 @@ const COUNT: u64 = OPEN - 1;
 pub struct LeaseCell {
     closes_at: AtomicU64,
     deadline: AtomicU64,
+    extended: Notify,
 }
 
 impl LeaseCell {
@@ -34,6 +37,20 @@ impl LeaseCell {
     pub fn extend(&self, closes_at: Time, deadline: Time) {
         self.deadline.fetch_max(deadline.0, Ordering::AcqRel);
         self.closes_at.fetch_max(closes_at.0, Ordering::AcqRel);
+        self.extended.notify_waiters();
+    }
+
+    /// Waits until the deadline is later than `known`.
+    pub async fn beyond(&self, known: Time) {
+        loop {
+            // Listens before it looks, so that nothing that happens in between is missed.
+            let mut extended = pin!(self.extended.notified());
+            extended.as_mut().enable();
+            if self.deadline() > known {
+                return;
+            }
+            extended.await;
+        }
     }
 
     /// When gates close by themselves.
@@ -223,6 +240,23 @@ mod tests {
         lease.extend(Time(20), Time(30));
         lease.extend(Time(10), Time(15));
         assert_eq!((lease.closes_at(), lease.deadline()), (Time(20), Time(30)));
+    }
+
+    #[tokio::test]
+    async fn whoever_waits_for_a_longer_lease_hears_of_it() {
+        let lease = LeaseCell::new();
+        lease.extend(Time(20), Time(30));
+        lease.beyond(Time(29)).await;
+        let waiting = tokio::spawn({
+            let lease = lease.clone();
+            async move {
+                lease.beyond(Time(30)).await;
+                lease.closes_at()
+            }
+        });
+        tokio::task::yield_now().await;
+        lease.extend(Time(21), Time(31));
+        assert_eq!(waiting.await.unwrap(), Time(21));
     }
 
     #[tokio::test]

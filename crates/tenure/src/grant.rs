@@ -66,6 +66,18 @@ impl Grant {
         self.stay.gate.lease().deadline()
     }
 
+    /// When work ends by itself unless the lease is renewed before: earlier than [`Grant::deadline`] by the margin that
+    /// stopping it may take.
+    pub fn closes_at(&self) -> Time {
+        self.stay.gate.lease().closes_at()
+    }
+
+    /// Waits until the lease reaches beyond `deadline`: for those who tell others, such as a watchdog, how long they may
+    /// go on.
+    pub async fn renewed(&self, deadline: Time) {
+        self.stay.gate.lease().beyond(deadline).await;
+    }
+
     /// How long work may go on unless the lease is renewed before. Zero once the grant is over.
     pub fn remaining(&self) -> Duration {
         if self.token.is_cancelled() {

@@ -98,7 +98,7 @@ async fn on_own_thread(launch: Launch) -> Result<(), StartError> {
 impl Launch {
     /// Opens the store and the data directory, checks what depends on them, and puts the driver together. Runs where the
     /// driver will run, so that the store's connections live there too.
-    async fn driver(self) -> Result<Driver, StartError> {
+    async fn driver(mut self) -> Result<Driver, StartError> {
         let store = match &self.builder.store {
             Source::Url(url) => tenure_store::open(url).await?,
             Source::Open(store) => store.clone(),
@@ -107,9 +107,10 @@ impl Launch {
         let timing = settings.check(store.info().min_ttl).map_err(|problems| {
             StartError::Invalid(problems.iter().map(ToString::to_string).collect())
         })?;
-        let data_dir = match &self.builder.data_dir {
-            Some(path) => Some(Arc::new(DataDir::open(path, self.builder.clock.id())?)),
-            None => None,
+        let data_dir = match (self.builder.locked.take(), &self.builder.data_dir) {
+            (Some(locked), _) => Some(Arc::new(locked)),
+            (None, Some(path)) => Some(Arc::new(DataDir::open(path, self.builder.clock.id())?)),
+            (None, None) => None,
         };
         let ground = Ground {
             clock: self.builder.clock.clone(),

@@ -84,3 +84,95 @@ fn shard(transition: &Transition) {
         ShardStep::Quarantined => line!(error, "shard quarantined"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{self, Write};
+    use std::sync::{Arc, Mutex};
+
+    use tenure_core::ids::{Epoch, SessionId};
+    use tenure_core::time::Time;
+    use tenure_core::why::Why;
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Page(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Page {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// What is logged at information level and above.
+    fn logged(note: &Note) -> String {
+        let page = Page::default();
+        let writer = page.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_writer(move || writer.clone())
+            .with_ansi(false)
+            .without_time()
+            .with_target(false)
+            .finish();
+        tracing::subscriber::with_default(subscriber, || log(note));
+        let bytes = page.0.lock().unwrap().clone();
+        String::from_utf8(bytes).unwrap().trim().to_owned()
+    }
+
+    #[test]
+    fn a_lease_is_logged_as_a_warning_on_its_way_down_and_as_information_on_its_way_up() {
+        use LeasePhase::{Attached, Degraded, Detached, Recovering};
+        let check = |from, to, line: &str| {
+            assert_eq!(logged(&Note::Lease { from, to }), line);
+        };
+        check(Attached, Degraded, "WARN lease degraded from=\"attached\"");
+        check(
+            Degraded,
+            Detached,
+            "WARN lease detached: nothing is owned from=\"degraded\"",
+        );
+        check(
+            Detached,
+            Recovering,
+            "INFO lease recovering from=\"detached\"",
+        );
+        check(
+            Recovering,
+            Attached,
+            "INFO lease attached from=\"recovering\"",
+        );
+        // Each try has no line of its own, or it would drown the change.
+        let error = "away".to_owned();
+        assert_eq!(logged(&Note::RenewalFailed { streak: 1, error }), "");
+    }
+
+    #[test]
+    fn a_step_of_a_shard_is_logged_with_all_its_fields() {
+        let note = Note::Shard(Transition {
+            time: Time(1),
+            shard: "orders/1".parse().unwrap(),
+            step: ShardStep::Claimed,
+            from: Some(NodeName::new("a").unwrap()),
+            to: Some(NodeName::new("b").unwrap()),
+            epoch: Epoch::first(1),
+            session: SessionId(1),
+            why: Why::OwnerEnded,
+        });
+        let line = logged(&note);
+        for part in [
+            "INFO shard claimed",
+            "shard=orders/1",
+            "from=\"a\"",
+            "to=\"b\"",
+            "epoch=1.0",
+            "why=owner_ended",
+        ] {
+            assert!(line.contains(part), "{part}: {line}");
+        }
+    }
+}

@@ -142,8 +142,12 @@ impl Node {
                 Timer::Renew,
                 self.now + self.config.timing.renew_retry_interval,
             );
-            return self.note(Note::Wedged { since });
+            if !std::mem::replace(&mut self.wedged, true) {
+                self.note(Note::Wedged { since });
+            }
+            return;
         }
+        self.wedged = false;
         let nonce = self.nonce();
         let boot_clock = self.boot_clock();
         let Some(holder) = self.holder.as_mut().filter(|h| !h.busy) else {

@@ -133,6 +133,8 @@ pub struct Node {
     started: bool,
     /// The last sign of life of the application's runtime.
     progress: Time,
+    /// It was told that renewals have stopped for want of one.
+    wedged: bool,
     /// A store revision that the watch had not reached at the last tick.
     behind: Option<Revision>,
     /// The furthest that the store itself said it has come.
@@ -178,6 +180,7 @@ impl Node {
             initial: None,
             started: false,
             progress: Time::ZERO,
+            wedged: false,
             behind: None,
             asked_at: Revision(0),
             relist: false,

@@ -81,7 +81,8 @@ async fn a_hung_write_lands_on_healing_though_its_caller_gave_up() {
     assert!(inner.get("k").await.unwrap().is_none());
     let mut watch = inner.watch("", Revision(0)).await.unwrap();
     faults.heal();
-    let landed = watch.next().await.unwrap();
+    let landed = tokio::time::timeout(Duration::from_secs(1), watch.next()).await;
+    let landed = landed.expect("the write lands").unwrap();
     assert_eq!(landed.changes[0].key(), "k");
 }
 

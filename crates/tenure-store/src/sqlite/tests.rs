@@ -6,7 +6,7 @@ use rusqlite::Connection;
 use tempfile::TempDir;
 use tenure_core::ids::Version;
 
-use super::signal::Ear;
+use super::signal::{Ear, Signal};
 use super::*;
 use crate::watch::{Change, WatchEnd};
 
@@ -207,6 +207,26 @@ async fn a_writer_that_does_not_announce_its_commits_is_noticed_all_the_same() {
         let seen = next(&mut watch).await.unwrap();
         assert_eq!(seen, [format!("by hand {n}")]);
     }
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn every_commit_is_announced_once_it_can_be_seen() {
+    let fixture = Fixture::new().await;
+    let version = fixture.create("k").await;
+    let (mut ear, _waker) = Ear::open(&fixture.store.database.place.wal()).unwrap();
+    let patience = Duration::from_secs(5);
+    let announced = |ear: &mut Ear| ear.wait(patience) == Signal::Committed;
+
+    fixture.create("single").await;
+    assert!(announced(&mut ear), "a put");
+    let batch = vec![PutIf::create("batch", *b"v")];
+    fixture.store.put_many(batch).await;
+    assert!(announced(&mut ear), "a batch");
+    fixture.delete("k", version).await;
+    assert!(announced(&mut ear), "a delete");
+    fixture.store.get("single").await.unwrap();
+    assert_eq!(ear.wait(Duration::ZERO), Signal::Silence, "a read");
 }
 
 #[tokio::test]

@@ -1,0 +1,131 @@
+//! `tenure bench`: figures, each beside its baseline in the same run.
+//!
+//! Every case is repeated; the table gives the median with the lowest and highest, because machines are noisy and a single
+//! number says little. Where a baseline makes sense it is measured in turn with the case, so that both see the same noise.
+
+mod failover;
+mod gate;
+mod hash;
+mod idle;
+mod measure;
+mod worker;
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+
+use crate::fail::Fail;
+use measure::Row;
+
+pub(crate) use worker::BenchNode;
+
+/// Measures Tenure on this machine, each figure beside its baseline.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  tenure bench                      every area\n  tenure bench gate hash            two of them\n  \
+                        tenure bench failover --repeat 10 --json")]
+pub(crate) struct Bench {
+    /// What to measure; everything if nothing is named.
+    #[arg(value_enum)]
+    areas: Vec<Area>,
+    /// How often each case is repeated.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    repeat: u32,
+    /// Prints one JSON object instead of tables.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What can be measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum Area {
+    /// Entering and leaving a gate.
+    Gate,
+    /// From a key to its shard.
+    Hash,
+    /// What an idle node costs the store and the machine.
+    Idle,
+    /// How long a shard is without an owner.
+    Failover,
+}
+
+#[derive(Debug, Serialize)]
+struct Report {
+    machine: Machine,
+    repeat: u32,
+    rows: Vec<Row>,
+}
+
+/// What the figures were measured on.
+#[derive(Debug, Serialize)]
+struct Machine {
+    cpu: String,
+    cores: usize,
+    kernel: String,
+    profile: &'static str,
+    version: &'static str,
+}
+
+impl Bench {
+    pub(crate) async fn run(self) -> Result<ExitCode, Fail> {
+        let all = [Area::Gate, Area::Hash, Area::Idle, Area::Failover];
+        let areas = if self.areas.is_empty() { all.to_vec() } else { self.areas.clone() };
+        let machine = Machine::this();
+        if machine.profile == "debug" {
+            eprintln!("warning: this is a debug build; figures of a release build are several times better");
+        }
+        let mut rows = Vec::new();
+        for area in areas {
+            eprintln!("measuring {} …", area.to_possible_value().map(|v| v.get_name().to_owned()).unwrap_or_default());
+            rows.extend(match area {
+                Area::Gate => gate::measure(self.repeat),
+                Area::Hash => hash::measure(self.repeat),
+                Area::Idle => idle::measure(self.repeat).await?,
+                Area::Failover => failover::measure(self.repeat).await?,
+            });
+        }
+        let report = Report { machine, repeat: self.repeat, rows };
+        let mut out = std::io::stdout().lock();
+        let written = if self.json {
+            serde_json::to_writer_pretty(&mut out, &report).map_err(std::io::Error::from).and_then(|()| writeln!(out))
+        } else {
+            report.print(&mut out)
+        };
+        written.map_err(|e| Fail::no(format!("cannot write the report: {e}")))?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+impl Report {
+    fn print(&self, out: &mut impl std::io::Write) -> std::io::Result<()> {
+        let m = &self.machine;
+        writeln!(out, "{} × {}, Linux {}, {} build, tenure {}", m.cores, m.cpu, m.kernel, m.profile, m.version)?;
+        writeln!(out, "median of {} (lowest – highest)\n", self.repeat)?;
+        let mut area = "";
+        for row in &self.rows {
+            if row.area != area {
+                area = row.area;
+                writeln!(out, "{area}")?;
+            }
+            row.print(out)?;
+        }
+        Ok(())
+    }
+}
+
+impl Machine {
+    fn this() -> Self {
+        let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let cpu = info.lines().find_map(|l| l.strip_prefix("model name")).and_then(|l| l.split_once(':'));
+        let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        Self {
+            cpu: cpu.map_or_else(|| "unknown processor".to_owned(), |(_, name)| name.trim().to_owned()),
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            kernel: kernel.trim().to_owned(),
+            profile: if cfg!(debug_assertions) { "debug" } else { "release" },
+            version: env!("CARGO_PKG_VERSION"),
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! The node process that the benchmarks start, kill and stop.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use tenure::{Hashed, Node, Result, Shard};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::fail::Fail;
+
+/// The keyspace that benchmarks use.
+pub(super) const KEYSPACE: &str = "bench";
+/// The cluster that benchmarks use.
+pub(super) const CLUSTER: &str = "bench";
+
+/// A node with shards that hold nothing.
+#[derive(Debug, Args)]
+pub(crate) struct BenchNode {
+    #[arg(long)]
+    database: PathBuf,
+    #[arg(long)]
+    name: String,
+    #[arg(long)]
+    shards: u32,
+    #[arg(long)]
+    ttl_ms: u64,
+}
+
+pub(super) struct Nothing;
+
+impl tenure::Handler for Nothing {
+    type State = ();
+
+    async fn load(&self, _shard: &Shard) -> Result<()> {
+        Ok(())
+    }
+}
+
+impl BenchNode {
+    pub(crate) async fn run(self) -> Result<ExitCode, Fail> {
+        let failed = |e: &dyn std::fmt::Display| Fail::no(e.to_string());
+        let mut stop = signal(SignalKind::terminate()).map_err(|e| failed(&e))?;
+        let node = Node::builder(format!("sqlite:{}", self.database.display()), CLUSTER)
+            .name(&self.name)
+            .ttl(Duration::from_millis(self.ttl_ms))
+            .keyspace(KEYSPACE, Hashed(self.shards), Nothing)
+            .start()
+            .await
+            .map_err(|e| failed(&e))?;
+        stop.recv().await;
+        node.stop().await.map_err(|e| failed(&e))?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// A node process that ends with its handle.
+pub(super) struct Worker(pub(super) Child);
+
+impl Worker {
+    pub(super) fn start(database: &Path, name: &str, shards: u32, ttl: Duration) -> Result<Self, Fail> {
+        let exe = std::env::current_exe().map_err(|e| Fail::no(format!("cannot find this program: {e}")))?;
+        let child = Command::new(exe)
+            .arg("__bench-node")
+            .arg("--database")
+            .arg(database)
+            .args(["--name", name, "--shards", &shards.to_string(), "--ttl-ms", &ttl.as_millis().to_string()])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()
+            .map_err(|e| Fail::no(format!("cannot start a node process: {e}")))?;
+        Ok(Self(child))
+    }
+
+    /// Asks the process to stop in good order.
+    pub(super) fn terminate(&self) {
+        let pid = i32::try_from(self.0.id()).ok().and_then(rustix::process::Pid::from_raw);
+        if let Some(pid) = pid {
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        }
+    }
+
+    /// Ends the process without warning.
+    pub(super) fn kill(&mut self) {
+        let _ = self.0.kill();
+    }
+
+    /// Processor time that the process has used so far.
+    pub(super) fn cpu(&self) -> Duration {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.0.id())).unwrap_or_default();
+        let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+        let ticks: u64 = after_name.split_whitespace().skip(11).take(2).filter_map(|n| n.parse::<u64>().ok()).sum();
+        // USER_HZ is 100 on every Linux that we build for.
+        Duration::from_millis(ticks * 10)
+    }
+
+    /// Memory that the process has resident, in MiB.
+    pub(super) fn resident_mib(&self) -> f64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.0.id())).unwrap_or_default();
+        let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:")).unwrap_or("0");
+        line.split_whitespace().next().and_then(|n| n.parse::<f64>().ok()).unwrap_or(0.0) / 1024.0
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A directory for one measurement, removed with its handle.
+pub(super) struct Scratch(PathBuf);
+
+impl Scratch {
+    pub(super) fn new() -> Result<Self, Fail> {
+        let unique = format!("tenure-bench-{}-{:?}", std::process::id(), Instant::now()).replace(|c: char| !c.is_ascii_alphanumeric(), "-");
+        let path = std::env::temp_dir().join(unique);
+        std::fs::create_dir(&path).map_err(|e| Fail::no(format!("cannot create {}: {e}", path.display())))?;
+        Ok(Self(path))
+    }
+
+    pub(super) fn database(&self) -> PathBuf {
+        self.0.join("bench.db")
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}

@@ -1,0 +1,22 @@
+//! Asking before something is taken away.
+
+use std::io::{self, BufRead as _, IsTerminal as _};
+
+use crate::fail::Fail;
+
+/// Goes on if `yes` was passed or a person says so at the terminal.
+pub(crate) fn confirm(yes: bool, what: &str) -> Result<(), Fail> {
+    if yes {
+        return Ok(());
+    }
+    if !io::stdin().is_terminal() {
+        return Err(Fail::bad(format!("{what}; pass --yes to do it")));
+    }
+    eprint!("{what}. Type yes to go on: ");
+    let mut answer = String::new();
+    let read = io::stdin().lock().read_line(&mut answer);
+    if read.is_ok() && answer.trim() == "yes" {
+        return Ok(());
+    }
+    Err(Fail::no("nothing was changed"))
+}

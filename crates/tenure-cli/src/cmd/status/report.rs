@@ -1,0 +1,219 @@
+//! What `status` says, as data: the JSON is this, and the text is made from it.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use tenure_core::ids::{ClusterName, Epoch, KeyspaceName, NodeName, SessionId, ShardName};
+use tenure_core::record::{KeyspaceKind, KeyspaceRecord, MovePhase, NodeMode, ShardRecord, Tenancy};
+use tenure_core::view::Cell;
+
+use super::problems::{self, Problem};
+use crate::snapshot::{Lease, Snapshot};
+
+/// The whole answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Report {
+    pub(crate) cluster: ClusterName,
+    pub(crate) store: String,
+    /// How often the whole cluster has started from nothing; unknown before the first node.
+    pub(crate) boot: Option<u64>,
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) keyspaces: Vec<Keyspace>,
+    pub(crate) shards: Vec<Shard>,
+    pub(crate) problems: Vec<Problem>,
+}
+
+/// A node by its name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Node {
+    pub(crate) name: NodeName,
+    /// `active`, `draining`, `drained`, or `gone` once its session is over.
+    pub(crate) mode: &'static str,
+    /// Why it is drained.
+    pub(crate) reason: Option<String>,
+    pub(crate) session: SessionId,
+    /// `live`, `overdue`, how it ended, `missing` or `damaged`.
+    pub(crate) lease: String,
+    pub(crate) addresses: BTreeMap<String, String>,
+    pub(crate) zone: Option<String>,
+    pub(crate) weight: Option<u32>,
+    pub(crate) version: Option<String>,
+    /// How many shards its session owns.
+    pub(crate) shards: usize,
+}
+
+/// A keyspace, with how many of its shards are how.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Keyspace {
+    pub(crate) name: KeyspaceName,
+    pub(crate) kind: &'static str,
+    pub(crate) mode: String,
+    pub(crate) generation: u32,
+    pub(crate) shards: usize,
+    pub(crate) owned: usize,
+    pub(crate) unowned: usize,
+    pub(crate) loading: usize,
+    pub(crate) moving: usize,
+    /// Removed, but some of its shards are still owned.
+    pub(crate) removed: bool,
+}
+
+/// A shard.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Shard {
+    pub(crate) keyspace: KeyspaceName,
+    pub(crate) shard: ShardName,
+    pub(crate) epoch: Option<Epoch>,
+    pub(crate) owner: Option<NodeName>,
+    pub(crate) session: Option<SessionId>,
+    /// The tenancy's name, or `orphaned` (its owner's session is over), `quarantined`, `damaged`, `missing`.
+    pub(crate) state: &'static str,
+    pub(crate) phase: Option<MovePhase>,
+    pub(crate) to: Option<NodeName>,
+    /// Whether somebody owns it who may serve it.
+    #[serde(skip)]
+    pub(crate) owned: bool,
+}
+
+impl Report {
+    /// What a snapshot says.
+    pub(crate) fn new(cluster: &ClusterName, store: &str, snapshot: &Snapshot) -> Self {
+        let mut shards = Vec::new();
+        let mut keyspaces = Vec::new();
+        for (name, seen) in snapshot.view.keyspaces.iter() {
+            let from = shards.len();
+            let all = snapshot.shards(name, seen.record.kind);
+            shards.extend(all.filter_map(|(shard, cell)| Shard::new(snapshot, name, shard, cell)));
+            let keyspace = Keyspace::new(name, &seen.record, &shards[from..]);
+            if keyspace.removed && keyspace.owned == 0 {
+                shards.truncate(from);
+            } else {
+                keyspaces.push(keyspace);
+            }
+        }
+        Self {
+            cluster: cluster.clone(),
+            store: store.to_owned(),
+            boot: snapshot.view.cluster.get(&()).map(|c| c.boot),
+            nodes: nodes(snapshot, &shards),
+            problems: problems::all(snapshot, &keyspaces),
+            keyspaces,
+            shards,
+        }
+    }
+}
+
+impl Keyspace {
+    fn new(name: &KeyspaceName, record: &KeyspaceRecord, shards: &[Shard]) -> Self {
+        let count = |which: fn(&Shard) -> bool| shards.iter().filter(|s| which(s)).count();
+        Self {
+            name: name.clone(),
+            kind: match record.kind {
+                KeyspaceKind::Hashed(_) => "hashed",
+                KeyspaceKind::Named => "named",
+            },
+            mode: record.mode.to_string(),
+            generation: record.generation,
+            shards: shards.len(),
+            owned: count(|s| s.owned),
+            unowned: count(|s| !s.owned),
+            loading: count(|s| s.owned && s.state == "loading"),
+            moving: count(|s| s.phase.is_some()),
+            removed: record.removed,
+        }
+    }
+}
+
+impl Shard {
+    /// `None` for a named shard that was deleted.
+    fn new(
+        snapshot: &Snapshot,
+        keyspace: &KeyspaceName,
+        shard: ShardName,
+        cell: Option<&Cell<ShardRecord>>,
+    ) -> Option<Self> {
+        let mut new = Self {
+            keyspace: keyspace.clone(),
+            shard,
+            epoch: None,
+            owner: None,
+            session: None,
+            state: "missing",
+            phase: None,
+            to: None,
+            owned: false,
+        };
+        let record = match cell {
+            Some(Cell::Present(seen)) => &seen.record,
+            Some(Cell::Damaged { .. }) => {
+                new.state = "damaged";
+                return Some(new);
+            }
+            Some(Cell::Missing { .. }) | None => return Some(new),
+        };
+        if record.tenancy == Tenancy::Deleted {
+            return None;
+        }
+        new.epoch = Some(record.epoch);
+        new.state = record.tenancy.name();
+        if let Some(owner) = record.owner() {
+            new.owner = Some(owner.node.clone());
+            new.session = Some(owner.session);
+            new.owned = !snapshot.lease(owner.session).is_over();
+            if !new.owned {
+                new.state = "orphaned";
+            }
+        } else if record.quarantine.is_some() {
+            new.state = "quarantined";
+        }
+        if let Some((mv, phase)) = record.tenancy.moving() {
+            new.phase = Some(phase);
+            new.to = Some(mv.to.node.clone());
+        }
+        Some(new)
+    }
+}
+
+fn nodes(snapshot: &Snapshot, shards: &[Shard]) -> Vec<Node> {
+    let mut counts: BTreeMap<SessionId, usize> = BTreeMap::new();
+    for session in shards.iter().filter(|s| s.owned).filter_map(|s| s.session) {
+        *counts.entry(session).or_default() += 1;
+    }
+    let node = |name: &NodeName, session: SessionId, mode: &NodeMode| {
+        let lease = snapshot.lease(session);
+        let record = snapshot.view.sessions.get(&session);
+        Node {
+            name: name.clone(),
+            mode: match mode {
+                _ if lease.is_over() => "gone",
+                NodeMode::Active => "active",
+                NodeMode::Draining => "draining",
+                NodeMode::Drained(_) => "drained",
+            },
+            reason: match mode {
+                NodeMode::Drained(reason) => Some(reason.clone()),
+                _ => None,
+            },
+            session,
+            lease: lease.to_string(),
+            addresses: record.map(|r| r.addresses.clone()).unwrap_or_default(),
+            zone: record.and_then(|r| r.zone.clone()),
+            weight: record.map(|r| r.weight),
+            version: record.map(|r| r.version.clone()),
+            shards: counts.get(&session).copied().unwrap_or(0),
+        }
+    };
+    let recorded = snapshot.view.nodes.iter();
+    let mut all: Vec<Node> = recorded
+        .map(|(name, seen)| node(name, seen.record.session, &seen.record.mode))
+        .collect();
+    // A live session whose node record was lost is a node nevertheless.
+    for (id, seen) in snapshot.view.sessions.iter() {
+        let known = all.iter().any(|n| n.session == *id);
+        if !known && snapshot.lease(*id) == Lease::Live {
+            all.push(node(&seen.record.node, *id, &NodeMode::Active));
+        }
+    }
+    all.sort_by(|a, b| (a.mode == "gone", &a.name).cmp(&(b.mode == "gone", &b.name)));
+    all
+}

@@ -1,0 +1,195 @@
+//! The report as text: the summary first, then only what is out of the ordinary, in 80 columns.
+
+use std::fmt::Write as _;
+
+use super::report::{Keyspace, Node, Report, Shard};
+use crate::table::{Table, WIDTH, cut, wrap};
+
+/// How many lines of a kind are shown before "and so many more".
+const MOST: usize = 20;
+
+/// The whole report; every shard is listed if `all_shards`, else those that are not simply served.
+pub(crate) fn render(report: &Report, all_shards: bool) -> String {
+    let mut text = summary(report);
+    if !report.nodes.is_empty() {
+        text.push('\n');
+        text.push_str(&nodes(&report.nodes));
+    }
+    if !report.keyspaces.is_empty() {
+        text.push('\n');
+        text.push_str(&keyspaces(&report.keyspaces));
+    }
+    let listed = if all_shards {
+        every(&report.shards)
+    } else {
+        exceptions(&report.shards)
+    };
+    if !listed.is_empty() {
+        text.push('\n');
+        text.push_str(&listed);
+    }
+    if !report.problems.is_empty() {
+        text.push('\n');
+        text.push_str(&problems(report));
+    }
+    text
+}
+
+fn summary(report: &Report) -> String {
+    let sum = |which: fn(&Keyspace) -> usize| report.keyspaces.iter().map(which).sum::<usize>();
+    let gone = report.nodes.iter().filter(|n| n.mode == "gone").count();
+    let mut text = String::new();
+    let head = format!("cluster {} in {}", report.cluster, report.store);
+    let _ = writeln!(text, "{}", cut(&head, WIDTH));
+    let counts = format!(
+        "{}{}, {}, {}: {} owned, {} unowned, {} loading, {} moving; {}",
+        count(report.nodes.len() - gone, "node"),
+        if gone > 0 { format!(" ({gone} gone)") } else { String::new() },
+        count(report.keyspaces.len(), "keyspace"),
+        count(sum(|k| k.shards), "shard"),
+        sum(|k| k.owned),
+        sum(|k| k.unowned),
+        sum(|k| k.loading),
+        sum(|k| k.moving),
+        count(report.problems.len(), "problem"),
+    );
+    text.push_str(&wrap(&counts, ""));
+    text
+}
+
+fn count(n: usize, what: &str) -> String {
+    let many = if n == 1 { "" } else { "s" };
+    format!("{n} {what}{many}")
+}
+
+fn nodes(nodes: &[Node]) -> String {
+    let mut table = Table::new(&["NODE", "MODE", "LEASE", "ZONE", "#WEIGHT", "#SHARDS", "ADDRESSES"]);
+    let mut gone = 0;
+    for node in nodes {
+        gone += usize::from(node.mode == "gone");
+        if gone > MOST {
+            continue;
+        }
+        let addresses: Vec<String> = node.addresses.iter().map(|(kind, at)| format!("{kind}={at}")).collect();
+        table.row(vec![
+            node.name.to_string(),
+            match &node.reason {
+                Some(reason) => format!("{}({reason})", node.mode),
+                None => node.mode.to_owned(),
+            },
+            node.lease.clone(),
+            node.zone.clone().unwrap_or_else(|| "-".to_owned()),
+            node.weight.map_or_else(|| "-".to_owned(), |w| w.to_string()),
+            node.shards.to_string(),
+            addresses.join(" "),
+        ]);
+    }
+    let mut text = table.render(WIDTH);
+    more(&mut text, gone, "nodes that are gone");
+    text
+}
+
+fn keyspaces(keyspaces: &[Keyspace]) -> String {
+    let mut table = Table::new(&[
+        "KEYSPACE", "KIND", "MODE", "#SHARDS", "#OWNED", "#UNOWNED", "#LOADING", "#MOVING",
+    ]);
+    for keyspace in keyspaces {
+        table.row(vec![
+            keyspace.name.to_string(),
+            if keyspace.removed { "removed" } else { keyspace.kind }.to_owned(),
+            keyspace.mode.clone(),
+            keyspace.shards.to_string(),
+            keyspace.owned.to_string(),
+            keyspace.unowned.to_string(),
+            keyspace.loading.to_string(),
+            keyspace.moving.to_string(),
+        ]);
+    }
+    table.render(WIDTH)
+}
+
+fn shard_table() -> Table {
+    Table::new(&["SHARD", "STATE", "OWNER", "EPOCH", "TO"])
+}
+
+fn shard_row(name: String, shard: &Shard, epoch: String) -> Vec<String> {
+    let dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+    vec![
+        name,
+        shard.state.to_owned(),
+        dash(shard.owner.as_ref().map(ToString::to_string)),
+        epoch,
+        dash(shard.to.as_ref().map(ToString::to_string)),
+    ]
+}
+
+fn every(shards: &[Shard]) -> String {
+    if shards.is_empty() {
+        return String::new();
+    }
+    let mut table = shard_table();
+    for shard in shards {
+        let epoch = shard.epoch.map_or_else(|| "-".to_owned(), |e| e.to_string());
+        table.row(shard_row(format!("{}/{}", shard.keyspace, shard.shard), shard, epoch));
+    }
+    table.render(WIDTH)
+}
+
+/// Shards that are not simply served; neighbours that are alike share a line.
+fn exceptions(shards: &[Shard]) -> String {
+    let unusual: Vec<&Shard> = shards.iter().filter(|s| s.state != "serving").collect();
+    if unusual.is_empty() {
+        return String::new();
+    }
+    let mut table = shard_table();
+    let mut shown = 0;
+    let mut lines = 0;
+    for run in unusual.chunk_by(|a, b| alike(a, b)) {
+        lines += 1;
+        let (Some(first), Some(last)) = (run.first(), run.last()) else {
+            continue;
+        };
+        if lines > MOST {
+            continue;
+        }
+        shown += run.len();
+        let range = match run.len() {
+            1 => format!("{}/{}", first.keyspace, first.shard),
+            _ => format!("{}/{}..{}", first.keyspace, first.shard, last.shard),
+        };
+        let epoch = match (first.epoch, run.len()) {
+            (Some(epoch), 1) => epoch.to_string(),
+            _ => "-".to_owned(),
+        };
+        table.row(shard_row(range, first, epoch));
+    }
+    let mut text = table.render(WIDTH);
+    if shown < unusual.len() {
+        let rest = unusual.len() - shown;
+        let _ = writeln!(text, "… and {} more; --shards lists all", count(rest, "shard"));
+    }
+    text
+}
+
+/// Whether two shards follow each other and differ in nothing but their number and epoch.
+fn alike(a: &Shard, b: &Shard) -> bool {
+    let number = |shard: &Shard| shard.shard.as_str().parse::<u64>().ok();
+    let follows = matches!((number(a), number(b)), (Some(a), Some(b)) if a + 1 == b);
+    follows && a.keyspace == b.keyspace && a.state == b.state && a.owner == b.owner && a.to == b.to
+}
+
+fn problems(report: &Report) -> String {
+    let mut text = "PROBLEMS\n".to_owned();
+    for problem in report.problems.iter().take(MOST) {
+        text.push_str(&wrap(&format!("{}: {}", problem.key, problem.problem), ""));
+        text.push_str(&wrap(&format!("→ {}", problem.help), "  "));
+    }
+    more(&mut text, report.problems.len(), "problems; --json lists all");
+    text
+}
+
+fn more(text: &mut String, all: usize, what: &str) {
+    if all > MOST {
+        let _ = writeln!(text, "… and {} more {what}", all - MOST);
+    }
+}

@@ -1,0 +1,196 @@
+//! Every setting there is, in one table: the names in the file, and by rule those of flags and environment variables.
+
+use std::time::Duration;
+
+use tenure_core::settings::{Settings, Timing};
+
+/// One setting. `renew_interval` in the file is `--renew-interval` as a flag and `TENURE_RENEW_INTERVAL` in the environment.
+pub(crate) struct Knob {
+    pub(crate) name: &'static str,
+    pub(crate) kind: Kind,
+    pub(crate) help: &'static str,
+}
+
+/// What a setting is, and for those of [`Settings`] where it goes to and how its checked value is read back.
+pub(crate) enum Kind {
+    /// A duration of [`Settings`].
+    Time(fn(&mut Settings, Duration), fn(&Timing) -> Duration),
+    /// A number of [`Settings`].
+    Count(fn(&mut Settings, u32), fn(&Timing) -> u32),
+    /// A yes or no of [`Settings`].
+    Switch(fn(&mut Settings, bool), fn(&Timing) -> bool),
+    /// The store's URL. Shown without what may be secret in it.
+    Url,
+    /// The name of a cluster.
+    Cluster,
+    /// The name of a node.
+    Node,
+    /// Any text that is not empty.
+    Text,
+    /// A number that the settings know nothing of.
+    Weight,
+    /// A directory, which may not exist yet.
+    Directory,
+    /// Where to listen: `HOST:PORT` or `:PORT`.
+    Address,
+    /// What to log.
+    Filter,
+}
+
+impl Knob {
+    /// The environment variable.
+    pub(crate) fn env(&self) -> String {
+        format!("{}{}", super::ENV_PREFIX, self.name.to_uppercase())
+    }
+
+    /// The flag, without its dashes.
+    pub(crate) fn flag(&self) -> String {
+        self.name.replace('_', "-")
+    }
+
+    /// Whether every command takes it.
+    pub(crate) fn is_global(&self) -> bool {
+        matches!(self.kind, Kind::Url | Kind::Cluster | Kind::Filter)
+    }
+
+    /// What stands for the value in `--help`.
+    pub(crate) fn value_name(&self) -> &'static str {
+        match self.kind {
+            Kind::Time(..) => "DURATION",
+            Kind::Count(..) | Kind::Weight => "NUMBER",
+            Kind::Switch(..) => "true|false",
+            Kind::Url => "URL",
+            Kind::Cluster | Kind::Node => "NAME",
+            Kind::Text => "TEXT",
+            Kind::Directory => "DIR",
+            Kind::Address => "ADDR",
+            Kind::Filter => "FILTER",
+        }
+    }
+
+    /// The value when nothing says otherwise and it is not a time or limit; `None`: there is none.
+    pub(crate) fn default_text(&self) -> Option<&'static str> {
+        match self.kind {
+            Kind::Weight => Some("100"),
+            Kind::Filter => Some("warn"),
+            _ => None,
+        }
+    }
+}
+
+/// The setting of this name.
+pub(crate) fn find(name: &str) -> Option<&'static Knob> {
+    KNOBS.iter().find(|knob| knob.name == name)
+}
+
+const fn knob(name: &'static str, kind: Kind, help: &'static str) -> Knob {
+    Knob { name, kind, help }
+}
+
+/// All settings, in the order in which they are shown.
+pub(crate) const KNOBS: &[Knob] = &[
+    knob("store", Kind::Url, "where ownership is written down, such as sqlite:shop.db"),
+    knob("cluster", Kind::Cluster, "the cluster's name"),
+    knob("node", Kind::Node, "the node's stable name"),
+    knob("zone", Kind::Text, "the failure domain that the node runs in"),
+    knob("weight", Kind::Weight, "the node's part of the shards in relation to others; 100 is usual"),
+    knob("data", Kind::Directory, "the node's own directory, for taking its shards back after a restart"),
+    knob("metrics", Kind::Address, "where to serve metrics, such as :9464 (loopback) or 0.0.0.0:9464"),
+    knob("log", Kind::Filter, "what to log, such as info or tenure=debug"),
+    knob("ttl", Kind::Time(|s, v| s.ttl = v, |t| t.ttl), "how long a session is good after a confirmed renewal"),
+    knob(
+        "renew_interval",
+        Kind::Time(|s, v| s.renew_interval = Some(v), |t| t.renew_interval),
+        "how often the session is renewed; default: a sixth of the ttl",
+    ),
+    knob(
+        "renew_retry_interval",
+        Kind::Time(|s, v| s.renew_retry_interval = Some(v), |t| t.renew_retry_interval),
+        "how long after a failed renewal the next try comes; default, and most: a twentieth of the ttl",
+    ),
+    knob(
+        "request_timeout",
+        Kind::Time(|s, v| s.request_timeout = Some(v), |t| t.request_timeout),
+        "how long any one request to the store may take; default: a tenth of the ttl",
+    ),
+    knob(
+        "lease_detach_margin",
+        Kind::Time(|s, v| s.lease_detach_margin = Some(v), |t| t.lease_detach_margin),
+        "how long before the deadline gates close; default: a quarter of the ttl",
+    ),
+    knob(
+        "kill_grace",
+        Kind::Time(|s, v| s.kill_grace = Some(v), |t| t.kill_grace),
+        "how long it may take to stop work that is cancelled; default: an eighth of the ttl",
+    ),
+    knob(
+        "clock_drift_max_permille",
+        Kind::Count(|s, v| s.clock_drift_max_permille = v, |t| t.clock_drift_max_permille),
+        "by how much the rates of two clocks may differ, in parts per thousand",
+    ),
+    knob(
+        "detachment_recover_window",
+        Kind::Time(|s, v| s.detachment_recover_window = Some(v), |t| t.detachment_recover_window),
+        "how long renewals must succeed again before a detached node takes up its shards; default: a third of the ttl",
+    ),
+    knob(
+        "acquire_retry_interval",
+        Kind::Time(|s, v| s.acquire_retry_interval = v, |t| t.acquire_retry_interval),
+        "how often assigned shards that are held elsewhere are looked at again",
+    ),
+    knob(
+        "acquire_retry_window",
+        Kind::Time(|s, v| s.acquire_retry_window = v, |t| t.acquire_retry_window),
+        "for how long they are; 0ms: on watch and tick only",
+    ),
+    knob(
+        "acquire_watch_enabled",
+        Kind::Switch(|s, v| s.acquire_watch_enabled = v, |t| t.acquire_watch_enabled),
+        "whether a change seen by the watch leads to a claim at once",
+    ),
+    knob(
+        "rebalance_debounce",
+        Kind::Time(|s, v| s.rebalance_debounce = v, |t| t.rebalance_debounce),
+        "how long the set of nodes must be unchanged before shards are given away for balance",
+    ),
+    knob(
+        "release_batch",
+        Kind::Count(|s, v| s.release_batch = v as usize, |t| u32::try_from(t.release_batch).unwrap_or(u32::MAX)),
+        "how many shards may be given away at the same time",
+    ),
+    knob(
+        "drain_timeout",
+        Kind::Time(|s, v| s.drain_timeout = v, |t| t.drain_timeout),
+        "how long what is in flight may take to finish before it is cancelled",
+    ),
+    knob(
+        "tick_interval",
+        Kind::Time(|s, v| s.tick_interval = Some(v), |t| t.tick_interval),
+        "how often everything is looked at even if nothing was heard; default: four times the ttl",
+    ),
+    knob(
+        "stall_limit",
+        Kind::Time(|s, v| s.stall_limit = Some(v), |t| t.stall_limit),
+        "how long the application may show no sign of life before renewals stop; default: the ttl",
+    ),
+    knob(
+        "load_timeout",
+        Kind::Time(|s, v| s.load_timeout = v, |t| t.load_timeout),
+        "how long a load may take before it counts as failed",
+    ),
+    knob(
+        "load_retry_min",
+        Kind::Time(|s, v| s.load_retry_min = v, |t| t.load_retry_min),
+        "the first wait after a failed load; doubles with each",
+    ),
+    knob(
+        "load_retry_max",
+        Kind::Time(|s, v| s.load_retry_max = v, |t| t.load_retry_max),
+        "the longest wait after a failed load",
+    ),
+    knob(
+        "load_attempts",
+        Kind::Count(|s, v| s.load_attempts = v, |t| t.load_attempts),
+        "how many loads are tried before the shard goes to another node",
+    ),
+];

@@ -1,0 +1,255 @@
+//! Configuration: flag > environment > file > default, checked whole, with every problem at once.
+//!
+//! What each setting is stands in [`knobs`]; a command asks [`Config`] for values and for the checked-together
+//! [`Settings`] of a node.
+
+pub(crate) mod duration;
+pub(crate) mod flags;
+pub(crate) mod knobs;
+mod near;
+mod value;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tenure_core::settings::{Settings, Timing};
+use tenure_store::StoreInfo;
+
+use knobs::{KNOBS, Kind, Knob};
+pub(crate) use value::Value;
+
+/// What every environment variable of ours begins with.
+pub(crate) const ENV_PREFIX: &str = "TENURE_";
+/// The environment variable that names the file.
+pub(crate) const ENV_FILE: &str = "TENURE_CONFIG";
+/// Variables of ours that are not settings.
+const ENV_OTHERS: [&str; 1] = [ENV_FILE];
+
+/// Where a value comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    Flag,
+    Env,
+    File,
+    Default,
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Flag => "flag",
+            Self::Env => "env",
+            Self::File => "file",
+            Self::Default => "default",
+        })
+    }
+}
+
+/// Everything that the configuration is made from.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sources {
+    /// Flags by the name of their setting.
+    pub(crate) flags: BTreeMap<&'static str, String>,
+    /// The whole environment.
+    pub(crate) env: Vec<(String, String)>,
+    /// The file that a flag names; without it, the environment may name one.
+    pub(crate) file: Option<PathBuf>,
+}
+
+/// The configuration. Each value fits its setting; whether they fit together, [`Config::timing`] says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Config {
+    given: BTreeMap<&'static str, (Value, Source)>,
+}
+
+/// A setting as `config show` shows it.
+pub(crate) struct Effective {
+    pub(crate) knob: &'static Knob,
+    pub(crate) value: Option<Value>,
+    pub(crate) source: Source,
+}
+
+impl Config {
+    /// Reads all sources; reports every problem of every source.
+    pub(crate) fn load(sources: &Sources) -> Result<Self, Vec<String>> {
+        let mut config = Self::default();
+        let mut problems = Vec::new();
+        if let Some(path) = file_path(sources) {
+            config.read_file(&path, &mut problems);
+        }
+        config.read_env(&sources.env, &mut problems);
+        for (name, text) in &sources.flags {
+            if let Some(knob) = knobs::find(name) {
+                let at = format!("--{}", knob.flag());
+                config.take(knob, value::from_text(knob, text), Source::Flag, &at, &mut problems);
+            }
+        }
+        if problems.is_empty() {
+            Ok(config)
+        } else {
+            Err(problems)
+        }
+    }
+
+    fn take(
+        &mut self,
+        knob: &'static Knob,
+        value: Result<Value, String>,
+        source: Source,
+        at: &str,
+        problems: &mut Vec<String>,
+    ) {
+        match value {
+            Ok(value) => drop(self.given.insert(knob.name, (value, source))),
+            Err(problem) => problems.push(format!("{at}: {problem}")),
+        }
+    }
+
+    fn read_file(&mut self, path: &std::path::Path, problems: &mut Vec<String>) {
+        let shown = path.display();
+        let text = match std::fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(e) => {
+                return problems.push(format!("configuration file {shown} cannot be read: {e}"));
+            }
+        };
+        let table = match text.parse::<toml::Table>() {
+            Ok(table) => table,
+            Err(e) => return problems.push(format!("{shown} is not TOML: {e}")),
+        };
+        for (key, value) in &table {
+            match knobs::find(key) {
+                Some(knob) => {
+                    let at = format!("{shown}: {key}");
+                    self.take(knob, value::from_toml(knob, value), Source::File, &at, problems);
+                }
+                None => problems.push(format!("{shown}: unknown key {key:?}{}", meant(key))),
+            }
+        }
+    }
+
+    /// A variable with our prefix that is close to a setting is a slip; any other one may be somebody else's.
+    fn read_env(&mut self, env: &[(String, String)], problems: &mut Vec<String>) {
+        for (name, text) in env {
+            let Some(key) = name.strip_prefix(ENV_PREFIX) else {
+                continue;
+            };
+            match knobs::find(&key.to_lowercase()).filter(|knob| knob.env() == *name) {
+                Some(_) if text.is_empty() => {}
+                Some(knob) => {
+                    self.take(knob, value::from_text(knob, text), Source::Env, name, problems);
+                }
+                None if ENV_OTHERS.contains(&name.as_str()) => {}
+                None => {
+                    if let Some(knob) = nearest(key).and_then(knobs::find) {
+                        let meant = knob.env();
+                        problems.push(format!(
+                            "unknown environment variable {name}; did you mean {meant}?"
+                        ));
+                    }
+                }
+            }
+        }
+    }
+
+    /// The text of a setting that is one.
+    pub(crate) fn text(&self, name: &str) -> Option<&str> {
+        match self.given.get(name) {
+            Some((Value::Text(text), _)) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// What the store says of itself, as far as that is known without opening it.
+    pub(crate) fn store_info(&self) -> Option<StoreInfo> {
+        tenure_store::describe(self.text("store")?).ok()
+    }
+
+    /// The times and limits of a node, not yet checked against each other. Without a ttl, that of the store.
+    pub(crate) fn settings(&self) -> Settings {
+        let mut settings = Settings::default();
+        if let Some(info) = self.store_info() {
+            settings.ttl = info.default_ttl;
+        }
+        for knob in KNOBS {
+            match (&knob.kind, self.given.get(knob.name).map(|(v, _)| v)) {
+                (Kind::Time(set, _), Some(Value::Time(time))) => set(&mut settings, *time),
+                (Kind::Count(set, _), Some(Value::Count(count))) => set(&mut settings, *count),
+                (Kind::Switch(set, _), Some(Value::Switch(switch))) => set(&mut settings, *switch),
+                _ => {}
+            }
+        }
+        settings
+    }
+
+    /// The settings, checked against each other and against the store's shortest ttl.
+    pub(crate) fn timing(&self) -> Result<Timing, Vec<String>> {
+        let min_ttl = self.store_info().map_or(Duration::ZERO, |info| info.min_ttl);
+        self.settings().check(min_ttl).map_err(|problems| {
+            problems
+                .iter()
+                .map(|p| match self.given.get(p.setting) {
+                    Some((_, source)) => format!("{p} (from {source})"),
+                    None => p.to_string(),
+                })
+                .collect()
+        })
+    }
+
+    /// Every setting with its value and where that comes from. Secrets are left out.
+    pub(crate) fn effective(&self, timing: &Timing) -> Vec<Effective> {
+        KNOBS
+            .iter()
+            .map(|knob| {
+                let (value, source) = match self.given.get(knob.name) {
+                    Some((value, source)) => (Some(value.clone()), source.clone()),
+                    None => (default_of(knob, timing), Source::Default),
+                };
+                let value = match (&knob.kind, value) {
+                    (Kind::Url, Some(Value::Text(url))) => {
+                        Some(Value::Text(tenure_store::redacted(&url)))
+                    }
+                    (_, value) => value,
+                };
+                Effective {
+                    knob,
+                    value,
+                    source,
+                }
+            })
+            .collect()
+    }
+}
+
+fn default_of(knob: &Knob, timing: &Timing) -> Option<Value> {
+    Some(match knob.kind {
+        Kind::Time(_, get) => Value::Time(get(timing)),
+        Kind::Count(_, get) => Value::Count(get(timing)),
+        Kind::Switch(_, get) => Value::Switch(get(timing)),
+        _ => value::from_text(knob, knob.default_text()?).ok()?,
+    })
+}
+
+fn file_path(sources: &Sources) -> Option<PathBuf> {
+    let from_env = || {
+        let (_, path) = sources.env.iter().find(|(name, _)| name == ENV_FILE)?;
+        (!path.is_empty()).then(|| PathBuf::from(path))
+    };
+    sources.file.clone().or_else(from_env)
+}
+
+fn nearest(key: &str) -> Option<&'static str> {
+    near::nearest(key, KNOBS.iter().map(|knob| knob.name))
+}
+
+fn meant(key: &str) -> String {
+    match nearest(key) {
+        Some(name) => format!("; did you mean {name:?}?"),
+        None => "; `tenure config show` lists what there is".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,226 @@
+use std::io::Write as _;
+
+use super::*;
+
+/// Two values that differ from the default and from each other, as the file and as text would have them.
+fn samples(knob: &Knob) -> [(&'static str, &'static str); 3] {
+    match (knob.name, &knob.kind) {
+        (_, Kind::Time(..)) => [("\"7s\"", "7s"), ("\"8s\"", "8s"), ("\"9s\"", "9s")],
+        (_, Kind::Count(..) | Kind::Weight) => [("7", "7"), ("8", "8"), ("9", "9")],
+        // Two values are all there are: the third is the first again.
+        (_, Kind::Switch(..)) => [("false", "false"), ("true", "true"), ("false", "false")],
+        ("store", _) => [
+            ("\"sqlite:a.db\"", "sqlite:a.db"),
+            ("\"sqlite:b.db\"", "sqlite:b.db"),
+            ("\"sqlite:c.db\"", "sqlite:c.db"),
+        ],
+        ("metrics", _) => [("\":7\"", ":7"), ("\":8\"", ":8"), ("\":9\"", ":9")],
+        ("log", _) => [("\"info\"", "info"), ("\"debug\"", "debug"), ("\"trace\"", "trace")],
+        _ => [("\"a\"", "a"), ("\"b\"", "b"), ("\"c\"", "c")],
+    }
+}
+
+fn file(text: &str) -> tempfile::NamedTempFile {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(text.as_bytes()).unwrap();
+    file
+}
+
+fn given(config: &Config, knob: &Knob) -> Option<(String, Source)> {
+    let (value, source) = config.given.get(knob.name)?;
+    Some((value.to_string(), source.clone()))
+}
+
+/// What reaches the settings, for those knobs that are settings.
+fn in_settings(config: &Config, knob: &Knob) -> Option<String> {
+    let settings = config.settings();
+    // A ttl so long that no relation is broken by a single value; only reading back matters here.
+    let timing = match settings.check(Duration::ZERO) {
+        Ok(timing) => timing,
+        Err(_) => Settings {
+            ttl: Duration::from_secs(3600),
+            renew_retry_interval: settings.renew_retry_interval,
+            tick_interval: settings.tick_interval.map(|_| Duration::from_secs(3600)),
+            ..settings.clone()
+        }
+        .check(Duration::ZERO)
+        .ok()?,
+    };
+    default_of(knob, &timing).map(|value| value.to_string())
+}
+
+#[test]
+fn file_environment_and_flag_each_take_effect_for_every_knob_and_in_this_order() {
+    for knob in KNOBS {
+        let [(toml, in_file), (_, in_env), (_, in_flag)] = samples(knob);
+        let file = file(&format!("{} = {toml}\n", knob.name));
+        let mut sources = Sources {
+            file: Some(file.path().to_owned()),
+            ..Sources::default()
+        };
+        let load = |sources: &Sources| given(&Config::load(sources).unwrap(), knob);
+        assert_eq!(load(&sources), Some((in_file.into(), Source::File)), "{}", knob.name);
+        sources.env.push((knob.env(), in_env.into()));
+        assert_eq!(load(&sources), Some((in_env.into(), Source::Env)), "{}", knob.name);
+        sources.flags.insert(knob.name, in_flag.into());
+        assert_eq!(load(&sources), Some((in_flag.into(), Source::Flag)), "{}", knob.name);
+    }
+}
+
+#[test]
+fn every_knob_of_the_settings_reaches_its_own_setting_and_no_other() {
+    for knob in KNOBS {
+        if !matches!(knob.kind, Kind::Time(..) | Kind::Count(..) | Kind::Switch(..)) {
+            continue;
+        }
+        let [_, (_, text), _] = samples(knob);
+        let text = match knob.kind {
+            Kind::Switch(..) => "false",
+            _ => text,
+        };
+        let sources = Sources {
+            flags: BTreeMap::from([(knob.name, text.to_owned())]),
+            ..Sources::default()
+        };
+        let changed = Config::load(&sources).unwrap();
+        assert_ne!(changed.settings(), Settings::default(), "{}", knob.name);
+        let shown = Debugged::of(&changed.settings());
+        let different = shown.fields_that_differ(&Debugged::of(&Settings::default()));
+        assert_eq!(different, [knob.name]);
+        if let Some(value) = in_settings(&changed, knob) {
+            assert_eq!(value, text, "{}", knob.name);
+        }
+    }
+}
+
+/// Settings by field, without naming the fields a second time.
+struct Debugged(Vec<String>);
+
+impl Debugged {
+    fn of(settings: &Settings) -> Self {
+        let text = format!("{settings:#?}");
+        // One line per field once nested values are folded into their field's line.
+        let mut fields: Vec<String> = Vec::new();
+        for line in text.lines() {
+            if line.starts_with("    ") && !line.starts_with("     ") && line.contains(": ") {
+                fields.push(line.trim().to_owned());
+            } else if let Some(last) = fields.last_mut() {
+                last.push_str(line.trim());
+            }
+        }
+        Self(fields)
+    }
+
+    fn fields_that_differ(&self, other: &Self) -> Vec<String> {
+        let pairs = self.0.iter().zip(&other.0).filter(|(a, b)| a != b);
+        pairs
+            .filter_map(|(a, _)| Some(a.split_once(':')?.0.to_owned()))
+            .collect()
+    }
+}
+
+#[test]
+fn every_setting_has_a_knob() {
+    let fields = Debugged::of(&Settings::default());
+    for field in &fields.0 {
+        let name = field.split_once(':').unwrap().0;
+        assert!(knobs::find(name).is_some(), "{name}");
+    }
+}
+
+fn problems(file_text: &str, env: &[(&str, &str)], flags: &[(&'static str, &str)]) -> Vec<String> {
+    let file = file(file_text);
+    let sources = Sources {
+        file: Some(file.path().to_owned()),
+        env: env.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect(),
+        flags: flags.iter().map(|(k, v)| (*k, (*v).to_owned())).collect(),
+    };
+    Config::load(&sources).unwrap_err()
+}
+
+#[test]
+fn every_problem_of_every_source_is_reported_at_once() {
+    let all = problems(
+        "tll = \"3s\"\nttl = 3\nweight = \"x\"\nacquire_watch_enabled = 1\nlisten = \"x\"\n",
+        &[("TENURE_RENEW_INTERVAL", "3"), ("TENURE_STROE", "x"), ("TENURE_WEIGHT", "-1")],
+        &[("store", "redis://u:hunter2@h/"), ("metrics", "9464x"), ("log", "a=b=c"), ("cluster", "")],
+    );
+    let text = all.join("\n");
+    for wanted in [
+        "unknown key \"tll\"; did you mean \"ttl\"?",
+        "ttl: 3 is of type integer, wanted is a duration in quotes",
+        "weight: \"x\" is of type string",
+        "acquire_watch_enabled: 1 is of type integer",
+        "unknown key \"listen\"; `tenure config show` lists what there is",
+        "TENURE_RENEW_INTERVAL: \"3\" is not a duration: it has no unit",
+        "unknown environment variable TENURE_STROE; did you mean TENURE_STORE?",
+        "TENURE_WEIGHT: \"-1\" is not a whole number",
+        "--store: store URL \"redis://…@h/\" has the unknown scheme",
+        "--metrics: \"9464x\" is not an address",
+        "--log: \"a=b=c\" is not a filter",
+        "--cluster: cluster name \"\" is empty",
+    ] {
+        assert!(text.contains(wanted), "{wanted}\n--- in\n{text}");
+    }
+    assert_eq!(all.len(), 12, "{text}");
+    assert!(!text.contains("hunter2"), "{text}");
+}
+
+#[test]
+fn a_file_that_is_missing_or_is_not_toml_is_named() {
+    let sources = Sources {
+        file: Some(PathBuf::from("nowhere/shop.toml")),
+        ..Sources::default()
+    };
+    let all = Config::load(&sources).unwrap_err();
+    assert!(all[0].contains("nowhere/shop.toml cannot be read"), "{all:?}");
+    let all = problems("ttl = = 3", &[], &[]);
+    assert!(all[0].contains("is not TOML") && all[0].contains("line 1"), "{all:?}");
+}
+
+#[test]
+fn the_environment_may_name_the_file_and_a_flag_goes_before_it() {
+    let (one, two) = (file("zone = \"one\""), file("zone = \"two\""));
+    let mut sources = Sources {
+        env: vec![(ENV_FILE.to_owned(), one.path().display().to_string())],
+        ..Sources::default()
+    };
+    assert_eq!(Config::load(&sources).unwrap().text("zone"), Some("one"));
+    sources.file = Some(two.path().to_owned());
+    assert_eq!(Config::load(&sources).unwrap().text("zone"), Some("two"));
+}
+
+#[test]
+fn settings_that_do_not_fit_together_are_named_with_their_source() {
+    let config = |flags: &[(&'static str, &str)]| {
+        Config::load(&Sources {
+            flags: flags.iter().map(|(k, v)| (*k, (*v).to_owned())).collect(),
+            ..Sources::default()
+        })
+        .unwrap()
+    };
+    let all = config(&[("renew_interval", "2s"), ("kill_grace", "2s")])
+        .timing()
+        .unwrap_err();
+    let text = all.join("\n");
+    assert!(text.contains("renew_interval") && text.contains("(from flag)"), "{text}");
+    assert!(text.contains("lease_detach_margin"), "{text}");
+
+    let all = config(&[("ttl", "100ms"), ("store", "sqlite:x.db")]).timing().unwrap_err();
+    assert!(all[0].contains("below this store's minimum of 200ms"), "{all:?}");
+}
+
+#[test]
+fn what_is_shown_holds_no_secret() {
+    let mut config = Config::default();
+    let url = Value::Text("postgres://u:hunter2@h/x?password=hunter2".to_owned());
+    config.given.insert("store", (url, Source::Flag));
+    let timing = config.timing().unwrap();
+    let shown: Vec<String> = config
+        .effective(&timing)
+        .iter()
+        .filter_map(|e| e.value.as_ref().map(ToString::to_string))
+        .collect();
+    assert!(!shown.join(" ").contains("hunter2"), "{shown:?}");
+    assert_eq!(shown[0], "postgres://…@h/x?…");
+}

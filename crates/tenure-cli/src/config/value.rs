@@ -1,0 +1,111 @@
+//! The value of one setting, as given: read and checked on its own.
+
+use std::fmt;
+use std::path::Path;
+use std::time::Duration;
+
+use tenure_core::ids::{ClusterName, NodeName};
+use tracing_subscriber::EnvFilter;
+
+use super::duration;
+use super::knobs::{Kind, Knob};
+
+/// A value that fits its setting.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Value {
+    Time(Duration),
+    Count(u32),
+    Switch(bool),
+    Text(String),
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Time(time) => f.write_str(&duration::show(*time)),
+            Self::Count(count) => write!(f, "{count}"),
+            Self::Switch(switch) => write!(f, "{switch}"),
+            Self::Text(text) => f.write_str(text),
+        }
+    }
+}
+
+/// Reads a value that was given as text: a flag or an environment variable.
+pub(crate) fn from_text(knob: &Knob, text: &str) -> Result<Value, String> {
+    match knob.kind {
+        Kind::Time(..) => duration::parse(text).map(Value::Time),
+        Kind::Count(..) | Kind::Weight => match text.parse() {
+            Ok(count) => Ok(Value::Count(count)),
+            Err(_) => Err(format!(
+                "{text:?} is not a whole number from 0 to {}",
+                u32::MAX
+            )),
+        },
+        Kind::Switch(..) => match text {
+            "true" => Ok(Value::Switch(true)),
+            "false" => Ok(Value::Switch(false)),
+            _ => Err(format!("{text:?} is neither true nor false")),
+        },
+        _ => check_text(knob, text).map(|()| Value::Text(text.to_owned())),
+    }
+}
+
+/// Reads a value from the file, where numbers and switches are not text.
+pub(crate) fn from_toml(knob: &Knob, value: &toml::Value) -> Result<Value, String> {
+    let wrong = |wanted: &str| {
+        Err(format!(
+            "{value} is of type {}, wanted is {wanted}",
+            value.type_str()
+        ))
+    };
+    match (&knob.kind, value) {
+        (Kind::Count(..) | Kind::Weight, toml::Value::Integer(n)) => match u32::try_from(*n) {
+            Ok(count) => Ok(Value::Count(count)),
+            Err(_) => Err(format!("{n} is not from 0 to {}", u32::MAX)),
+        },
+        (Kind::Count(..) | Kind::Weight, _) => wrong("a whole number without quotes"),
+        (Kind::Switch(..), toml::Value::Boolean(switch)) => Ok(Value::Switch(*switch)),
+        (Kind::Switch(..), _) => wrong("true or false without quotes"),
+        (_, toml::Value::String(text)) => from_text(knob, text),
+        (Kind::Time(..), _) => wrong("a duration in quotes, such as \"2500ms\" or \"3s\""),
+        _ => wrong("a text in quotes"),
+    }
+}
+
+fn check_text(knob: &Knob, text: &str) -> Result<(), String> {
+    match knob.kind {
+        // The message of a bad URL names it without its secrets.
+        Kind::Url => match tenure_store::describe(text) {
+            Ok(_) => Ok(()),
+            Err(e) => Err(e.to_string()),
+        },
+        Kind::Cluster => named(ClusterName::new(text)),
+        Kind::Node => named(NodeName::new(text)),
+        Kind::Address => check_address(text),
+        Kind::Filter => match EnvFilter::try_new(text) {
+            Ok(_) => Ok(()),
+            Err(e) => Err(format!(
+                "{text:?} is not a filter: {e}; write a level such as info, or TARGET=LEVEL"
+            )),
+        },
+        _ if text.is_empty() => Err("is empty; leave it out instead".to_owned()),
+        Kind::Directory if Path::new(text).exists() && !Path::new(text).is_dir() => Err(format!(
+            "{text:?} is not a directory; name one, or a path that does not exist yet"
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn named<T>(name: Result<T, tenure_core::ids::BadName>) -> Result<(), String> {
+    name.map(|_| ()).map_err(|e| e.to_string())
+}
+
+fn check_address(text: &str) -> Result<(), String> {
+    let port = text.rsplit_once(':').map(|(_, port)| port.parse::<u16>());
+    match port {
+        Some(Ok(_)) => Ok(()),
+        _ => Err(format!(
+            "{text:?} is not an address; write HOST:PORT, or :PORT for the loopback interface"
+        )),
+    }
+}

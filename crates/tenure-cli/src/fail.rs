@@ -1,0 +1,50 @@
+//! How a command fails: what it says, and the exit code that scripts go by.
+
+use std::fmt;
+
+use tenure_store::StoreError;
+
+/// A command that did not do what was asked. Shown once, on stderr, by `main`.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Fail {
+    /// The exit code: 1 for "it is not so" or "refused", 2 for bad usage or input.
+    pub(crate) code: u8,
+    /// What is wrong with which input, and the way out.
+    pub(crate) message: String,
+}
+
+impl Fail {
+    /// The thing asked for is not so, or the operation was refused.
+    pub(crate) fn no(message: impl Into<String>) -> Self {
+        Self {
+            code: 1,
+            message: message.into(),
+        }
+    }
+
+    /// What was typed or configured cannot be right.
+    pub(crate) fn bad(message: impl Into<String>) -> Self {
+        Self {
+            code: 2,
+            message: message.into(),
+        }
+    }
+}
+
+impl fmt::Display for Fail {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl From<StoreError> for Fail {
+    fn from(error: StoreError) -> Self {
+        Self::no(error.to_string())
+    }
+}
+
+impl From<tenure_core::ids::BadName> for Fail {
+    fn from(error: tenure_core::ids::BadName) -> Self {
+        Self::bad(error.to_string())
+    }
+}

@@ -1,0 +1,250 @@
+//! A cluster in a store: what commands read from and write to.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure_core::ids::{ClusterName, Nonce, SessionId};
+use tenure_core::layout::{self, Key};
+use tenure_core::record::Record;
+use tenure_store::{Entry, Expect, Put, PutIf, Store, StoreError, Version};
+
+use crate::config::Config;
+use crate::fail::Fail;
+use crate::snapshot::Snapshot;
+
+/// How long a store may take to answer a person.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// A cluster in an open store.
+pub(crate) struct Place {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) cluster: ClusterName,
+    nonces: Nonces,
+}
+
+/// How a conditional write ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Wrote {
+    /// It stands.
+    Done,
+    /// Somebody else was there first.
+    Lost,
+}
+
+impl Place {
+    /// The cluster that the configuration names, in a store that must be there.
+    pub(crate) async fn open(config: &Config) -> Result<Self, Fail> {
+        let store = open_store(config).await?;
+        let cluster = named_cluster(config)?;
+        Ok(Self::new(store, cluster))
+    }
+
+    /// The same, but the store is made if it is not there.
+    pub(crate) async fn open_or_make(config: &Config) -> Result<Self, Fail> {
+        let cluster = named_cluster(config)?;
+        let url = store_url(config)?;
+        let opened = within("opening", tenure_store::open(url)).await?;
+        Ok(Self::new(opened.map_err(bad_store)?, cluster))
+    }
+
+    /// For those who only look: if no cluster is named and the store holds only one, that one.
+    pub(crate) async fn look(config: &Config) -> Result<Self, Fail> {
+        let store = open_store(config).await?;
+        if config.text("cluster").is_some() {
+            let cluster = named_cluster(config)?;
+            return Ok(Self::new(store, cluster));
+        }
+        let mut clusters = clusters(&*store).await?;
+        match (clusters.pop(), clusters.is_empty()) {
+            (Some(only), true) => Ok(Self::new(store, only)),
+            (None, _) => Err(Fail::no(format!(
+                "store {} holds no cluster yet; start a node or create a keyspace",
+                store.info().url
+            ))),
+            (Some(last), false) => {
+                clusters.push(last);
+                let names: Vec<_> = clusters.iter().map(|c| c.as_str()).collect();
+                Err(Fail::bad(format!(
+                    "store {} holds several clusters; pass --cluster with one of: {}",
+                    store.info().url,
+                    names.join(", ")
+                )))
+            }
+        }
+    }
+
+    fn new(store: Arc<dyn Store>, cluster: ClusterName) -> Self {
+        Self {
+            store,
+            cluster,
+            nonces: Nonces::new(),
+        }
+    }
+
+    /// Everything that the store holds of the cluster, at one instant.
+    pub(crate) async fn snapshot(&self) -> Result<Snapshot, Fail> {
+        let prefix = layout::prefix(&self.cluster);
+        let listing = within("listing", self.store.list(&prefix)).await??;
+        let identity = within("asking for the identity", self.store.identity()).await??;
+        Ok(Snapshot::new(&self.cluster, &listing, identity))
+    }
+
+    /// Everything that the store holds of a cluster that must exist.
+    pub(crate) async fn existing(&self) -> Result<Snapshot, Fail> {
+        let snapshot = self.snapshot().await?;
+        if !snapshot.is_empty() {
+            return Ok(snapshot);
+        }
+        let there = clusters(&*self.store).await?;
+        let names: Vec<_> = there.iter().map(|c| c.as_str()).collect();
+        let others = match names.as_slice() {
+            [] => "it is empty".to_owned(),
+            names => format!("it holds: {}", names.join(", ")),
+        };
+        Err(Fail::no(format!(
+            "store {} holds no cluster {:?}; {others}",
+            self.store.info().url,
+            self.cluster.as_str()
+        )))
+    }
+
+    /// A mark for one write of this process.
+    pub(crate) fn nonce(&mut self) -> Nonce {
+        self.nonces.next()
+    }
+
+    /// Who this process is in records that name their writer.
+    pub(crate) fn writer(&self) -> SessionId {
+        self.nonces.writer
+    }
+
+    /// Writes a record under a condition. An outcome that the store does not know is settled by reading back.
+    pub(crate) async fn put(
+        &self,
+        key: &Key,
+        expect: Expect,
+        record: &Record,
+    ) -> Result<Wrote, Fail> {
+        let path = key.path(&self.cluster);
+        let value: Arc<[u8]> = record.encode().into();
+        let put = PutIf {
+            key: path.clone(),
+            value: value.clone(),
+            expect,
+        };
+        match within("writing", self.store.put_if(put)).await? {
+            Ok(Put::Won(_)) => Ok(Wrote::Done),
+            Ok(Put::Lost) => Ok(Wrote::Lost),
+            Err(StoreError::Unknown { why }) => {
+                let found = within("reading back", self.store.get(&path)).await??;
+                if found.is_some_and(|entry| entry.value == value) {
+                    return Ok(Wrote::Done);
+                }
+                Err(Fail::no(format!(
+                    "whether {key} was written is unknown ({why}); run the command again, it is safe to repeat"
+                )))
+            }
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    /// Reads one key.
+    pub(crate) async fn get(&self, key: &Key) -> Result<Option<Entry>, Fail> {
+        Ok(within("reading", self.store.get(&key.path(&self.cluster))).await??)
+    }
+
+    /// The version of a key's value, if it has one.
+    pub(crate) async fn version(&self, key: &Key) -> Result<Option<Version>, Fail> {
+        Ok(self.get(key).await?.map(|entry| entry.version))
+    }
+}
+
+/// All clusters of a store, by name.
+pub(crate) async fn clusters(store: &dyn Store) -> Result<Vec<ClusterName>, Fail> {
+    let listing = within("listing", store.list("")).await??;
+    let mut names: Vec<ClusterName> = listing
+        .entries
+        .iter()
+        .filter_map(|entry| layout::cluster_of(&entry.key))
+        .collect();
+    names.dedup();
+    Ok(names)
+}
+
+/// The store that the configuration names; it must be there.
+pub(crate) async fn open_store(config: &Config) -> Result<Arc<dyn Store>, Fail> {
+    let url = store_url(config)?;
+    let opened = within("opening", tenure_store::open_existing(url)).await?;
+    opened.map_err(bad_store)
+}
+
+/// Runs a call to a store, for as long as a person would wait.
+pub(crate) async fn within<T>(doing: &str, call: impl Future<Output = T>) -> Result<T, Fail> {
+    tokio::time::timeout(PATIENCE, call).await.map_err(|_| {
+        Fail::no(format!(
+            "the store did not answer within {}s while {doing}; check that it is up",
+            PATIENCE.as_secs()
+        ))
+    })
+}
+
+fn store_url(config: &Config) -> Result<&str, Fail> {
+    let url = config.text("store").ok_or_else(|| {
+        Fail::bad(
+            "no store is named; pass --store URL (such as sqlite:shop.db), set TENURE_STORE, or put `store` in the \
+             configuration file",
+        )
+    })?;
+    if url.starts_with("memory:") {
+        return Err(Fail::bad(format!(
+            "store {url:?} lives within one process and is empty here; name one that processes share, such as \
+             sqlite:PATH"
+        )));
+    }
+    Ok(url)
+}
+
+fn named_cluster(config: &Config) -> Result<ClusterName, Fail> {
+    let name = config.text("cluster").ok_or_else(|| {
+        Fail::bad(
+            "no cluster is named; pass --cluster NAME, set TENURE_CLUSTER, or put `cluster` in the configuration file",
+        )
+    })?;
+    Ok(ClusterName::new(name)?)
+}
+
+/// A store that cannot be opened was named wrongly, unless it is only away for a while.
+fn bad_store(error: StoreError) -> Fail {
+    match error {
+        StoreError::Denied { why } => Fail::bad(why),
+        other => other.into(),
+    }
+}
+
+/// Marks for the writes of one process.
+struct Nonces {
+    writer: SessionId,
+    used: u64,
+}
+
+impl Nonces {
+    fn new() -> Self {
+        use rustix::rand::{GetRandomFlags, getrandom};
+        let mut bytes = [0u8; 16];
+        // Sixteen bytes come whole, or not at all where the system has no randomness to give.
+        let got = getrandom(&mut bytes, GetRandomFlags::empty());
+        assert_eq!(got, Ok(16), "the system gives no random bytes");
+        Self {
+            writer: SessionId(u128::from_ne_bytes(bytes)),
+            used: 0,
+        }
+    }
+
+    fn next(&mut self) -> Nonce {
+        self.used += 1;
+        Nonce {
+            writer: self.writer,
+            n: self.used,
+        }
+    }
+}

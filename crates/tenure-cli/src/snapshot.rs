@@ -1,0 +1,232 @@
+//! What a store holds of a cluster, read once: the records that can be read, and those that cannot.
+
+use std::time::Duration;
+
+use tenure::Clock;
+use tenure_core::ids::{ClusterName, KeyspaceName, SessionId, ShardId, ShardName};
+use tenure_core::layout::Key;
+use tenure_core::machine::Found;
+use tenure_core::record::{EndedWhy, KeyspaceKind, KeyspaceRecord, Record, Role, ShardRecord};
+use tenure_core::rules::Rules;
+use tenure_core::time::Time;
+use tenure_core::view::{Cell, View};
+use tenure_store::Listing;
+
+use crate::config::duration;
+use crate::fail::Fail;
+
+/// One reading of a cluster.
+pub(crate) struct Snapshot {
+    pub(crate) view: View,
+    /// The identity of the store at that instant.
+    pub(crate) identity: String,
+    now: Time,
+    clock: Option<String>,
+}
+
+/// What is known of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lease {
+    /// Nothing says that it is over.
+    Live,
+    /// Its own deadline, on this machine's clock, passed this long ago; nobody has ended it yet.
+    Overdue(Duration),
+    /// It is over.
+    Ended(EndedWhy),
+    /// There is no such record.
+    Missing,
+    /// Its record cannot be read.
+    Damaged,
+}
+
+impl Lease {
+    /// Whether the session may still serve: everything but a proven end.
+    pub(crate) fn may_serve(self) -> bool {
+        !matches!(self, Self::Ended(why) if why != EndedWhy::Missing)
+    }
+
+    /// Whether the session has a tombstone, proven or not.
+    pub(crate) fn is_over(self) -> bool {
+        matches!(self, Self::Ended(_))
+    }
+}
+
+impl std::fmt::Display for Lease {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Live => f.write_str("live"),
+            Self::Overdue(_) => f.write_str("overdue"),
+            Self::Ended(why) => write!(f, "{why}"),
+            Self::Missing => f.write_str("missing"),
+            Self::Damaged => f.write_str("damaged"),
+        }
+    }
+}
+
+impl Snapshot {
+    pub(crate) fn new(cluster: &ClusterName, listing: &Listing, identity: String) -> Self {
+        let clock = Clock::boot();
+        let now = clock.now();
+        let mut view = View::new(Rules::sound());
+        for entry in &listing.entries {
+            if let Some(key) = Key::parse(cluster, &entry.key) {
+                let record = Record::decode(&key, &entry.value);
+                let version = entry.version.clone();
+                view.apply(now, &key, Found { version, record });
+            }
+        }
+        view.revision = listing.revision;
+        Self {
+            view,
+            identity,
+            now,
+            clock: clock.id(),
+        }
+    }
+
+    /// Whether there is nothing of the cluster.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.view.present_keys().is_empty()
+    }
+
+    /// What is known of a session.
+    pub(crate) fn lease(&self, session: SessionId) -> Lease {
+        let record = match self.view.sessions.cell(&session) {
+            Some(Cell::Present(seen)) => &seen.record,
+            Some(Cell::Damaged { .. }) => return Lease::Damaged,
+            Some(Cell::Missing { .. }) | None => return Lease::Missing,
+        };
+        if let Some(ended) = record.ended {
+            return Lease::Ended(ended.why);
+        }
+        match &record.boot_clock {
+            Some(clock) if Some(&clock.id) == self.clock.as_ref() && clock.until_ns < self.now => {
+                Lease::Overdue(self.now.since(clock.until_ns))
+            }
+            _ => Lease::Live,
+        }
+    }
+
+    /// A keyspace that can be used, or why not.
+    pub(crate) fn keyspace(&self, name: &KeyspaceName) -> Result<&KeyspaceRecord, Fail> {
+        match self.view.keyspaces.cell(name) {
+            Some(Cell::Present(seen)) if seen.record.removed => Err(Fail::no(format!(
+                "keyspace {name} was removed; `tenure keyspace create {name}` makes it anew"
+            ))),
+            Some(Cell::Present(seen)) => Ok(&seen.record),
+            Some(Cell::Damaged { damage, .. }) => {
+                Err(Fail::no(format!("keyspace {name}: {damage}")))
+            }
+            Some(Cell::Missing { .. }) | None => {
+                let names: Vec<_> = self.keyspace_names().map(|n| n.as_str()).collect();
+                Err(Fail::no(match names.as_slice() {
+                    [] => format!("there is no keyspace {name}; there is none at all"),
+                    names => format!("there is no keyspace {name}; there is: {}", names.join(", ")),
+                }))
+            }
+        }
+    }
+
+    /// The keyspace that a command means if it names none: the only one there is.
+    pub(crate) fn sole_keyspace(&self) -> Result<KeyspaceName, Fail> {
+        let names: Vec<_> = self.keyspace_names().collect();
+        match names.as_slice() {
+            [only] => Ok((*only).clone()),
+            [] => Err(Fail::no(
+                "the cluster has no keyspace; `tenure keyspace create` makes one",
+            )),
+            several => {
+                let names: Vec<_> = several.iter().map(|n| n.as_str()).collect();
+                Err(Fail::bad(format!(
+                    "the cluster has several keyspaces; pass --keyspace with one of: {}",
+                    names.join(", ")
+                )))
+            }
+        }
+    }
+
+    fn keyspace_names(&self) -> impl Iterator<Item = &KeyspaceName> {
+        let all = self.view.keyspaces.iter();
+        all.filter(|(_, seen)| !seen.record.removed)
+            .map(|(name, _)| name)
+    }
+
+    /// The shards that a keyspace must have, in the order of their numbers, each with what is known of it.
+    pub(crate) fn shards<'a>(
+        &'a self,
+        name: &'a KeyspaceName,
+        kind: KeyspaceKind,
+    ) -> Box<dyn Iterator<Item = (ShardName, Option<&'a Cell<ShardRecord>>)> + 'a> {
+        match kind {
+            KeyspaceKind::Hashed(count) => Box::new((0..count).map(move |index| {
+                let shard = ShardName::index(index);
+                let id = ShardId::new(name.clone(), shard.clone());
+                (shard, self.view.shards.cell(&id))
+            })),
+            KeyspaceKind::Named => Box::new(
+                self.recorded(name)
+                    .map(|(id, cell)| (id.shard.clone(), Some(cell))),
+            ),
+        }
+    }
+
+    /// The shards of a keyspace that there are records of, whether they belong to it or not.
+    pub(crate) fn recorded<'a>(
+        &'a self,
+        name: &'a KeyspaceName,
+    ) -> impl Iterator<Item = (&'a ShardId, &'a Cell<ShardRecord>)> {
+        let all = self.view.shards.cells();
+        all.filter(move |(id, _)| id.keyspace == *name)
+    }
+
+    /// How many shards of a keyspace are owned by sessions that may still serve.
+    pub(crate) fn owned(&self, name: &KeyspaceName) -> usize {
+        let owners = self.recorded(name).filter_map(|(_, cell)| match cell {
+            Cell::Present(seen) => seen.record.owner(),
+            _ => None,
+        });
+        owners
+            .filter(|owner| self.lease(owner.session).may_serve())
+            .count()
+    }
+
+    /// Sessions that may own a shard whose record is lost: every one of a node that is not proven to be over.
+    pub(crate) fn witnesses(&self) -> Vec<SessionId> {
+        let all = self.view.sessions.cells();
+        all.filter(|(_, cell)| match cell {
+            Cell::Present(seen) => seen.record.role == Role::Node && !seen.record.is_proven_end(),
+            Cell::Damaged { .. } => true,
+            Cell::Missing { .. } => false,
+        })
+        .map(|(id, _)| *id)
+        .collect()
+    }
+
+    /// The longest ttl that any session of the cluster has used, as far as that can be known.
+    pub(crate) fn longest_ttl(&self) -> Duration {
+        let recorded = self.view.cluster.get(&()).map(|c| c.longest_ttl);
+        let sessions = self.view.sessions.iter().map(|(_, s)| s.record.ttl);
+        sessions.chain(recorded).max().unwrap_or_default()
+    }
+
+    /// Whether the cluster was written to another store than this one, and to which.
+    pub(crate) fn other_store(&self) -> Option<&str> {
+        let recorded = &self.view.cluster.get(&())?.store;
+        (*recorded != self.identity).then_some(recorded.as_str())
+    }
+
+    /// How long to watch something unchanged to know that every lease of the cluster has run out meanwhile.
+    pub(crate) fn proof(&self, ttl: Duration, drift_permille: u32) -> Duration {
+        let longest = self.longest_ttl().max(ttl);
+        longest + longest * drift_permille / 1000
+    }
+}
+
+/// Says how long ago something was, for people.
+pub(crate) fn ago(time: Duration) -> String {
+    let rounded = match time.as_secs() {
+        0 => Duration::from_millis(u64::try_from(time.as_millis()).unwrap_or(0)),
+        seconds => Duration::from_secs(seconds),
+    };
+    duration::show(rounded)
+}

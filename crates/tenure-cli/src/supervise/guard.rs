@@ -1,0 +1,315 @@
+//! The side of `exec`: orders to the watchdog, its reports, and what to do when it is gone or does nothing.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream as StdStream;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use tenure::{Clock, Time};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::net::UnixStream;
+use tokio::net::unix::OwnedReadHalf;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+use tracing::{error, warn};
+
+use super::family::{self, boot_now};
+use super::wire::{Ended, Limits, Order, Report, Start};
+
+/// How long a watchdog may take to begin, and how long to wait before the next one is tried.
+const BIRTH: Duration = Duration::from_secs(10);
+const RETRY: Duration = Duration::from_millis(200);
+/// How long after the time that a stop named the watchdog may take to report.
+const SLOW: Duration = Duration::from_secs(1);
+
+/// Runs children under a watchdog, and a new watchdog when one is lost. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Supervisor(mpsc::UnboundedSender<Errand>);
+
+/// A child that was started.
+#[derive(Debug)]
+pub(crate) struct Running {
+    id: u64,
+    ended: oneshot::Receiver<Ended>,
+}
+
+enum Errand {
+    Order(Order),
+    Start(Start, oneshot::Sender<Ended>),
+    Shutdown(oneshot::Sender<()>),
+}
+
+impl Supervisor {
+    /// Begins. `command` is what every child runs.
+    pub(crate) fn begin(command: Vec<OsString>, prefix: bool) -> io::Result<Self> {
+        // What a lost watchdog leaves behind falls to this process.
+        family::adopt_orphans()?;
+        let (sender, errands) = mpsc::unbounded_channel();
+        let guard = Guard {
+            command,
+            prefix,
+            children: BTreeMap::new(),
+        };
+        tokio::spawn(guard.run(errands));
+        Ok(Self(sender))
+    }
+
+    /// Starts a child.
+    pub(crate) fn start(&self, start: Start) -> Running {
+        let (sender, ended) = oneshot::channel();
+        let id = start.id;
+        self.send(Errand::Start(start, sender));
+        Running { id, ended }
+    }
+
+    /// Tells the watchdog that the lease was renewed.
+    pub(crate) fn lease(&self, child: &Running, limits: Limits) {
+        let id = child.id;
+        self.send(Errand::Order(Order::Lease { id, limits }));
+    }
+
+    /// Asks a child to stop; it is killed at `kill_at` or at the end of its lease, whichever is earlier.
+    pub(crate) fn stop(&self, child: &Running, kill_at: Time) {
+        let id = child.id;
+        self.send(Errand::Order(Order::Stop { id, kill_at }));
+    }
+
+    /// Ends the watchdog, and returns when it is gone.
+    pub(crate) async fn shutdown(self) {
+        let (sender, done) = oneshot::channel();
+        self.send(Errand::Shutdown(sender));
+        let _ = done.await;
+    }
+
+    fn send(&self, errand: Errand) {
+        // The other end lives as long as the runtime.
+        let _ = self.0.send(errand);
+    }
+}
+
+impl Running {
+    /// Waits until the child is dead and reaped, with everything that it forked.
+    pub(crate) async fn ended(&mut self) -> Ended {
+        (&mut self.ended).await.unwrap_or(Ended::WatchdogLost)
+    }
+}
+
+struct Guard {
+    command: Vec<OsString>,
+    prefix: bool,
+    children: BTreeMap<u64, Charge>,
+}
+
+/// A child as this side knows it.
+struct Charge {
+    ended: oneshot::Sender<Ended>,
+    limits: Limits,
+    /// When the watchdog is taken for unable to kill it.
+    last_resort: Time,
+}
+
+/// The connection to a watchdog.
+struct Link {
+    process: rustix::process::Pid,
+    orders: mpsc::UnboundedSender<String>,
+    reports: Lines<BufReader<OwnedReadHalf>>,
+    writing: JoinHandle<()>,
+}
+
+enum Next {
+    Errand(Option<Errand>),
+    Report(Option<Report>),
+    TooLate,
+}
+
+impl Guard {
+    async fn run(mut self, mut errands: mpsc::UnboundedReceiver<Errand>) {
+        let clock = Clock::boot();
+        let mut link: Option<Link> = None;
+        loop {
+            let late = self.children.values().map(|c| c.last_resort).min();
+            let reports = link.as_mut().map(|link| &mut link.reports);
+            let next = tokio::select! {
+                biased;
+                report = next_report(reports) => Next::Report(report),
+                () = clock.sleep_until(late.unwrap_or(Time::NEVER)) => Next::TooLate,
+                errand = errands.recv() => Next::Errand(errand),
+            };
+            match next {
+                Next::Report(Some(report)) => self.hear(report),
+                Next::Report(None) => {
+                    warn!("the watchdog is gone; its children are killed and a new one takes over");
+                    self.bury(link.take()).await;
+                }
+                Next::TooLate => {
+                    warn!("the watchdog does not kill in time; killing it, and the children with it");
+                    self.bury(link.take()).await;
+                }
+                Next::Errand(Some(Errand::Start(start, ended))) => {
+                    if link.is_none() {
+                        link = Some(self.new_watchdog().await);
+                    }
+                    self.start(link.as_ref(), start, ended);
+                }
+                Next::Errand(Some(Errand::Order(order))) => self.order(link.as_ref(), order),
+                Next::Errand(Some(Errand::Shutdown(done))) => {
+                    self.end(link.take()).await;
+                    let _ = done.send(());
+                    return;
+                }
+                Next::Errand(None) => return,
+            }
+        }
+    }
+
+    async fn new_watchdog(&self) -> Link {
+        loop {
+            match tokio::time::timeout(BIRTH, self.spawn()).await {
+                Ok(Ok(link)) => return link,
+                Ok(Err(error)) => error!(%error, "no watchdog can be started; trying again"),
+                Err(_) => error!("the watchdog does not begin; trying again"),
+            }
+            bury_all().await;
+            tokio::time::sleep(RETRY).await;
+        }
+    }
+
+    async fn spawn(&self) -> io::Result<Link> {
+        let (ours, theirs) = StdStream::pair()?;
+        ours.set_nonblocking(true)?;
+        let mut watchdog = Command::new(std::env::current_exe()?);
+        watchdog.arg("__watchdog");
+        if self.prefix {
+            watchdog.arg("--prefix");
+        }
+        watchdog
+            .arg("--")
+            .args(&self.command)
+            .stdin(Stdio::from(OwnedFd::from(theirs)));
+        let process = rustix::process::Pid::from_child(&watchdog.spawn()?);
+        drop(watchdog);
+        let (reports, mut socket) = UnixStream::from_std(ours)?.into_split();
+        let (orders, mut outbox) = mpsc::unbounded_channel::<String>();
+        // A watchdog that is stopped reads nothing: then orders wait, and this side does not.
+        let writing = tokio::spawn(async move {
+            while let Some(line) = outbox.recv().await {
+                if socket.write_all(line.as_bytes()).await.is_err() {
+                    return;
+                }
+            }
+        });
+        let mut reports = BufReader::new(reports).lines();
+        match next_report(Some(&mut reports)).await {
+            Some(Report::Ready) => Ok(Link {
+                process,
+                orders,
+                reports,
+                writing,
+            }),
+            _ => Err(io::Error::other("it ended before it was ready")),
+        }
+    }
+
+    fn start(&mut self, link: Option<&Link>, start: Start, ended: oneshot::Sender<Ended>) {
+        let limits = start.limits;
+        let charge = Charge {
+            ended,
+            limits,
+            last_resort: limits.last_resort(),
+        };
+        self.children.insert(start.id, charge);
+        send(link, &Order::Start(start));
+    }
+
+    fn order(&mut self, link: Option<&Link>, order: Order) {
+        match order {
+            Order::Lease { id, limits } => {
+                if let Some(charge) = self.children.get_mut(&id) {
+                    charge.limits = limits;
+                    charge.last_resort = limits.last_resort();
+                }
+            }
+            Order::Stop { id, kill_at } if kill_at != Time::NEVER => {
+                if let Some(charge) = self.children.get_mut(&id) {
+                    let late = (kill_at + SLOW).min(charge.limits.last_resort());
+                    charge.last_resort = late;
+                }
+            }
+            _ => {}
+        }
+        send(link, &order);
+    }
+
+    fn hear(&mut self, report: Report) {
+        if let Report::Ended { id, how } = report
+            && let Some(charge) = self.children.remove(&id)
+        {
+            // Whoever waited may be gone.
+            let _ = charge.ended.send(how);
+        }
+    }
+
+    /// Ends a watchdog that is dead or must be, and everything that it left; only then says that its children are.
+    async fn bury(&mut self, link: Option<Link>) {
+        drop(link);
+        bury_all().await;
+        for (_, charge) in std::mem::take(&mut self.children) {
+            let _ = charge.ended.send(Ended::WatchdogLost);
+        }
+    }
+
+    /// Lets a watchdog end by itself, with its children, and sees that it does.
+    async fn end(&mut self, link: Option<Link>) {
+        if let Some(Link {
+            process,
+            orders,
+            mut reports,
+            writing,
+        }) = link
+        {
+            drop(orders);
+            // Dropping the writer ends the stream only after all that was ordered has been written.
+            let _ = writing.await;
+            let longest = self.children.values().map(|c| c.last_resort).max();
+            let limit = longest.unwrap_or_else(|| boot_now() + SLOW).since(boot_now());
+            let _ = tokio::time::timeout(limit, async {
+                while let Some(report) = next_report(Some(&mut reports)).await {
+                    self.hear(report);
+                }
+            })
+            .await;
+            tracing::debug!(pid = process.as_raw_nonzero().get(), "watchdog ended");
+        }
+        self.bury(None).await;
+    }
+}
+
+/// Kills and reaps all children of this process; its only ones are a watchdog and what a watchdog left.
+async fn bury_all() {
+    let buried = tokio::task::spawn_blocking(family::end_descendants).await;
+    if let Ok(Err(error)) = buried {
+        error!(%error, "processes that were left behind cannot be ended");
+    }
+}
+
+fn send(link: Option<&Link>, order: &Order) {
+    if let Some(link) = link {
+        let line = serde_json::to_string(order).unwrap_or_default() + "\n";
+        // If the writer is gone so is the watchdog, and its end is about to be read.
+        let _ = link.orders.send(line);
+    }
+}
+
+/// The next report; `None` if the watchdog is gone or out of its mind. Waits for ever without a watchdog.
+async fn next_report(reports: Option<&mut Lines<BufReader<OwnedReadHalf>>>) -> Option<Report> {
+    match reports {
+        Some(reports) => {
+            let line = reports.next_line().await.ok().flatten()?;
+            serde_json::from_str(&line).ok()
+        }
+        None => std::future::pending().await,
+    }
+}

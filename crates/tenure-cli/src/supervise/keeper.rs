@@ -1,0 +1,174 @@
+//! `tenure __keep` and `tenure __child`: the process beside a command that outlives it, and the one that becomes it.
+
+use std::ffi::OsString;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode, Stdio};
+use std::thread::{self, JoinHandle};
+
+use rustix::process::{Pid, Signal, WaitStatus, getpgid, getpgrp, getpid, kill_process};
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::family;
+
+/// The longest piece of a line that is marked as one; what is longer is cut, so that no memory grows.
+const LONGEST: u64 = 64 * 1024;
+
+/// What `__keep` is called with.
+#[derive(Debug, clap::Args)]
+pub(crate) struct KeepArgs {
+    /// The watchdog.
+    #[arg(long)]
+    parent: i32,
+    /// What each line of output begins with.
+    #[arg(long)]
+    label: Option<String>,
+    /// The command and its arguments.
+    #[arg(last = true, required = true)]
+    command: Vec<OsString>,
+}
+
+/// What `__child` is called with.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ChildArgs {
+    /// The keeper.
+    #[arg(long)]
+    parent: i32,
+    /// The command and its arguments.
+    #[arg(last = true, required = true)]
+    command: Vec<OsString>,
+}
+
+/// Becomes the command, with its life bound to the keeper's.
+pub(crate) fn child(args: &ChildArgs) -> ExitCode {
+    if family::bind_to(args.parent, Signal::KILL).is_err() {
+        return ExitCode::FAILURE;
+    }
+    let error = Command::new(&args.command[0]).args(&args.command[1..]).exec();
+    eprintln!("error: {:?} cannot be run: {error}", args.command[0]);
+    // As shells have it.
+    ExitCode::from(if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 })
+}
+
+/// Runs the command and ends when it and all that it forked are dead, with its exit code.
+///
+/// SIGTERM reaches the whole process group; a command that has left the group gets it from here. When the watchdog dies,
+/// this process kills everything below it, then itself.
+pub(crate) fn keep(args: &KeepArgs) -> ExitCode {
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_io().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return failed(&error),
+    };
+    match runtime.block_on(keep_until_dead(args)) {
+        Ok(code) => ExitCode::from(u8::try_from(code).unwrap_or(1)),
+        Err(error) => {
+            // Nothing below this process may outlive it.
+            let _ = family::end_descendants();
+            failed(&error)
+        }
+    }
+}
+
+fn failed(error: &io::Error) -> ExitCode {
+    eprintln!("error: the keeper of a child failed: {error}");
+    ExitCode::FAILURE
+}
+
+async fn keep_until_dead(args: &KeepArgs) -> io::Result<i32> {
+    // Before anything can send them.
+    let mut orphaned = signal(SignalKind::user_defined2())?;
+    let mut asked = signal(SignalKind::terminate())?;
+    let mut died = signal(SignalKind::child())?;
+    family::adopt_orphans()?;
+    family::bind_to(args.parent, Signal::USR2)?;
+    let (command, output) = spawn(args)?;
+    let status = loop {
+        tokio::select! {
+            biased;
+            _ = orphaned.recv() => {
+                family::end_descendants()?;
+                return Ok(128 + Signal::KILL.as_raw());
+            }
+            _ = asked.recv() => pass_on(command),
+            _ = died.recv() => if let Some(status) = reap_until(command)? {
+                break status;
+            },
+        }
+    };
+    family::end_descendants()?;
+    // All that could write is dead, so the pipes end.
+    for copying in output {
+        let _ = copying.join();
+    }
+    Ok(family::exit_code(status))
+}
+
+fn spawn(args: &KeepArgs) -> io::Result<(Pid, Vec<JoinHandle<()>>)> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command
+        .arg("__child")
+        .arg(format!("--parent={}", getpid().as_raw_nonzero()))
+        .arg("--")
+        .args(&args.command)
+        .stdin(Stdio::null());
+    if args.label.is_some() {
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    }
+    // From the main thread: the command's life is bound to it.
+    let mut child = command.spawn()?;
+    let mut output = Vec::new();
+    if let Some(label) = &args.label {
+        let mark = format!("[{label}] ");
+        if let Some(from) = child.stdout.take() {
+            output.push(copy(from, io::stdout(), mark.clone()));
+        }
+        if let Some(from) = child.stderr.take() {
+            output.push(copy(from, io::stderr(), mark));
+        }
+    }
+    // Reaped by its number, like all others that may turn up.
+    Ok((Pid::from_child(&child), output))
+}
+
+/// Whether the command is among those that died, and how.
+fn reap_until(command: Pid) -> io::Result<Option<WaitStatus>> {
+    loop {
+        match family::reap()? {
+            Some((pid, status)) if pid == command => return Ok(Some(status)),
+            Some(_) => {}
+            None => return Ok(None),
+        }
+    }
+}
+
+/// Asks a command to stop that has left the process group, where the watchdog's signal does not reach it.
+fn pass_on(command: Pid) {
+    if getpgid(Some(command)).is_ok_and(|group| group != getpgrp()) {
+        let _ = kill_process(command, Signal::TERM);
+    }
+}
+
+/// Copies lines, each with a mark in front and in one write, on a thread of its own: a reader that is slow or stuck must not
+/// keep this process from killing.
+fn copy(
+    from: impl Read + Send + 'static,
+    mut to: impl Write + Send + 'static,
+    mark: String,
+) -> JoinHandle<()> {
+    thread::spawn(move || {
+        let mut from = BufReader::new(from);
+        loop {
+            let mut line = mark.clone().into_bytes();
+            match from.by_ref().take(LONGEST).read_until(b'\n', &mut line) {
+                Ok(0) | Err(_) => return,
+                Ok(_) => {}
+            }
+            if line.last() != Some(&b'\n') {
+                line.push(b'\n');
+            }
+            if to.write_all(&line).and_then(|()| to.flush()).is_err() {
+                return;
+            }
+        }
+    })
+}

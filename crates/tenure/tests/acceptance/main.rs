@@ -1,0 +1,15 @@
+//! What the node promises, in virtual time over a memory store with faults. Names in comments are acceptance cases.
+
+mod acquire;
+mod deletion;
+mod detachment;
+mod entities;
+mod faults;
+mod lease;
+mod loading;
+mod observer;
+mod real_time;
+mod restart;
+mod serving;
+mod starting;
+mod world;

@@ -1,0 +1,37 @@
+//! A12: an observer says what it would do, and does none of it.
+
+use tenure::{Note, ShardStep};
+
+use crate::world::*;
+
+#[tokio::test(start_paused = true)]
+async fn an_observer_joins_and_owns_nothing() {
+    let world = World::new();
+    let (a, _) = world.start("a", &Counter::default()).await;
+    owns(&a, 4).await;
+    let handler = Counter::default();
+    let (builder, _) = world.node("watcher", &handler);
+    let watcher = started(builder.observe(true)).await.unwrap();
+    tokio::time::sleep(TTL * 3).await;
+    assert_eq!(a.owned().len(), 4, "nothing is given away to an observer");
+    let refused = watcher.enter::<Counter>("orders", "user").unwrap_err();
+    assert_eq!(refused.owner.unwrap().node.as_str(), "a");
+    let epochs = world.epochs().await;
+
+    let mut notes = watcher.notes();
+    a.stop().await.unwrap();
+    let step = note(&mut notes, |n| match n {
+        Note::Would { step, .. } => Some(*step),
+        _ => None,
+    });
+    assert_eq!(step.await, ShardStep::Claimed);
+    tokio::time::sleep(TTL).await;
+    let would = watcher
+        .metrics()
+        .value("tenure_would_total", "{step=\"claimed\",why=\"free\"}");
+    assert!(would >= 4.0, "{would}");
+    assert!(watcher.owned().is_empty());
+    assert_eq!(world.epochs().await, epochs);
+    assert!(handler.journal.lines().is_empty());
+    watcher.stop().await.unwrap();
+}

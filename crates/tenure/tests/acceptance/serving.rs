@@ -1,0 +1,139 @@
+//! Requests: let in, let finish, told where to go.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use tenure::{Hashed, Named, Reason, Shard};
+
+use crate::world::*;
+
+#[tokio::test(start_paused = true)]
+async fn what_is_in_flight_finishes_before_the_shard_is_given_away() {
+    let world = World::new();
+    let handler = Counter::default();
+    let (node, _) = world.start("a", &handler).await;
+    owns(&node, 4).await;
+    let entered = node.enter_shard::<Counter>(&shard(1)).unwrap();
+    let work = tokio::spawn(entered.run(async |n, _| {
+        tokio::time::sleep(ms(3000)).await;
+        *n += 1;
+        *n
+    }));
+    let stopping = tokio::spawn({
+        let node = node.clone();
+        async move { node.stop().await }
+    });
+    tokio::time::sleep(ms(500)).await;
+    let refused = node.enter_shard::<Counter>(&shard(1)).unwrap_err();
+    assert_eq!(refused.reason, Reason::NotReady);
+    assert!(
+        world.record(&shard(1)).await.owner().is_some(),
+        "given away while work ran"
+    );
+    assert_eq!(work.await.unwrap(), Ok(1));
+    stopping.await.unwrap().unwrap();
+    assert!(world.record(&shard(1)).await.owner().is_none());
+    assert_eq!(handler.journal.count("seal 1"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_does_not_finish_in_time_is_cut_off() {
+    let world = World::new();
+    let (node, _) = world.start("a", &Counter::default()).await;
+    owns(&node, 4).await;
+    let entered = node.enter_shard::<Counter>(&shard(1)).unwrap();
+    let work = tokio::spawn(entered.run(async |_, _| std::future::pending::<()>().await));
+    let start = world.clock.now();
+    node.stop().await.unwrap();
+    let took = world.clock.now().since(start);
+    let limit = settings().drain_timeout;
+    assert!(took >= limit && took < limit + TTL, "{took:?}");
+    work.await.unwrap().unwrap_err();
+    assert!(world.record(&shard(1)).await.owner().is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn units_of_work_take_turns_in_a_shard() {
+    let world = World::new();
+    let (node, _) = world.start("a", &Counter::default()).await;
+    owns(&node, 4).await;
+    let work: Vec<_> = (0..20)
+        .map(|_| {
+            let entered = node.enter_shard::<Counter>(&shard(2)).unwrap();
+            tokio::spawn(entered.run(async |n, _| {
+                let before = *n;
+                tokio::task::yield_now().await;
+                *n = before + 1;
+            }))
+        })
+        .collect();
+    for work in work {
+        work.await.unwrap().unwrap();
+    }
+    let entered = node.enter_shard::<Counter>(&shard(2)).unwrap();
+    assert_eq!(entered.run(async |n, _| *n).await, Ok(20));
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_asks_for_what_is_not_there_is_told_why() {
+    let world = World::new();
+    let (node, _) = world.start("a", &Counter::default()).await;
+    owns(&node, 4).await;
+    let reason = |keyspace: &str| node.enter::<Counter>(keyspace, "k").unwrap_err().reason;
+    assert_eq!(reason("order"), Reason::UnknownKeyspace);
+    let beyond = "orders/4".parse().unwrap();
+    let refused = node.enter_shard::<Counter>(&beyond).unwrap_err();
+    assert_eq!(refused.reason, Reason::UnknownShard);
+    struct Other;
+    impl tenure::Handler for Other {
+        type State = u64;
+        async fn load(&self, _: &Shard) -> tenure::Result<u64> {
+            Ok(0)
+        }
+    }
+    let refused = node.enter::<Other>("orders", "k").unwrap_err();
+    assert_eq!(refused.reason, Reason::OtherHandler);
+    let count = |reason: &str| {
+        let labels = format!("{{reason=\"{reason}\"}}");
+        node.metrics().value("tenure_refused_total", &labels)
+    };
+    assert_eq!(count("unknown_keyspace"), 1.0);
+    assert_eq!(count("unknown_shard"), 1.0);
+    assert_eq!(count("other_handler"), 1.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_loop_that_fails_is_begun_anew_after_its_shard_was_loaded_again() {
+    static RUNS: AtomicU32 = AtomicU32::new(0);
+    let world = World::new();
+    let (builder, _) = world.bare("a");
+    let node = started(builder.singleton("job", |grant: tenure::Grant| async move {
+        if RUNS.fetch_add(1, Ordering::SeqCst) < 2 {
+            return Err("not yet".into());
+        }
+        grant.cancelled().await;
+        Ok(())
+    }))
+    .await
+    .unwrap();
+    until("third run", async || RUNS.load(Ordering::SeqCst) == 3).await;
+    owns(&node, 1).await;
+    node.stop().await.unwrap();
+    assert_eq!(RUNS.load(Ordering::SeqCst), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_takes_part_in_several_keyspaces() {
+    let world = World::new();
+    let (builder, _) = world.node("a", &Counter::default());
+    let node = started(
+        builder
+            .keyspace("carts", Hashed(3), Counter::default())
+            .keyspace("topics", Named, Counter::default()),
+    )
+    .await
+    .unwrap();
+    owns(&node, 7).await;
+    node.enter::<Counter>("carts", "k").unwrap();
+    let refused = node.enter::<Counter>("topics", "eu.payments").unwrap_err();
+    assert_eq!(refused.reason, Reason::UnknownShard);
+}
