@@ -39,7 +39,12 @@ impl Place {
         Ok(Self::new(store, cluster))
     }
 
-    /// The same, but the store is made if it is not there.
+    /// The cluster of this name, in a store that must be there.
+    pub(crate) async fn open_named(config: &Config, cluster: ClusterName) -> Result<Self, Fail> {
+        Ok(Self::new(open_store(config).await?, cluster))
+    }
+
+    /// As [`Place::open`], but the store is made if it is not there.
     pub(crate) async fn open_or_make(config: &Config) -> Result<Self, Fail> {
         let cluster = named_cluster(config)?;
         let url = store_url(config)?;

@@ -361,7 +361,8 @@ mod tests {
 
         let mut current = store.watch("", after).await.unwrap();
         store.put_if(PutIf::create("k", *b"w")).await.unwrap();
-        assert_eq!(current.next().await.unwrap().changes.len(), 1);
+        let shown = tokio::time::timeout(Duration::from_secs(5), current.next()).await;
+        assert_eq!(shown.unwrap().unwrap().changes.len(), 1);
     }
 
     #[tokio::test]

@@ -112,7 +112,7 @@ pub struct NotOwner {
     /// The shard, if the keyspace is known.
     pub shard: Option<ShardId>,
     /// Who owns it by the records that this node has seen.
-    pub owner: Option<OwnerAt>,
+    pub owner: Option<Box<OwnerAt>>,
     /// Its epoch by the same records.
     pub epoch: Epoch,
     /// Why.

@@ -200,11 +200,13 @@ impl Node {
             Some(_) => Reason::Elsewhere,
             None => Reason::Unowned,
         };
-        answer.owner = owner.map(|owner| OwnerAt {
-            addresses: self.0.board.addresses(owner.session),
-            node: owner.node,
-            session: owner.session,
-            serving,
+        answer.owner = owner.map(|owner| {
+            Box::new(OwnerAt {
+                addresses: self.0.board.addresses(owner.session),
+                node: owner.node,
+                session: owner.session,
+                serving,
+            })
         });
         answer
     }

@@ -83,10 +83,18 @@ macro_rules! conformance_suite {
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $check() {
                 let subject = $subject;
-                $crate::conformance::$area::$check(&subject).await;
+                let check = $crate::conformance::$area::$check(&subject);
+                $crate::conformance::in_time(check).await;
             }
         )*)*
     };
+}
+
+/// Lets a check take a minute. A store that goes wrong should fail it, not stop it.
+pub async fn in_time(check: impl Future<Output = ()>) {
+    let minute = Duration::from_secs(60);
+    let ended = tokio::time::timeout(minute, check).await;
+    ended.expect("the check ends within a minute");
 }
 
 /// Writes a key that nobody else writes.

@@ -7,7 +7,7 @@ use tenure_core::record::{Damage, KeyspaceKind};
 use tenure_core::view::{Cell, Table};
 
 use super::report::Keyspace;
-use crate::snapshot::{Lease, Snapshot, ago};
+use crate::snapshot::{Lease, Snapshot};
 
 /// One thing that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -175,12 +175,12 @@ fn sessions(snapshot: &Snapshot, problems: &mut Vec<Problem>) {
                 "a session that a node or shard refers to is missing: that proves nothing about its end",
                 "its holder stops serving, and the nodes write its end by themselves after its ttl",
             )),
-            Lease::Overdue(time) => {
+            Lease::Overdue(_) => {
                 let node = snapshot.view.sessions.get(&session).map(|s| s.node.to_string());
                 problems.push(problem(
                     "overdue",
                     &key,
-                    format!("the lease of node {} ran out {} ago", node.unwrap_or_default(), ago(time)),
+                    format!("the lease of node {} has run out and nobody has ended it", node.unwrap_or_default()),
                     "any node that runs ends it by itself; if none runs, start one",
                 ));
             }

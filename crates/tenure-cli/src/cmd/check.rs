@@ -1,0 +1,73 @@
+//! `tenure check`: whether the caller, a child of `tenure exec`, still owns its shard.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Args;
+
+use crate::cmd::exec::grant_file::GrantState;
+use crate::fail::Fail;
+use crate::supervise::boot_now;
+
+/// Ask, from a child of `tenure exec`, whether its grant still holds
+#[derive(Debug, Args)]
+#[command(after_help = "Exits with 0 if the grant holds, with 1 if it does not, with 2 if there is none to ask about. \
+    Reads one file and the clock; asks no store.\n\n\
+    A child that checks and then acts may be paused in between: what must not happen twice carries TENURE_EPOCH to a \
+    resource that refuses older ones.\n\n\
+    Example:\n  tenure check && ./send-the-invoices --fencing-token \"$TENURE_EPOCH\"")]
+pub(crate) struct Check {
+    /// The grant file [env: TENURE_GRANT]
+    #[arg(long, value_name = "FILE")]
+    grant: Option<PathBuf>,
+    /// The epoch that must be the one in the file [env: TENURE_EPOCH]
+    #[arg(long, value_name = "EPOCH")]
+    epoch: Option<u64>,
+}
+
+impl Check {
+    pub(crate) fn run(self) -> Result<ExitCode, Fail> {
+        let path = self
+            .grant
+            .or_else(|| std::env::var_os("TENURE_GRANT").map(PathBuf::from))
+            .ok_or_else(|| {
+                Fail::bad("no grant is named: TENURE_GRANT is not set; run this under `tenure exec`, or pass --grant")
+            })?;
+        let epoch = match (self.epoch, std::env::var("TENURE_EPOCH")) {
+            (Some(epoch), _) => Some(epoch),
+            (None, Ok(text)) => Some(text.parse().map_err(|_| {
+                Fail::bad(format!("TENURE_EPOCH is {text:?}, which is not a number"))
+            })?),
+            (None, Err(_)) => None,
+        };
+        check(&path, epoch).map(|()| ExitCode::SUCCESS)
+    }
+}
+
+fn check(path: &Path, epoch: Option<u64>) -> Result<(), Fail> {
+    let text = match std::fs::read(path) {
+        Ok(text) => text,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+            return Err(Fail::no(format!("the grant is over: {} is gone", path.display())));
+        }
+        Err(e) => return Err(Fail::bad(format!("{} cannot be read: {e}", path.display()))),
+    };
+    let state: GrantState = serde_json::from_slice(&text)
+        .map_err(|e| Fail::bad(format!("{} is not a grant file: {e}", path.display())))?;
+    if epoch.is_some_and(|epoch| epoch != state.epoch) {
+        let was = epoch.unwrap_or_default();
+        return Err(Fail::no(format!(
+            "the grant at epoch {was} is over: the shard is at epoch {}",
+            state.epoch
+        )));
+    }
+    if state.boot_id != tenure_store::host::boot_id() {
+        return Err(Fail::no("the grant is from another boot or another time namespace of this machine"));
+    }
+    let now = boot_now();
+    if now >= state.closes_at_ns {
+        let late = now.since(state.closes_at_ns);
+        return Err(Fail::no(format!("the grant is over since {} ms", late.as_millis())));
+    }
+    Ok(())
+}

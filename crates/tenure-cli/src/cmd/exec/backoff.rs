@@ -1,0 +1,49 @@
+//! How long to wait before a child that keeps ending is started again.
+
+use std::time::Duration;
+
+/// The first wait, the longest, and how long a child must live for its past to be forgotten.
+const FIRST: Duration = Duration::from_millis(100);
+const LONGEST: Duration = Duration::from_secs(30);
+const STEADY: Duration = Duration::from_secs(10);
+
+/// Doubles with every child that did not live long.
+#[derive(Debug, Default)]
+pub(super) struct Backoff {
+    short_lives: u32,
+}
+
+impl Backoff {
+    /// The wait after a child that lived for so long.
+    pub(super) fn after(&mut self, lived: Duration) -> Duration {
+        if lived >= STEADY {
+            self.short_lives = 0;
+        }
+        let wait = FIRST * 2u32.saturating_pow(self.short_lives.min(16));
+        self.short_lives = self.short_lives.saturating_add(1);
+        wait.min(LONGEST)
+    }
+
+    /// How many children in a row did not live long.
+    pub(super) fn short_lives(&self) -> u32 {
+        self.short_lives
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_double_to_a_limit_and_a_long_life_starts_over() {
+        let mut backoff = Backoff::default();
+        let first: Vec<_> = (0..4).map(|_| backoff.after(Duration::ZERO)).collect();
+        assert_eq!(first, [FIRST, FIRST * 2, FIRST * 4, FIRST * 8]);
+        for _ in 0..40 {
+            assert!(backoff.after(Duration::ZERO) <= LONGEST);
+        }
+        assert_eq!(backoff.after(Duration::ZERO), LONGEST);
+        assert_eq!(backoff.after(STEADY), FIRST);
+        assert_eq!(backoff.short_lives(), 1);
+    }
+}

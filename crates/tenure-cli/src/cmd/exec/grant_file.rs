@@ -1,0 +1,93 @@
+//! The files that `TENURE_GRANT` names: what a child may know of its grant, at any time.
+//!
+//! Each is replaced as a whole (written beside, then renamed), so that a reader sees one state or the next and never half of
+//! one. It is not made durable: after a crash of the machine there is nothing that it could be right about.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use tempfile::TempDir;
+use tenure::Time;
+
+use crate::fail::Fail;
+
+/// What a grant file says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct GrantState {
+    /// The cluster.
+    pub(crate) cluster: String,
+    /// The keyspace.
+    pub(crate) keyspace: String,
+    /// The shard's name within it.
+    pub(crate) shard: String,
+    /// The node that owns it.
+    pub(crate) node: String,
+    /// The fencing token.
+    pub(crate) epoch: u64,
+    /// Names the clock of the two times below.
+    pub(crate) boot_id: Option<String>,
+    /// Nanoseconds on CLOCK_BOOTTIME: no effect may begin after this.
+    pub(crate) closes_at_ns: Time,
+    /// Nanoseconds on CLOCK_BOOTTIME: somebody else may be at work after this.
+    pub(crate) deadline_ns: Time,
+}
+
+/// Where the grant files of one `exec` are.
+pub(super) struct GrantFiles {
+    dir: PathBuf,
+    // Removed with this value, if it is there for these files alone.
+    _own: Option<TempDir>,
+}
+
+impl GrantFiles {
+    /// In the data directory, or else in one of its own.
+    pub(super) fn open(data: Option<&Path>) -> Result<Self, Fail> {
+        let made = match data {
+            Some(data) => {
+                let dir = data.join("grants");
+                // What an earlier process left says nothing.
+                let _ = fs::remove_dir_all(&dir);
+                fs::create_dir_all(&dir).map(|()| (dir, None))
+            }
+            None => tempfile::Builder::new()
+                .prefix("tenure-exec-")
+                .tempdir()
+                .map(|dir| (dir.path().to_owned(), Some(dir))),
+        };
+        let absolute = made.and_then(|(dir, own)| Ok((std::path::absolute(dir)?, own)));
+        let (dir, own) = absolute.map_err(|e| {
+            Fail::no(format!("the directory for grant files cannot be made: {e}"))
+        })?;
+        Ok(Self { dir, _own: own })
+    }
+
+    /// The file of a shard.
+    pub(super) fn of(&self, shard: &str) -> GrantFile {
+        GrantFile(self.dir.join(format!("{shard}.json")))
+    }
+}
+
+/// The grant file of one shard.
+pub(super) struct GrantFile(PathBuf);
+
+impl GrantFile {
+    /// Where it is.
+    pub(super) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Says that the grant holds.
+    pub(super) fn write(&self, state: &GrantState) -> io::Result<()> {
+        let new = self.0.with_extension("new");
+        fs::write(&new, serde_json::to_vec(state)?)?;
+        fs::rename(&new, &self.0)
+    }
+
+    /// Says that there is no grant.
+    pub(super) fn remove(&self) {
+        // Not there is what was wanted. If it cannot be removed, its times still end it.
+        let _ = fs::remove_file(&self.0);
+    }
+}

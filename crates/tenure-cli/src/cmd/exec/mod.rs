@@ -1,0 +1,222 @@
+//! `tenure exec`: one child process per owned shard, and never two for one shard in the whole cluster.
+
+mod backoff;
+pub(crate) mod beat;
+mod command;
+pub(crate) mod grant_file;
+mod lock;
+mod plain_lock;
+mod ward;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use tenure::{Hashed, MetricsServer, Node};
+use tenure_core::ids::KeyspaceName;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::watch;
+
+use crate::cli::Global;
+use crate::config::flags::Flags;
+use crate::config::{Config, Value};
+use crate::fail::Fail;
+use crate::place;
+use crate::supervise::Supervisor;
+use grant_file::GrantFiles;
+use ward::{Ward, Who};
+
+/// Run a command once per owned shard, and never twice for one shard in the whole cluster
+#[derive(Debug, Args)]
+#[command(after_help = "The command finds TENURE_CLUSTER, TENURE_KEYSPACE, TENURE_SHARD, TENURE_EPOCH, TENURE_NODE and \
+    TENURE_GRANT in its environment. On loss its process group gets SIGTERM, and SIGKILL before anybody else can have the \
+    shard. `tenure check` tells a child whether it is still the owner.\n\n\
+    Examples:\n  \
+    tenure exec --store sqlite:shop.db --cluster shop --keyspace orders --shards 8 --data n1 -- ./worker --fast\n  \
+    tenure exec --store sqlite:shop.db --cluster shop --singleton nightly -- ./cron")]
+pub(crate) struct Exec {
+    /// The keyspace; created if it does not exist
+    #[arg(long, value_name = "NAME", required_unless_present = "singleton", conflicts_with = "singleton")]
+    keyspace: Option<KeyspaceName>,
+    /// How many shards it has
+    #[arg(long, value_name = "N", required_unless_present = "singleton", conflicts_with = "singleton",
+        value_parser = clap::value_parser!(u32).range(1..))]
+    shards: Option<u32>,
+    /// Run the command once in the whole cluster, under this name, instead of once per shard
+    #[arg(long, value_name = "NAME")]
+    singleton: Option<KeyspaceName>,
+    /// When a child that ended is started again
+    #[arg(long, value_enum, default_value = "always")]
+    restart: Restart,
+    /// Begin each line of the children's output with their shard
+    #[arg(long)]
+    prefix: bool,
+    #[command(flatten)]
+    flags: Flags,
+    /// The command and its arguments, after `--`
+    #[arg(last = true, required = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+/// When a child that ended by itself is started again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Restart {
+    /// Whatever its exit code
+    Always,
+    /// If its exit code is not 0
+    OnFailure,
+    /// Not while this node owns the shard without a break
+    Never,
+}
+
+/// How a wait for a signal or for something else ended.
+enum Waited<T> {
+    Signal,
+    Done(T),
+}
+
+impl Exec {
+    pub(crate) fn config(&self, global: &Global) -> Result<Config, Fail> {
+        global.load(self.flags.0.clone())
+    }
+
+    pub(crate) async fn run(self, config: &Config) -> Result<ExitCode, Fail> {
+        let mut signals = Signals::new()?;
+        let command = command::find(self.command)?;
+        let (keyspace, shards) = match (self.singleton, self.keyspace, self.shards) {
+            (Some(name), _, _) => (name, 1),
+            (None, Some(name), Some(shards)) => (name, shards),
+            (None, ..) => return Err(Fail::bad("pass --keyspace and --shards, or --singleton")),
+        };
+        let url = place::store_url(config)?;
+        let cluster = place::named_cluster(config)?;
+        let timing = config.timing().map_err(|problems| Fail::bad(problems.join("\n")))?;
+        let data = match config.text("data") {
+            Some(path) => Some(lock::take(path, timing.ttl, &mut signals).await?),
+            None => None,
+        };
+        let node_name = match config.text("node") {
+            Some(name) => name.to_owned(),
+            None => lock::default_name(data.as_ref()),
+        };
+        let supervisor = Supervisor::begin(command, self.prefix)
+            .map_err(|e| Fail::no(format!("orphans cannot be adopted: {e}")))?;
+        let (hurry, hurried) = watch::channel(false);
+        let ward = Ward::new(
+            Who {
+                cluster: cluster.to_string(),
+                keyspace: keyspace.to_string(),
+                node: node_name.clone(),
+            },
+            GrantFiles::open(data.as_ref().map(|d| d.path()))?,
+            supervisor.clone(),
+            self.restart,
+            timing.kill_grace,
+            hurried,
+        );
+        let mut builder = Node::builder(url, cluster.as_str())
+            .name(&node_name)
+            .settings(config.settings());
+        if let Some(zone) = config.text("zone") {
+            builder = builder.zone(zone);
+        }
+        if let Some(Value::Count(weight)) = config.value("weight") {
+            builder = builder.weight(*weight);
+        }
+        if let Some(data) = data {
+            builder = builder.locked_data_dir(data);
+        }
+        let node = builder.keyspace(keyspace.as_str(), Hashed(shards), ward).start();
+        let done = live(node, config, timing.ttl, &mut signals, hurry).await;
+        supervisor.shutdown().await;
+        done
+    }
+}
+
+async fn live(
+    start: impl Future<Output = Result<Node, tenure::StartError>>,
+    config: &Config,
+    ttl: Duration,
+    signals: &mut Signals,
+    hurry: watch::Sender<bool>,
+) -> Result<ExitCode, Fail> {
+    let started = signals.or(patiently(start, ttl)).await;
+    let node = match started {
+        Waited::Signal => return Ok(ExitCode::SUCCESS),
+        Waited::Done(node) => node.map_err(|e| Fail::no(e.to_string()))?,
+    };
+    let _metrics = match config.text("metrics") {
+        Some(address) => Some(
+            MetricsServer::bind(address, node.metrics().clone())
+                .await
+                .map_err(|e| Fail::bad(e.to_string()))?,
+        ),
+        None => None,
+    };
+    tracing::info!(node = %node.name(), owned = node.owned().len(), "started");
+    let ended = match signals.or(node.ended()).await {
+        Waited::Done(ended) => ended,
+        Waited::Signal => {
+            let mut stopping = Box::pin(node.stop());
+            match signals.or(&mut stopping).await {
+                Waited::Done(ended) => ended,
+                // Asked twice: the children are killed, and the rest goes on in good order.
+                Waited::Signal => {
+                    hurry.send_replace(true);
+                    stopping.await
+                }
+            }
+        }
+    };
+    ended.map_err(|e| Fail::no(e.to_string()))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Says once that it is still waiting, and for what that may be.
+async fn patiently<T>(start: impl Future<Output = T>, ttl: Duration) -> T {
+    let mut start = Box::pin(start);
+    match tokio::time::timeout(ttl * 2, &mut start).await {
+        Ok(started) => started,
+        Err(_) => {
+            eprintln!(
+                "still starting: the store does not answer, or an earlier process of this node has not ended yet \
+                 (--log info tells more)"
+            );
+            start.await
+        }
+    }
+}
+
+/// The signals that ask for an end.
+pub(crate) struct Signals([Signal; 3]);
+
+impl Signals {
+    pub(crate) fn new() -> Result<Self, Fail> {
+        let new = |kind| {
+            signal(kind).map_err(|e| Fail::no(format!("signals cannot be listened for: {e}")))
+        };
+        Ok(Self([
+            new(SignalKind::terminate())?,
+            new(SignalKind::interrupt())?,
+            new(SignalKind::hangup())?,
+        ]))
+    }
+
+    pub(crate) async fn any(&mut self) {
+        let [a, b, c] = &mut self.0;
+        tokio::select! {
+            _ = a.recv() => {}
+            _ = b.recv() => {}
+            _ = c.recv() => {}
+        }
+    }
+
+    async fn or<T>(&mut self, other: impl Future<Output = T>) -> Waited<T> {
+        tokio::select! {
+            biased;
+            () = self.any() => Waited::Signal,
+            done = other => Waited::Done(done),
+        }
+    }
+}

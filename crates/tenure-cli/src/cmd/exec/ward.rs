@@ -1,0 +1,202 @@
+//! The handler of `exec`: lives each stay of a shard with its child.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tenure::{Clock, Grant, Handler, Result, Shard, Shared, Time};
+use tokio::sync::watch;
+use tracing::{info, warn};
+
+use super::Restart;
+use super::backoff::Backoff;
+use super::grant_file::{GrantFile, GrantFiles, GrantState};
+use crate::supervise::{Ended, Limits, Running, Start, Supervisor, boot_now};
+
+/// On whose behalf children work.
+pub(super) struct Who {
+    pub(super) cluster: String,
+    pub(super) keyspace: String,
+    pub(super) node: String,
+}
+
+/// The handler. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct Ward(Arc<Inner>);
+
+struct Inner {
+    who: Who,
+    boot_id: Option<String>,
+    files: GrantFiles,
+    supervisor: Supervisor,
+    restart: Restart,
+    kill_grace: Duration,
+    hurried: watch::Receiver<bool>,
+    next: AtomicU64,
+}
+
+impl Ward {
+    pub(super) fn new(
+        who: Who,
+        files: GrantFiles,
+        supervisor: Supervisor,
+        restart: Restart,
+        kill_grace: Duration,
+        hurried: watch::Receiver<bool>,
+    ) -> Self {
+        Self(Arc::new(Inner {
+            who,
+            boot_id: Clock::boot().id(),
+            files,
+            supervisor,
+            restart,
+            kill_grace,
+            hurried,
+            next: AtomicU64::new(0),
+        }))
+    }
+}
+
+impl Handler for Ward {
+    /// The grant of the whole stay, which ends only when the shard is lost. Whoever uses it keeps the stay from ending.
+    type State = Grant;
+
+    async fn load(&self, shard: &Shard) -> Result<Grant> {
+        Ok(shard.grant().clone())
+    }
+
+    async fn run(&self, grant: Grant, state: Shared<Grant>) -> Result<()> {
+        // A task of its own: this call is dropped when the shard is lost, the child must be seen to its end.
+        let inner = self.0.clone();
+        Ok(tokio::spawn(async move { inner.live(grant, state).await }).await?)
+    }
+}
+
+impl Inner {
+    /// Runs children one after the other until the stay is to end.
+    async fn live(&self, grant: Grant, state: Shared<Grant>) {
+        // P1: the stay is not over, and nobody else is told that the shard is free, while the state is in use; and it is in
+        // use until the child is dead and reaped.
+        let Ok(whole) = state.lock().await else {
+            return;
+        };
+        let mut backoff = Backoff::default();
+        while grant.check().is_ok() {
+            let begun = boot_now();
+            let ended = self.one_child(&grant, &whole).await;
+            if grant.check().is_err() {
+                break;
+            }
+            let shard = grant.shard();
+            let wait = match ended {
+                // Not the child's doing: the next one begins at once.
+                Ended::Stopped | Ended::WatchdogLost => continue,
+                Ended::Exited(code) if !self.starts_again(code) => {
+                    info!(%shard, code, "child has ended and is not started again");
+                    grant.cancelled().await;
+                    break;
+                }
+                Ended::Exited(_) | Ended::NotStarted(_) => {
+                    backoff.after(boot_now().since(begun))
+                }
+            };
+            let in_a_row = backoff.short_lives();
+            warn!(%shard, in_a_row, "child {ended}; the next one starts in {wait:?}");
+            tokio::select! {
+                () = grant.cancelled() => break,
+                () = tokio::time::sleep(wait) => {}
+            }
+        }
+    }
+
+    fn starts_again(&self, code: i32) -> bool {
+        match self.restart {
+            Restart::Always => true,
+            Restart::OnFailure => code != 0,
+            Restart::Never => false,
+        }
+    }
+
+    /// Runs one child. Returns when it is dead and reaped.
+    async fn one_child(&self, grant: &Grant, whole: &Grant) -> Ended {
+        let file = self.files.of(grant.shard().shard.as_str());
+        let mut known = whole.deadline();
+        let limits = self.limits(whole);
+        self.tell(&file, grant, limits);
+        let mut child = self.supervisor.start(self.start(&file, grant, limits));
+        let mut hurried = self.hurried.clone();
+        let (mut asked, mut lost, mut hurry) = (false, false, false);
+        let ended = loop {
+            tokio::select! {
+                biased;
+                ended = child.ended() => break ended,
+                () = whole.cancelled(), if !lost => {
+                    lost = true;
+                    file.remove();
+                    self.stop(&child, boot_now() + self.kill_grace);
+                }
+                _ = hurried.wait_for(|hurry| *hurry), if !hurry => {
+                    hurry = true;
+                    self.stop(&child, boot_now());
+                }
+                () = grant.cancelled(), if !asked => {
+                    asked = true;
+                    // Time for good order, as much as the lease gives or the node's drain timeout.
+                    self.stop(&child, Time::NEVER);
+                }
+                () = whole.renewed(known), if !lost => {
+                    known = whole.deadline();
+                    let limits = self.limits(whole);
+                    self.supervisor.lease(&child, limits);
+                    self.tell(&file, grant, limits);
+                }
+            }
+        };
+        file.remove();
+        ended
+    }
+
+    fn stop(&self, child: &Running, kill_at: Time) {
+        self.supervisor.stop(child, kill_at);
+    }
+
+    fn limits(&self, whole: &Grant) -> Limits {
+        Limits::of_lease(whole.closes_at(), whole.deadline(), self.kill_grace)
+    }
+
+    fn start(&self, file: &GrantFile, grant: &Grant, limits: Limits) -> Start {
+        let shard = grant.shard();
+        let env = BTreeMap::from([
+            ("TENURE_CLUSTER", self.who.cluster.clone()),
+            ("TENURE_KEYSPACE", self.who.keyspace.clone()),
+            ("TENURE_SHARD", shard.shard.to_string()),
+            ("TENURE_EPOCH", grant.epoch().0.to_string()),
+            ("TENURE_NODE", self.who.node.clone()),
+            ("TENURE_GRANT", file.path().to_string_lossy().into_owned()),
+        ]);
+        Start {
+            id: self.next.fetch_add(1, Ordering::Relaxed),
+            label: shard.to_string(),
+            env: env.into_iter().map(|(k, v)| (k.to_owned(), v)).collect(),
+            limits,
+        }
+    }
+
+    fn tell(&self, file: &GrantFile, grant: &Grant, limits: Limits) {
+        let state = GrantState {
+            cluster: self.who.cluster.clone(),
+            keyspace: self.who.keyspace.clone(),
+            shard: grant.shard().shard.to_string(),
+            node: self.who.node.clone(),
+            epoch: grant.epoch().0,
+            boot_id: self.boot_id.clone(),
+            closes_at_ns: limits.closes_at,
+            deadline_ns: limits.deadline,
+        };
+        if let Err(error) = file.write(&state) {
+            // A file that is old says "no longer" too soon, never too late.
+            warn!(shard = %grant.shard(), %error, file = %file.path().display(), "grant file not written");
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! `tenure keyspace create`: the shard records first, then the keyspace's own, so that one that can be seen is whole.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::Args;
+use tenure_core::ids::{KeyspaceName, ShardId};
+use tenure_core::layout::Key;
+use tenure_core::record::{
+    Head, KeyspaceKind, KeyspaceMode, KeyspaceRecord, Record, ShardRecord, Unknown,
+};
+use tenure_core::view::Cell;
+use tenure_store::{Expect, PutIf};
+
+use crate::config::Config;
+use crate::fail::Fail;
+use crate::place::{Place, Wrote, within};
+use crate::snapshot::Snapshot;
+
+/// How many records are sent at once.
+const BATCH: usize = 2000;
+/// More shards than this are a slip of the finger.
+const MOST_SHARDS: i64 = 1_000_000;
+/// How often a race against another creator is looked at again.
+const ROUNDS: usize = 5;
+
+/// Create a keyspace with all its shards
+#[derive(Debug, Args)]
+#[command(after_help = "Does nothing if the keyspace is there and equal. Nodes create their keyspaces by themselves; this is\n\
+    for having them before the first node.\n\n\
+    Examples:\n  tenure --store sqlite:shop.db --cluster shop keyspace create orders --shards 64\n  \
+    tenure --store sqlite:shop.db --cluster shop keyspace create topics --named --mode greedy")]
+pub(crate) struct Create {
+    /// The keyspace's name
+    name: KeyspaceName,
+    /// A fixed number of shards, chosen by the hash of a key
+    #[arg(long, value_name = "N", conflicts_with = "named", required_unless_present = "named",
+          value_parser = clap::value_parser!(u32).range(1..=MOST_SHARDS))]
+    shards: Option<u32>,
+    /// Shards that are created and deleted one by one, by name
+    #[arg(long)]
+    named: bool,
+    /// Who assigns the shards: symmetric or greedy
+    #[arg(long, default_value = "symmetric")]
+    mode: KeyspaceMode,
+}
+
+impl Create {
+    pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Fail> {
+        let mut place = Place::open_or_make(config).await?;
+        let wanted = self.shards.map_or(KeyspaceKind::Named, KeyspaceKind::Hashed);
+        for _ in 0..ROUNDS {
+            let snapshot = place.snapshot().await?;
+            if self.is_there(&snapshot, wanted)? {
+                return Ok(ExitCode::SUCCESS);
+            }
+            let missing = self.missing(&mut place, &snapshot, wanted);
+            if !missing.is_empty() {
+                write_all(&place, missing).await?;
+                continue;
+            }
+            let (expect, record) = self.record(&mut place, &snapshot, wanted);
+            let key = Key::Keyspace(self.name.clone());
+            let record = Record::Keyspace(Arc::new(record));
+            if place.put(&key, expect, &record).await? == Wrote::Done {
+                eprintln!("created keyspace {} ({wanted}, {})", self.name, self.mode);
+                return Ok(ExitCode::SUCCESS);
+            }
+        }
+        Err(Fail::no(format!(
+            "others keep changing keyspace {}; run the command again",
+            self.name
+        )))
+    }
+
+    /// Whether an equal keyspace exists. One that differs, or that must not be touched, is refused.
+    fn is_there(&self, snapshot: &Snapshot, wanted: KeyspaceKind) -> Result<bool, Fail> {
+        let name = &self.name;
+        if let Some(Cell::Damaged { damage, .. }) = snapshot.view.cluster.cell(&()) {
+            return Err(Fail::no(format!("the cluster's own record: {damage}; see `tenure status`")));
+        }
+        if snapshot.other_store().is_some() {
+            return Err(Fail::no(
+                "this store is not the one that the cluster was written to: it was restored or exchanged; run \
+                 `tenure keyspace raise --all` first",
+            ));
+        }
+        match snapshot.view.keyspaces.cell(name) {
+            Some(Cell::Damaged { damage, .. }) => {
+                Err(Fail::no(format!("keyspace {name}: {damage}; see `tenure status`")))
+            }
+            Some(Cell::Present(seen)) if !seen.record.removed => {
+                let there = &seen.record;
+                if there.kind != wanted || there.mode != self.mode {
+                    return Err(Fail::no(format!(
+                        "keyspace {name} is there as {} in mode {}, not as {wanted} in mode {}; use it as it is, choose \
+                         another name, or remove it first (`tenure keyspace rm {name}`)",
+                        there.kind, there.mode, self.mode
+                    )));
+                }
+                eprintln!("keyspace {name} is there already ({wanted}, {})", self.mode);
+                Ok(true)
+            }
+            removed => {
+                let was = match removed {
+                    Some(Cell::Present(seen)) => Some(seen.record.kind),
+                    _ => None,
+                };
+                self.check_leftovers(snapshot, was, wanted).map(|()| false)
+            }
+        }
+    }
+
+    /// Shard records outlive their keyspace. What they say must not be in the way of the new one.
+    fn check_leftovers(
+        &self,
+        snapshot: &Snapshot,
+        was: Option<KeyspaceKind>,
+        wanted: KeyspaceKind,
+    ) -> Result<(), Fail> {
+        let name = &self.name;
+        let owned = snapshot.owned(name);
+        match was {
+            None if owned > 0 => Err(Fail::no(format!(
+                "{owned} shards of keyspace {name} are owned, but its own record is missing: it was lost; nodes that \
+                 serve it write it anew by themselves after a ttl"
+            ))),
+            Some(_) if owned > 0 => Err(Fail::no(format!(
+                "keyspace {name} was removed, but {owned} of its shards are still owned; wait until their nodes have \
+                 let go of them (`tenure status`)"
+            ))),
+            Some(KeyspaceKind::Hashed(_)) if wanted == KeyspaceKind::Named => Err(Fail::no(format!(
+                "keyspace {name} was hashed before it was removed, and the records of its shards are kept for their \
+                 epochs; choose another name for a named keyspace"
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Records for the shards that have none.
+    fn missing(&self, place: &mut Place, snapshot: &Snapshot, wanted: KeyspaceKind) -> Vec<PutIf> {
+        let KeyspaceKind::Hashed(_) = wanted else {
+            return Vec::new();
+        };
+        let generation = highest_generation(snapshot, &self.name).max(1);
+        let absent = snapshot
+            .shards(&self.name, wanted)
+            .filter(|(_, cell)| cell.is_none());
+        absent
+            .map(|(shard, _)| {
+                let key = Key::Shard(ShardId::new(self.name.clone(), shard));
+                let head = fresh_head(place, snapshot, &key);
+                let record = Record::Shard(Arc::new(ShardRecord::new(head, generation)));
+                PutIf::create(key.path(&place.cluster), record.encode())
+            })
+            .collect()
+    }
+
+    /// The keyspace's own record. One that nobody has used yet begins with generation 1; any other one is raised.
+    fn record(
+        &self,
+        place: &mut Place,
+        snapshot: &Snapshot,
+        kind: KeyspaceKind,
+    ) -> (Expect, KeyspaceRecord) {
+        let old = snapshot.view.keyspaces.seen(&self.name);
+        let highest = highest_generation(snapshot, &self.name);
+        let used = snapshot.recorded(&self.name).any(|(_, cell)| match cell {
+            Cell::Present(seen) => seen.record.epoch.count() > 0 || seen.record.owner().is_some(),
+            _ => true,
+        });
+        let known = old.map_or(highest, |old| old.record.generation.max(highest));
+        let used = used || old.is_some();
+        let generation = if used { known + 1 } else { known.max(1) };
+        let head = match old {
+            Some(old) => old.record.head.next(place.nonce()),
+            None => fresh_head(place, snapshot, &Key::Keyspace(self.name.clone())),
+        };
+        let record = KeyspaceRecord {
+            head,
+            kind,
+            mode: self.mode,
+            generation,
+            floor: if used { generation } else { 0 },
+            removed: false,
+            unknown: old.map_or_else(Unknown::new, |old| old.record.unknown.clone()),
+        };
+        let expect = old.map_or(Expect::Absent, |old| Expect::Version(old.version.clone()));
+        (expect, record)
+    }
+}
+
+/// The head of a value for a key that has none now but may have had one.
+fn fresh_head(place: &mut Place, snapshot: &Snapshot, key: &Key) -> Head {
+    Head {
+        rev: snapshot.view.fresh_rev(key),
+        ..Head::first(place.nonce())
+    }
+}
+
+fn highest_generation(snapshot: &Snapshot, name: &KeyspaceName) -> u32 {
+    let shards = snapshot.recorded(name).filter_map(|(_, cell)| match cell {
+        Cell::Present(seen) => Some(seen.record.epoch.generation()),
+        _ => None,
+    });
+    shards.max().unwrap_or(0)
+}
+
+/// Writes records that do not exist yet. Those that somebody else has written meanwhile are as good.
+async fn write_all(place: &Place, mut puts: Vec<PutIf>) -> Result<(), Fail> {
+    let total = puts.len();
+    let mut done = 0;
+    while !puts.is_empty() {
+        let batch: Vec<PutIf> = puts.drain(..puts.len().min(BATCH)).collect();
+        done += batch.len();
+        for written in within("writing shards", place.store.put_many(batch)).await? {
+            written?;
+        }
+        if total > BATCH {
+            eprintln!("{done} of {total} shards written");
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,133 @@
+//! `tenure keyspace ls` and `show`.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use serde::Serialize;
+use serde_json::json;
+use tenure_core::ids::KeyspaceName;
+use tenure_core::record::{KeyspaceKind, KeyspaceMode, KeyspaceRecord};
+use tenure_core::view::Cell;
+
+use crate::config::Config;
+use crate::fail::Fail;
+use crate::out;
+use crate::place::Place;
+use crate::snapshot::Snapshot;
+use crate::table::{Table, WIDTH};
+
+/// List the keyspaces
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  tenure --store sqlite:shop.db keyspace ls\n  tenure --store sqlite:shop.db keyspace ls --json")]
+pub(crate) struct Ls {
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Show one keyspace
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  tenure --store sqlite:shop.db keyspace show orders")]
+pub(crate) struct Show {
+    /// The keyspace's name
+    name: KeyspaceName,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Shown {
+    name: KeyspaceName,
+    /// `damaged` if the record cannot be read.
+    kind: &'static str,
+    shards: usize,
+    owned: usize,
+    mode: Option<KeyspaceMode>,
+    generation: Option<u32>,
+    floor: Option<u32>,
+    removed: bool,
+}
+
+impl Shown {
+    fn new(snapshot: &Snapshot, name: &KeyspaceName, record: Option<&KeyspaceRecord>) -> Self {
+        Self {
+            name: name.clone(),
+            kind: match record.map(|r| r.kind) {
+                Some(KeyspaceKind::Hashed(_)) => "hashed",
+                Some(KeyspaceKind::Named) => "named",
+                None => "damaged",
+            },
+            shards: match record.map(|r| r.kind) {
+                Some(KeyspaceKind::Hashed(n)) => n as usize,
+                _ => snapshot.recorded(name).filter(|(_, cell)| exists(cell)).count(),
+            },
+            owned: snapshot.owned(name),
+            mode: record.map(|r| r.mode),
+            generation: record.map(|r| r.generation),
+            floor: record.map(|r| r.floor),
+            removed: record.is_some_and(|r| r.removed),
+        }
+    }
+}
+
+/// Whether a named shard is there: a deleted one leaves its record behind.
+fn exists(cell: &Cell<tenure_core::record::ShardRecord>) -> bool {
+    !matches!(cell, Cell::Present(seen) if seen.record.tenancy == tenure_core::record::Tenancy::Deleted)
+}
+
+impl Ls {
+    pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Fail> {
+        let place = Place::look(config).await?;
+        let snapshot = place.existing().await?;
+        let shown: Vec<Shown> = snapshot
+            .view
+            .keyspaces
+            .cells()
+            .map(|(name, _)| Shown::new(&snapshot, name, snapshot.view.keyspaces.get(name)))
+            .collect();
+        if self.json {
+            out::json(&json!({ "keyspaces": shown }));
+            return Ok(ExitCode::SUCCESS);
+        }
+        let mut table = Table::new(&["KEYSPACE", "KIND", "MODE", "#SHARDS", "#OWNED", "#GENERATION", "STATE"]);
+        for keyspace in &shown {
+            let dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+            table.row(vec![
+                keyspace.name.to_string(),
+                keyspace.kind.to_owned(),
+                dash(keyspace.mode.map(|m| m.to_string())),
+                keyspace.shards.to_string(),
+                keyspace.owned.to_string(),
+                dash(keyspace.generation.map(|g| g.to_string())),
+                if keyspace.removed { "removed" } else { "" }.to_owned(),
+            ]);
+        }
+        out::text(&table.render(WIDTH));
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+impl Show {
+    pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Fail> {
+        let place = Place::look(config).await?;
+        let snapshot = place.existing().await?;
+        let record = snapshot.keyspace(&self.name)?;
+        let shown = Shown::new(&snapshot, &self.name, Some(record));
+        if self.json {
+            out::json(&shown);
+            return Ok(ExitCode::SUCCESS);
+        }
+        for (name, value) in [
+            ("keyspace", self.name.to_string()),
+            ("kind", record.kind.to_string()),
+            ("mode", record.mode.to_string()),
+            ("shards", format!("{} ({} owned)", shown.shards, shown.owned)),
+            ("generation", record.generation.to_string()),
+            ("floor", record.floor.to_string()),
+        ] {
+            out::line(format!("{name:<10} {value}"));
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}

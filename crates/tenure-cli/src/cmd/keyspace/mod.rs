@@ -1,0 +1,45 @@
+//! `tenure keyspace`: making, showing, removing and raising sets of shards.
+
+mod create;
+mod list;
+mod raise;
+mod rm;
+
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+
+use crate::config::Config;
+use crate::fail::Fail;
+
+/// Create, list, show, remove or raise keyspaces
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    tenure --store sqlite:shop.db --cluster shop keyspace create orders --shards 64\n  \
+    tenure --store sqlite:shop.db keyspace ls\n  \
+    tenure --store sqlite:shop.db --cluster shop keyspace rm orders --yes")]
+pub(crate) struct Keyspace {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    Create(create::Create),
+    Ls(list::Ls),
+    Show(list::Show),
+    Rm(rm::Rm),
+    Raise(raise::Raise),
+}
+
+impl Keyspace {
+    pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Fail> {
+        match &self.action {
+            Action::Create(action) => action.run(config).await,
+            Action::Ls(action) => action.run(config).await,
+            Action::Show(action) => action.run(config).await,
+            Action::Rm(action) => action.run(config).await,
+            Action::Raise(action) => action.run(config).await,
+        }
+    }
+}

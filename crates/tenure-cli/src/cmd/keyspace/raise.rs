@@ -1,0 +1,135 @@
+//! `tenure keyspace raise`: epochs above all that were ever given out, for a store that was restored (P2).
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::Args;
+use tenure_core::ids::KeyspaceName;
+use tenure_core::layout::Key;
+use tenure_core::record::{ClusterRecord, KeyspaceRecord, Record};
+use tenure_core::view::Cell;
+use tenure_store::Expect;
+
+use crate::config::Config;
+use crate::fail::Fail;
+use crate::out;
+use crate::place::{Place, Wrote};
+use crate::snapshot::Snapshot;
+
+/// How often a race against other writers is run again.
+const ROUNDS: usize = 20;
+
+/// Raise the generation of keyspaces, after a store was restored
+#[derive(Debug, Args)]
+#[command(after_help = "When to use it: the store was restored from a backup, copied, or exchanged. It may then have forgotten\n\
+    epochs that it had given out, and resources that check epochs would refuse, or mistake, new owners. Nodes\n\
+    notice that the store is another one, close, and wait for this command. It raises the upper half of every\n\
+    epoch from now on; shards are served again once their owners have claimed them anew.\n\
+    With --all it also accepts this store as the cluster's own, last, once every keyspace is raised.\n\
+    If the lost store had been raised since the backup, pass --above with the generation that it had\n\
+    (the part before the dot of the highest epoch in logs or in protected resources).\n\n\
+    Examples:\n  tenure --store sqlite:shop.db --cluster shop keyspace raise --all\n  \
+    tenure --store sqlite:shop.db --cluster shop keyspace raise orders --above 3")]
+pub(crate) struct Raise {
+    /// The keyspace's name
+    #[arg(required_unless_present = "all", conflicts_with = "all")]
+    name: Option<KeyspaceName>,
+    /// All keyspaces, removed ones included
+    #[arg(long)]
+    all: bool,
+    /// To a generation above this one
+    #[arg(long, value_name = "GENERATION", default_value_t = 0)]
+    above: u32,
+}
+
+impl Raise {
+    pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Fail> {
+        let mut place = Place::open(config).await?;
+        let snapshot = place.existing().await?;
+        let names: Vec<KeyspaceName> = match &self.name {
+            Some(name) => {
+                snapshot.keyspace(name)?;
+                vec![name.clone()]
+            }
+            None => snapshot.view.keyspaces.cells().map(|(name, _)| name.clone()).collect(),
+        };
+        for name in &names {
+            let generation = self.raise(&mut place, name).await?;
+            out::line(format!("{name} {generation}"));
+        }
+        if snapshot.other_store().is_some() {
+            if self.all {
+                accept_store(&mut place, &names).await?;
+            } else {
+                eprintln!(
+                    "warning: this store is not the one that the cluster was written to, and stays refused until \
+                     `tenure keyspace raise --all`"
+                );
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    async fn raise(&self, place: &mut Place, name: &KeyspaceName) -> Result<u32, Fail> {
+        let key = Key::Keyspace(name.clone());
+        for _ in 0..ROUNDS {
+            let Some(entry) = place.get(&key).await? else {
+                return Err(Fail::no(format!("the record of keyspace {name} is gone; see `tenure status`")));
+            };
+            let old = match Record::decode(&key, &entry.value) {
+                Ok(Record::Keyspace(old)) => old,
+                Ok(_) => return Err(Fail::no(format!("keyspace {name}: a record of another kind"))),
+                Err(damage) => return Err(Fail::no(format!("keyspace {name}: {damage}; see `tenure status`"))),
+            };
+            let generation = old
+                .generation
+                .max(self.above)
+                .checked_add(1)
+                .ok_or_else(|| Fail::bad(format!("keyspace {name} cannot be raised above {}", u32::MAX)))?;
+            let new = KeyspaceRecord {
+                head: old.head.next(place.nonce()),
+                generation,
+                floor: generation,
+                ..(*old).clone()
+            };
+            let record = Record::Keyspace(Arc::new(new));
+            if place.put(&key, Expect::Version(entry.version), &record).await? == Wrote::Done {
+                return Ok(generation);
+            }
+        }
+        Err(Fail::no(format!("others keep changing keyspace {name}; run the command again")))
+    }
+}
+
+/// Makes this store the cluster's own. Comes last: from then on nodes claim.
+async fn accept_store(place: &mut Place, raised: &[KeyspaceName]) -> Result<(), Fail> {
+    for _ in 0..ROUNDS {
+        let snapshot = place.snapshot().await?;
+        if let Some(name) = newcomer(&snapshot, raised) {
+            return Err(Fail::no(format!("keyspace {name} appeared meanwhile; run the command again")));
+        }
+        let Some(seen) = snapshot.view.cluster.seen(&()) else {
+            return Err(Fail::no("the cluster's own record is gone; see `tenure status`"));
+        };
+        let new = ClusterRecord {
+            head: seen.record.head.next(place.nonce()),
+            store: snapshot.identity.clone(),
+            ..(*seen.record).clone()
+        };
+        let expect = Expect::Version(seen.version.clone());
+        let record = Record::Cluster(Arc::new(new));
+        if place.put(&Key::Cluster, expect, &record).await? == Wrote::Done {
+            eprintln!("this store is now the cluster's own");
+            return Ok(());
+        }
+    }
+    Err(Fail::no("others keep changing the cluster's record; run the command again"))
+}
+
+fn newcomer<'a>(snapshot: &'a Snapshot, raised: &[KeyspaceName]) -> Option<&'a KeyspaceName> {
+    let there = snapshot.view.keyspaces.cells();
+    there
+        .filter(|(_, cell)| !matches!(cell, Cell::Missing { .. }))
+        .map(|(name, _)| name)
+        .find(|name| !raised.contains(name))
+}
