@@ -14,7 +14,6 @@ use crate::fail::Fail;
 #[command(
     name = "tenure",
     version,
-    max_term_width = 100,
     after_help = "Data goes to standard output, everything else to standard error.\n\
                   Exit codes: 0 done · 1 it is not so, or refused · 2 bad usage, input or configuration\n\n\
                   Examples:\n  \
@@ -82,6 +81,9 @@ fn lossy(text: std::ffi::OsString) -> String {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    Up(cmd::up::Up),
+    Exec(cmd::exec::Exec),
+    Check(cmd::check::Check),
     Status(cmd::status::Status),
     Owner(cmd::owner::Owner),
     Key(cmd::key::Key),
@@ -91,4 +93,6 @@ pub(crate) enum Command {
     Config(cmd::config::ConfigCommand),
     Sim(cmd::sim::Sim),
     Completions(cmd::completions::Completions),
+    #[command(flatten)]
+    Hidden(cmd::exec::hidden::Hidden),
 }

@@ -7,6 +7,7 @@ mod fail;
 mod out;
 mod place;
 mod snapshot;
+mod supervise;
 mod table;
 
 use std::io;
@@ -38,9 +39,14 @@ fn run(cli: Cli) -> Result<ExitCode, Fail> {
     let command = match cli.command {
         Command::Completions(command) => return command.run(),
         Command::Config(command) => return command.run(&global),
+        Command::Check(command) => return command.run(),
+        Command::Hidden(command) => return command.run(),
         command => command,
     };
-    let config = global.load(Default::default())?;
+    let config = match &command {
+        Command::Exec(command) => command.config(&global)?,
+        _ => global.load(Default::default())?,
+    };
     start_logging(&config)?;
     let runtime = tokio::runtime::Runtime::new()
         .map_err(|e| Fail::no(format!("the runtime cannot be started: {e}")))?;
@@ -55,6 +61,10 @@ fn run(cli: Cli) -> Result<ExitCode, Fail> {
             Command::Sim(command) => command.run().await,
             Command::Completions(command) => command.run(),
             Command::Config(command) => command.run(&global),
+            Command::Exec(command) => command.run(&config).await,
+            Command::Up(command) => command.run(&config).await,
+            Command::Check(command) => command.run(),
+            Command::Hidden(command) => command.run(),
         }
     });
     // A call that hangs in the store must not keep the process.

@@ -193,7 +193,7 @@ pub(crate) async fn within<T>(doing: &str, call: impl Future<Output = T>) -> Res
     })
 }
 
-fn store_url(config: &Config) -> Result<&str, Fail> {
+pub(crate) fn store_url(config: &Config) -> Result<&str, Fail> {
     let url = config.text("store").ok_or_else(|| {
         Fail::bad(
             "no store is named; pass --store URL (such as sqlite:shop.db), set TENURE_STORE, or put `store` in the \
@@ -209,7 +209,7 @@ fn store_url(config: &Config) -> Result<&str, Fail> {
     Ok(url)
 }
 
-fn named_cluster(config: &Config) -> Result<ClusterName, Fail> {
+pub(crate) fn named_cluster(config: &Config) -> Result<ClusterName, Fail> {
     let name = config.text("cluster").ok_or_else(|| {
         Fail::bad(
             "no cluster is named; pass --cluster NAME, set TENURE_CLUSTER, or put `cluster` in the configuration file",

@@ -121,7 +121,10 @@ impl Snapshot {
                 let names: Vec<_> = self.keyspace_names().map(|n| n.as_str()).collect();
                 Err(Fail::no(match names.as_slice() {
                     [] => format!("there is no keyspace {name}; there is none at all"),
-                    names => format!("there is no keyspace {name}; there is: {}", names.join(", ")),
+                    names => format!(
+                        "there is no keyspace {name}; there is: {}",
+                        names.join(", ")
+                    ),
                 }))
             }
         }

@@ -118,16 +118,26 @@ mod tests {
     #[test]
     fn a_table_that_is_too_wide_is_cut_where_it_is_widest() {
         let mut table = Table::new(&["NODE", "ADDRESS", "#SHARDS"]);
-        table.row(vec!["n".repeat(200), "http://127.0.0.1:8080".into(), "7".into()]);
+        table.row(vec![
+            "n".repeat(200),
+            "http://127.0.0.1:8080".into(),
+            "7".into(),
+        ]);
         let text = table.render(WIDTH);
         assert!(text.lines().all(|l| l.chars().count() <= WIDTH), "{text}");
-        assert!(text.contains("n…") && text.contains("http://127.0.0.1:8080"), "{text}");
+        assert!(
+            text.contains("n…") && text.contains("http://127.0.0.1:8080"),
+            "{text}"
+        );
     }
 
     #[test]
     fn long_text_is_broken_between_words() {
         let text = wrap(&"word ".repeat(40), "  ");
-        assert!(text.lines().all(|l| l.len() <= WIDTH && l.starts_with("  word")));
+        assert!(
+            text.lines()
+                .all(|l| l.len() <= WIDTH && l.starts_with("  word"))
+        );
         assert_eq!(text.split_whitespace().count(), 40);
     }
 }

@@ -197,6 +197,13 @@ pub enum Note {
         /// Not loaded.
         failed: usize,
     },
+    /// Work that was cancelled does not stop; nobody else can have the shard before it does.
+    Overdue {
+        /// Which shard.
+        shard: ShardId,
+        /// At which epoch.
+        epoch: Epoch,
+    },
     /// A tombstone that no record refers to was removed.
     Swept {
         /// Its key.

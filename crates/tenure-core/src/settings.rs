@@ -36,6 +36,8 @@ pub struct Settings {
     pub drain_timeout: Duration,
     /// How often everything is looked at even if nothing was heard. Default: four times the ttl.
     pub tick_interval: Option<Duration>,
+    /// How often everything is read anew even if nothing seems amiss. Default: 24 times the ttl.
+    pub relist_interval: Option<Duration>,
     /// How long the application's runtime may show no sign of life before renewals stop. Default: the ttl.
     pub stall_limit: Option<Duration>,
     /// How long a load may take before it counts as failed.
@@ -66,6 +68,7 @@ impl Default for Settings {
             release_batch: 64,
             drain_timeout: Duration::from_secs(10),
             tick_interval: None,
+            relist_interval: None,
             stall_limit: None,
             load_timeout: Duration::from_secs(60),
             load_retry_min: Duration::from_millis(100),
@@ -110,6 +113,7 @@ pub struct Timing {
     pub release_batch: usize,
     pub drain_timeout: Duration,
     pub tick_interval: Duration,
+    pub relist_interval: Duration,
     pub stall_limit: Duration,
     pub load_timeout: Duration,
     pub load_retry_min: Duration,
@@ -144,6 +148,7 @@ impl Settings {
             release_batch: self.release_batch,
             drain_timeout: self.drain_timeout,
             tick_interval: self.tick_interval.unwrap_or(ttl * 4),
+            relist_interval: self.relist_interval.unwrap_or(ttl * 24),
             stall_limit: self.stall_limit.unwrap_or(ttl),
             load_timeout: self.load_timeout,
             load_retry_min: self.load_retry_min,
@@ -220,6 +225,14 @@ impl Timing {
             format!(
                 "{:?} is below renew_interval ({:?}); it need not be",
                 self.tick_interval, self.renew_interval
+            ),
+        );
+        say(
+            self.relist_interval < self.tick_interval,
+            "relist_interval",
+            format!(
+                "{:?} is below tick_interval ({:?}), at which it is looked at",
+                self.relist_interval, self.tick_interval
             ),
         );
         say(

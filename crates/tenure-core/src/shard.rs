@@ -13,7 +13,7 @@
 //! why there is none; the version that the decision was made on guards the write. Nothing here knows of time, views or
 //! messages, which is why one table serves nodes, the simulator, the model checker and the trace validator.
 
-use crate::ids::{NodeName, Nonce, SessionId};
+use crate::ids::{Epoch, NodeName, Nonce, SessionId};
 use crate::record::{
     Failure, HISTORY_LEN, Head, Move, Owner, Past, PlanMark, Quarantine, ShardRecord, Tenancy,
 };
@@ -119,9 +119,9 @@ pub enum Refused {
 pub struct Facts<'a> {
     /// Whether a session is proven to be over.
     pub ended: &'a dyn Fn(SessionId) -> bool,
-    /// The keyspace's generation.
-    pub generation: u32,
-    /// The keyspace's floor.
+    /// The highest epoch of this shard that the writer has ever seen: a record that was lost and came back may know less.
+    pub highest: Epoch,
+    /// The keyspace's floor: a new owner's epoch is of this generation at least.
     pub floor: u32,
     /// The rules to follow.
     pub rules: Rules,
@@ -185,7 +185,7 @@ pub fn apply(
                 by: by.clone(),
                 serving: true,
             };
-            new.failures.clear();
+            new.served_since = !new.failures.is_empty();
             Ok(new)
         }
 
@@ -266,9 +266,13 @@ pub fn apply(
             if !is_me(by) {
                 return Err(Refused::NotYours);
             }
+            if std::mem::take(&mut new.served_since) {
+                new.failures.clear();
+            }
             new.failures.retain(|f| f.node != me.node);
             new.failures.push(Failure {
                 node: me.node.clone(),
+                session: me.session,
                 error,
             });
             if new.failures.len() >= QUARANTINE_AFTER {
@@ -315,8 +319,12 @@ pub fn apply(
                 return Err(Refused::Illegal);
             }
             new.quarantine = None;
+            new.served_since = false;
             new.failures.clear();
             Ok(new)
+        }
+        (Tenancy::Free { witnesses }, Change::Delete) if !witnesses.is_empty() => {
+            Err(Refused::Witnesses)
         }
         (Tenancy::Free { .. }, Change::Delete) => {
             new.tenancy = Tenancy::Deleted;
@@ -324,6 +332,10 @@ pub fn apply(
         }
         (Tenancy::Deleted, Change::Recreate { meta }) => {
             new.tenancy = Tenancy::FREE;
+            new.intended = None;
+            new.quarantine = None;
+            new.failures.clear();
+            new.served_since = false;
             new.meta = meta;
             Ok(new)
         }
@@ -355,7 +367,11 @@ struct Edit<'a> {
 impl Edit<'_> {
     fn give_to_me(&self, mut new: ShardRecord, serving: bool, why: Why) -> ShardRecord {
         if !self.facts.rules.broken_by(Mutant::EpochKept) || self.record.epoch.count() == 0 {
-            new.epoch = self.record.epoch.next(self.facts.generation);
+            new.epoch = self
+                .record
+                .epoch
+                .max(self.facts.highest)
+                .next(self.facts.floor);
         }
         new.tenancy = Tenancy::Held {
             by: self.writer.owner.clone(),

@@ -102,7 +102,16 @@ impl<K: Ord + Clone, R> Table<K, R> {
         self.0.get(key).map_or(0, |slot| slot.high)
     }
 
-    fn put(&mut self, key: &K, now: Time, version: Version, value: Value<R>, rules: Rules) -> bool {
+    /// `read`: the value is what a read found that was begun when the mark was as it is now; nothing is newer.
+    fn put(
+        &mut self,
+        key: &K,
+        now: Time,
+        version: Version,
+        value: Value<R>,
+        read: bool,
+        rules: Rules,
+    ) -> bool {
         let slot = self.0.get_mut(key);
         match value {
             Value::Good { record, rev } => {
@@ -116,9 +125,8 @@ impl<K: Ord + Clone, R> Table<K, R> {
                     return true;
                 };
                 let same = matches!(&slot.cell, Cell::Present(seen) if Some(&seen.version) == version_of(&cell));
-                let newer =
-                    rev > slot.high || (rev == slot.high && !matches!(slot.cell, Cell::Present(_)));
-                if same || !(newer || rules.broken_by(Mutant::ViewGoesBack)) {
+                let news = read || rev > slot.high || rules.broken_by(Mutant::ViewGoesBack);
+                if same || !news {
                     return false;
                 }
                 *slot = Slot {
@@ -203,6 +211,17 @@ impl View {
 
     /// Applies a value unless it is old news; says whether anything changed.
     pub fn apply(&mut self, now: Time, key: &Key, found: Found) -> bool {
+        self.take(now, key, found, false)
+    }
+
+    /// Applies what a read found that was begun at `mark`. If nothing was applied since, it is the truth, whatever its rev
+    /// says: somebody may have edited or restored the record by hand.
+    pub fn apply_read(&mut self, now: Time, key: &Key, found: Found, mark: u64) -> bool {
+        let read = self.mark(key) == mark;
+        self.take(now, key, found, read)
+    }
+
+    fn take(&mut self, now: Time, key: &Key, found: Found, read: bool) -> bool {
         let Found { version, record } = found;
         let rules = self.rules;
         macro_rules! put {
@@ -215,7 +234,7 @@ impl View {
                     Ok(_) => Value::Bad(Damage::Corrupt("a record of another kind".to_owned())),
                     Err(damage) => Value::Bad(damage),
                 };
-                $table.put($key, now, version, value, rules)
+                $table.put($key, now, version, value, read, rules)
             }};
         }
         match key {
@@ -241,6 +260,11 @@ impl View {
             Key::Session(id) => self.sessions.miss(id, now),
             Key::Shard(id) => self.shards.miss(id, now),
         }
+    }
+
+    /// Forgets a session that is proven to have ended and whose tombstone is gone: nothing can come of it any more.
+    pub fn forget_session(&mut self, id: SessionId) {
+        self.sessions.0.remove(&id);
     }
 
     /// The highest rev that was applied to a key.
@@ -338,7 +362,7 @@ impl View {
     ///
     /// Every write moves the store's history by one at least, so no key can have been written more often than that.
     pub fn fresh_rev(&self, key: &Key) -> u64 {
-        self.mark(key).max(self.revision.0) + 1
+        self.mark(key).max(self.revision.0).saturating_add(1)
     }
 }
 
@@ -398,6 +422,18 @@ mod tests {
         assert!(!view.apply(Time(3), &key(), at(4)));
         assert_eq!(rev(&view), None);
         assert!(view.apply(Time(3), &key(), at(view.fresh_rev(&key()))));
+    }
+
+    #[test]
+    fn a_read_is_believed_whatever_its_rev_unless_something_came_in_between() {
+        let mut view = View::new(Rules::sound());
+        view.apply(Time(1), &key(), at(5));
+        let mut edited = at(5);
+        edited.version = Version::Number(99);
+        assert!(!view.apply(Time(2), &key(), edited.clone()));
+        assert!(!view.apply_read(Time(2), &key(), edited.clone(), 4));
+        assert!(view.apply_read(Time(2), &key(), edited, 5));
+        assert_eq!(view.version(&key()), Some(Version::Number(99)));
     }
 
     #[test]

@@ -3,8 +3,18 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let most = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(tenure_sim::mutants::SEEDS);
+    let most = std::env::args()
+        .nth(1)
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(tenure_sim::mutants::SEEDS);
     let hunt = tenure_sim::mutants::hunt(most);
-    println!("{}", serde_json::to_string_pretty(&hunt).unwrap_or_default());
-    if hunt.mutants.iter().all(|mutant| mutant.killed) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    println!(
+        "{}",
+        serde_json::to_string_pretty(&hunt).unwrap_or_default()
+    );
+    if hunt.mutants.iter().all(|mutant| mutant.killed) {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
 }

@@ -24,14 +24,21 @@ fn main() -> ExitCode {
                 eprintln!("seed {seed} keeps every promise");
                 return ExitCode::SUCCESS;
             };
-            eprintln!("{} with {} faults: {:?}", shrunk.violation, shrunk.faults, shrunk.mask);
+            eprintln!(
+                "{} with {} faults: {:?}",
+                shrunk.violation, shrunk.faults, shrunk.mask
+            );
             for line in replay(seed, &shrunk.mask, Under::default()).lines {
                 println!("{line}");
             }
             ExitCode::SUCCESS
         }
         Some("speed") => {
-            let options = Options { threads: Some(1), size: Some((5, 16)), ..Options::default() };
+            let options = Options {
+                threads: Some(1),
+                size: Some((5, 16)),
+                ..Options::default()
+            };
             let summary = run_seeds(0..number(1).unwrap_or(200), &options, |_, _| ());
             let simulated = summary.coverage.simulated_seconds as f64;
             println!(
@@ -46,8 +53,15 @@ fn main() -> ExitCode {
         _ => {
             let (from, count) = (number(0).unwrap_or(0), number(1).unwrap_or(1000));
             let summary = run_seeds(from..from + count, &Options::default(), |_, _| ());
-            println!("{}", serde_json::to_string_pretty(&summary).unwrap_or_default());
-            if summary.failed > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+            println!(
+                "{}",
+                serde_json::to_string_pretty(&summary).unwrap_or_default()
+            );
+            if summary.failed > 0 {
+                ExitCode::FAILURE
+            } else {
+                ExitCode::SUCCESS
+            }
         }
     }
 }

@@ -23,7 +23,8 @@ impl Clock {
     /// What the clock shows at `t`.
     #[inline]
     pub fn at(self, t: Instant) -> Time {
-        let gain = t as i64 / 1_000_000 * self.rate_ppm + t as i64 % 1_000_000 * self.rate_ppm / 1_000_000;
+        let gain =
+            t as i64 / 1_000_000 * self.rate_ppm + t as i64 % 1_000_000 * self.rate_ppm / 1_000_000;
         Time((self.offset + t).saturating_add_signed(gain))
     }
 
@@ -52,7 +53,10 @@ mod tests {
     #[test]
     fn a_clock_is_inverted_exactly() {
         for rate_ppm in [-60_000, -5_000, -1, 0, 1, 5_000, 60_000] {
-            let clock = Clock { offset: 77 * SEC, rate_ppm };
+            let clock = Clock {
+                offset: 77 * SEC,
+                rate_ppm,
+            };
             for t in [0, 1, 999_999, MS, 3 * SEC + 17, 120 * SEC, 9_000 * SEC + 1] {
                 let shown = clock.at(t);
                 let first = clock.when(shown);
@@ -64,6 +68,13 @@ mod tests {
 
     #[test]
     fn a_time_that_never_comes_is_never_reached() {
-        assert_eq!(Clock { offset: 5, rate_ppm: 3 }.when(Time::NEVER), Instant::MAX);
+        assert_eq!(
+            Clock {
+                offset: 5,
+                rate_ppm: 3
+            }
+            .when(Time::NEVER),
+            Instant::MAX
+        );
     }
 }

@@ -32,9 +32,20 @@ pub struct Coverage {
 impl Coverage {
     pub(crate) fn note(&mut self, note: &Note) {
         match note {
-            Note::Shard(transition) => *self.shard_steps.entry(transition.step.as_str()).or_default() += 1,
-            Note::Lease { to: LeasePhase::Detached, .. } => self.detachments += 1,
-            Note::Lease { from: LeasePhase::Recovering, to: LeasePhase::Attached } => self.recoveries += 1,
+            Note::Shard(transition) => {
+                *self
+                    .shard_steps
+                    .entry(transition.step.as_str())
+                    .or_default() += 1
+            }
+            Note::Lease {
+                to: LeasePhase::Detached,
+                ..
+            } => self.detachments += 1,
+            Note::Lease {
+                from: LeasePhase::Recovering,
+                to: LeasePhase::Attached,
+            } => self.recoveries += 1,
             Note::SessionLost { .. } => self.sessions_lost += 1,
             Note::Wedged { .. } => self.wedged += 1,
             Note::Overslept { .. } => self.overslept += 1,

@@ -31,11 +31,30 @@ impl World {
                 }
                 Ok(())
             }
-            Action::Lease { session, closes_at, deadline } => {
+            Action::Lease {
+                session,
+                closes_at,
+                deadline,
+            } => {
                 let clock = self.processes[pid].clock;
-                self.gates.leased(self.now, Lease { session, pid, clock, closes_at, deadline })
+                self.gates.leased(
+                    self.now,
+                    Lease {
+                        session,
+                        pid,
+                        clock,
+                        closes_at,
+                        deadline,
+                    },
+                )
             }
-            Action::Load { run, shard, epoch, session, .. } => self.load(pid, run, &shard, epoch, session),
+            Action::Load {
+                run,
+                shard,
+                epoch,
+                session,
+                ..
+            } => self.load(pid, run, &shard, epoch, session),
             Action::Open(run) => self.open(pid, run),
             Action::Close { run, how } => self.close(pid, run, how),
             Action::Note(note) => {
@@ -76,7 +95,14 @@ impl World {
         self.gates.died(pid);
     }
 
-    fn load(&mut self, pid: Pid, run: RunId, shard: &ShardId, epoch: Epoch, session: SessionId) -> Verdict {
+    fn load(
+        &mut self,
+        pid: Pid,
+        run: RunId,
+        shard: &ShardId,
+        epoch: Epoch,
+        session: SessionId,
+    ) -> Verdict {
         let Some(&number) = self.shard_numbers.get(shard) else {
             let what = format!("process {pid} loads {shard}, which does not exist");
             return Err(Violation::new("contract", self.now, what));
@@ -84,7 +110,10 @@ impl World {
         self.epochs.shown(self.now, pid, number, epoch, session)?;
         let busy = |stay: &&Stay| stay.shard == number && stay.work != Work::Failed;
         if let Some(stay) = self.processes[pid].stays.iter().find(busy) {
-            let what = format!("process {pid} loads shard {number} while its work there at epoch {} still runs", stay.epoch);
+            let what = format!(
+                "process {pid} loads shard {number} while its work there at epoch {} still runs",
+                stay.epoch
+            );
             return Err(Violation::new("A9", self.now, what));
         }
         let end = if self.app_rng.permille(self.app.load_hangs) {
@@ -114,7 +143,8 @@ impl World {
     pub(crate) fn load_ends(&mut self, pid: Pid, run: RunId) -> Verdict {
         let process = &mut self.processes[pid];
         if process.wedged_until > self.now {
-            self.queue.push(process.wedged_until, Due::LoadEnds { pid, run });
+            self.queue
+                .push(process.wedged_until, Due::LoadEnds { pid, run });
             return Ok(());
         }
         let Some(stay) = process.stay_mut(run) else {
@@ -128,14 +158,26 @@ impl World {
             if stay.closing.is_some() {
                 return Ok(());
             }
-            return self.step(pid, Event::LoadFailed { run, error: "the disk is on fire".to_owned() });
+            return self.step(
+                pid,
+                Event::LoadFailed {
+                    run,
+                    error: "the disk is on fire".to_owned(),
+                },
+            );
         }
         stay.work = Work::Ready;
         self.step(pid, Event::Loaded(run))
     }
 
     fn open(&mut self, pid: Pid, run: RunId) -> Verdict {
-        let wrong = |what: &str| Err(Violation::new("contract", self.now, format!("process {pid} opens run {run:?}, {what}")));
+        let wrong = |what: &str| {
+            Err(Violation::new(
+                "contract",
+                self.now,
+                format!("process {pid} opens run {run:?}, {what}"),
+            ))
+        };
         let Some(stay) = self.processes[pid].stay_mut(run) else {
             return wrong("which it does not have");
         };
@@ -171,7 +213,8 @@ impl World {
             return Ok(()); // repeated after it was answered
         };
         let was_open = std::mem::replace(&mut stay.open, false);
-        let sharper = stay.closing.is_none() || (stay.closing == Some(Close::Drain) && how == Close::Cut);
+        let sharper =
+            stay.closing.is_none() || (stay.closing == Some(Close::Drain) && how == Close::Cut);
         let shard = stay.shard;
         if sharper {
             stay.closing = Some(how);
@@ -186,7 +229,9 @@ impl World {
             }
         }
         if was_open {
-            let epoch = self.processes[pid].stay(run).map_or(Epoch(0), |stay| stay.epoch);
+            let epoch = self.processes[pid]
+                .stay(run)
+                .map_or(Epoch(0), |stay| stay.epoch);
             self.epochs.effect(shard, epoch);
             self.gates.closed(shard, pid, run);
             if let Some(local) = &self.local {
@@ -202,7 +247,8 @@ impl World {
             return Ok(());
         };
         if process.wedged_until > self.now && process.stays[n].closing != Some(Close::Cut) {
-            self.queue.push(process.wedged_until, Due::WorkEnds { pid, run });
+            self.queue
+                .push(process.wedged_until, Due::WorkEnds { pid, run });
             return Ok(());
         }
         process.stays.remove(n);

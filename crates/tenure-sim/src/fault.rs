@@ -127,10 +127,18 @@ impl fmt::Display for Fault {
             }
             Self::Kill { node } | Self::Stop { node } => write!(f, "{kind} n{node}"),
             Self::Restart { node, dir } => {
-                write!(f, "{kind} n{node}{}", if dir { "" } else { " without directory" })
+                write!(
+                    f,
+                    "{kind} n{node}{}",
+                    if dir { "" } else { " without directory" }
+                )
             }
             Self::Twin { node, copy } => {
-                write!(f, "{kind} n{node}{}", if copy { " with copied directory" } else { "" })
+                write!(
+                    f,
+                    "{kind} n{node}{}",
+                    if copy { " with copied directory" } else { "" }
+                )
             }
             Self::Outage { how, span } => {
                 let how = match how {
@@ -148,7 +156,9 @@ impl fmt::Display for Fault {
                 };
                 write!(f, "{kind} n{node} {how} {}", Span(span))
             }
-            Self::Slow { node, by, span } => write!(f, "{kind} n{node} by {} {}", Span(by), Span(span)),
+            Self::Slow { node, by, span } => {
+                write!(f, "{kind} n{node} by {} {}", Span(by), Span(span))
+            }
             Self::Delete { target } | Self::Corrupt { target } => write!(f, "{kind} {target}"),
         }
     }

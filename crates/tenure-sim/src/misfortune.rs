@@ -54,7 +54,9 @@ impl World {
     }
 
     pub(crate) fn newest(&self, node: usize) -> Option<Pid> {
-        self.processes.iter().rposition(|process| process.alive && process.node == node)
+        self.processes
+            .iter()
+            .rposition(|process| process.alive && process.node == node)
     }
 
     fn hit(&mut self, pid: Pid, fault: Fault) -> Verdict {
@@ -65,7 +67,13 @@ impl World {
             Fault::PauseMidway { after, span, .. } => process.stop_after = Some((after, span)),
             Fault::Kill { .. } => self.die(pid),
             Fault::Stop { .. } => {
-                self.queue.push(now, Due::Tell { pid, event: Box::new(Event::Stop) });
+                self.queue.push(
+                    now,
+                    Due::Tell {
+                        pid,
+                        event: Box::new(Event::Stop),
+                    },
+                );
             }
             Fault::Cut { how, span, .. } => {
                 if how != Cut::Replies {
@@ -122,7 +130,10 @@ impl World {
         if self.newest(node).is_some() {
             return Ok(());
         }
-        let last = self.processes.iter().rposition(|process| process.node == node);
+        let last = self
+            .processes
+            .iter()
+            .rposition(|process| process.node == node);
         let (clock, old) = last.map_or((self.plan.clocks[node], node), |pid| {
             (self.processes[pid].clock, self.processes[pid].dir)
         });
@@ -131,35 +142,60 @@ impl World {
     }
 
     fn twin(&mut self, node: usize, copy: bool) -> Verdict {
-        let old = self.newest(node).map_or(node, |pid| self.processes[pid].dir);
-        let dir = if copy { self.new_directory(self.directories[old].session) } else { self.new_directory(None) };
+        let old = self
+            .newest(node)
+            .map_or(node, |pid| self.processes[pid].dir);
+        let dir = if copy {
+            self.new_directory(self.directories[old].session)
+        } else {
+            self.new_directory(None)
+        };
         let pid = self.processes.len() as u64;
         let mut rng = self.plan.rng(2000 + pid);
         let mut clock = self.plan.clocks[node];
         if self.plan.family != Family::OneMachine {
             // A machine of its own: its rate may be anything that this run's machines may have.
             let other = *rng.pick(&self.plan.clocks);
-            clock = Clock { offset: rng.between(1, 1_000_000) * SEC, rate_ppm: other.rate_ppm };
+            clock = Clock {
+                offset: rng.between(1, 1_000_000) * SEC,
+                rate_ppm: other.rate_ppm,
+            };
         }
         self.start(node, clock, dir)
     }
 
     fn new_directory(&mut self, copied: Option<SessionId>) -> usize {
-        self.directories.push(Directory { session: copied, genuine: copied.is_none(), holder: None });
+        self.directories.push(Directory {
+            session: copied,
+            genuine: copied.is_none(),
+            holder: None,
+        });
         self.directories.len() - 1
     }
 
     fn delete(&mut self, target: Target) -> Verdict {
-        let Some(key) = self.key_of(target) else { return Ok(()) };
+        let Some(key) = self.key_of(target) else {
+            return Ok(());
+        };
         if self.would_come_back(&key) {
             return Ok(());
         }
-        if self.store.remove(key.clone()).is_some() { self.changed(&key) } else { Ok(()) }
+        if self.store.remove(key.clone()).is_some() {
+            self.changed(&key)
+        } else {
+            Ok(())
+        }
     }
 
     fn corrupt(&mut self, target: Target) -> Verdict {
-        let Some(key) = self.key_of(target) else { return Ok(()) };
-        if self.store.corrupt(key.clone()).is_some() { self.changed(&key) } else { Ok(()) }
+        let Some(key) = self.key_of(target) else {
+            return Ok(());
+        };
+        if self.store.corrupt(key.clone()).is_some() {
+            self.changed(&key)
+        } else {
+            Ok(())
+        }
     }
 
     /// Whether the loss of this key would be undone by a write from before it: then nothing is left that knows how far
@@ -186,7 +222,10 @@ impl World {
         self.healed = true;
         self.tell_world(|| "healed".to_owned());
         self.net = NetMix::calm();
-        self.watch = WatchMix { poll: self.watch.poll, ..WatchMix::calm() };
+        self.watch = WatchMix {
+            poll: self.watch.poll,
+            ..WatchMix::calm()
+        };
         self.app = AppMix::calm();
         self.outage = None;
         for pid in 0..self.processes.len() {
@@ -219,7 +258,10 @@ impl World {
         }
         self.queue.push(self.now, Due::Look { again: true });
         if matches!(self.plan.class, Class::Chaos | Class::Beyond) {
-            self.queue.push(self.now + self.plan.heal_bound(), Due::Look { again: false });
+            self.queue.push(
+                self.now + self.plan.heal_bound(),
+                Due::Look { again: false },
+            );
         }
         Ok(())
     }
@@ -246,11 +288,15 @@ impl World {
                     self.store.remove(key.clone());
                 }
                 Some(mut record) => {
-                    let nonce = Nonce { writer: SessionId(u128::MAX), n: self.store.revision().0 };
+                    let nonce = Nonce {
+                        writer: SessionId(u128::MAX),
+                        n: self.store.revision().0,
+                    };
                     record.head = record.head.next(nonce);
                     record.quarantine = None;
                     record.failures.clear();
-                    self.store.overwrite(key.clone(), Record::Shard(Arc::new(record)));
+                    self.store
+                        .overwrite(key.clone(), Record::Shard(Arc::new(record)));
                 }
             }
             self.tell_world(|| format!("an operator repairs {key}"));

@@ -38,10 +38,20 @@ pub fn hunt_one(mutant: Mutant, most: u64) -> Hunted {
     for seed in 0..most {
         if let Some(violation) = run_seed(seed, under).violation {
             let by = Some(violation.to_string());
-            return Hunted { name: format!("{mutant:?}"), killed: true, seeds: seed + 1, by };
+            return Hunted {
+                name: format!("{mutant:?}"),
+                killed: true,
+                seeds: seed + 1,
+                by,
+            };
         }
     }
-    Hunted { name: format!("{mutant:?}"), killed: false, seeds: most, by: None }
+    Hunted {
+        name: format!("{mutant:?}"),
+        killed: false,
+        seeds: most,
+        by: None,
+    }
 }
 
 /// Hunts every mutant, one per core at a time.
@@ -52,7 +62,9 @@ pub fn hunt(most: u64) -> Hunt {
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
-                while let Some(mutant) = Mutant::ALL.get(next.fetch_add(1, std::sync::atomic::Ordering::Relaxed)) {
+                while let Some(mutant) =
+                    Mutant::ALL.get(next.fetch_add(1, std::sync::atomic::Ordering::Relaxed))
+                {
                     let hunted = hunt_one(*mutant, most);
                     if let Ok(mut found) = found.lock() {
                         found.push((*mutant, hunted));
@@ -63,5 +75,7 @@ pub fn hunt(most: u64) -> Hunt {
     });
     let mut found = found.into_inner().unwrap_or_default();
     found.sort_by_key(|(mutant, _)| *mutant);
-    Hunt { mutants: found.into_iter().map(|(_, hunted)| hunted).collect() }
+    Hunt {
+        mutants: found.into_iter().map(|(_, hunted)| hunted).collect(),
+    }
 }

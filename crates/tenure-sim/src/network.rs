@@ -22,7 +22,8 @@ impl World {
         process.writes += u64::from(matches!(request, Request::Put { .. }));
         process.lists += u64::from(matches!(request, Request::List));
         let patience = nanos(self.plan.timing.request_timeout);
-        self.queue.push(self.now + patience, Due::Timeout { pid, op });
+        self.queue
+            .push(self.now + patience, Due::Timeout { pid, op });
         if process.cut_requests_until > self.now || self.net_rng.permille(self.net.lose_request) {
             return;
         }
@@ -32,13 +33,21 @@ impl World {
         if self.net_rng.permille(self.net.duplicate) {
             let after = self.net_rng.skewed(0, self.net.late_max);
             let request = Box::new(request.clone());
-            self.queue.push(self.now + after, Due::Arrive { pid, op, request });
+            self.queue
+                .push(self.now + after, Due::Arrive { pid, op, request });
         }
         let mut after = self.delay(pid);
         if self.net_rng.permille(self.net.late) {
             after += self.net_rng.skewed(0, self.net.late_max);
         }
-        self.queue.push(self.now + after, Due::Arrive { pid, op, request: Box::new(request) });
+        self.queue.push(
+            self.now + after,
+            Due::Arrive {
+                pid,
+                op,
+                request: Box::new(request),
+            },
+        );
     }
 
     /// A request is at the store: it takes effect now, unless the store is away.
@@ -50,7 +59,14 @@ impl World {
             }
             Some((Outage::Hang, until)) if until > self.now => {
                 let at = until + self.delay(pid);
-                self.queue.push(at, Due::Arrive { pid, op, request: Box::new(request) });
+                self.queue.push(
+                    at,
+                    Due::Arrive {
+                        pid,
+                        op,
+                        request: Box::new(request),
+                    },
+                );
                 return Ok(());
             }
             Some((Outage::Forget, until)) if until > self.now => return Ok(()),
@@ -99,19 +115,28 @@ impl World {
                         if s.ended.is_some_and(|ended| ended.why == EndedWhy::Resigned))
                 })
             }
-            (Key::Session(id), Some(Ok(Record::Session(record)))) if record.ended.is_some() => {
-                self.order.session_ended(self.now, *id, &record, &self.processes, &self.gates)
-            }
+            (Key::Session(id), Some(Ok(Record::Session(record)))) if record.ended.is_some() => self
+                .order
+                .session_ended(self.now, *id, &record, &self.processes, &self.gates),
             _ => Ok(()),
         }
     }
 
     fn reply(&mut self, pid: Pid, op: OpId, reply: Reply) {
-        if self.processes[pid].cut_replies_until > self.now || self.net_rng.permille(self.net.lose_reply) {
+        if self.processes[pid].cut_replies_until > self.now
+            || self.net_rng.permille(self.net.lose_reply)
+        {
             return;
         }
         let at = self.now + self.delay(pid);
-        self.queue.push(at, Due::Reply { pid, op, reply: Box::new(reply) });
+        self.queue.push(
+            at,
+            Due::Reply {
+                pid,
+                op,
+                reply: Box::new(reply),
+            },
+        );
     }
 
     pub(crate) fn answered(&mut self, pid: Pid, op: OpId, reply: Reply) -> Verdict {
@@ -135,7 +160,13 @@ impl World {
         } else {
             StoreFailure::Unavailable("timed out".to_owned())
         };
-        self.step(pid, Event::Reply { op, reply: Reply::Failed(failure) })
+        self.step(
+            pid,
+            Event::Reply {
+                op,
+                reply: Reply::Failed(failure),
+            },
+        )
     }
 
     /// A delivery of the watch: everything since the last one, with what watches do to it.
@@ -156,11 +187,14 @@ impl World {
             self.break_watch(pid, span);
             return Ok(());
         }
-        let late = process.watch.mute_until.max(if self.watch_rng.permille(self.watch.late) {
-            self.now + self.watch_rng.below(2 * nanos(self.plan.timing.ttl))
-        } else {
-            0
-        });
+        let late = process
+            .watch
+            .mute_until
+            .max(if self.watch_rng.permille(self.watch.late) {
+                self.now + self.watch_rng.below(2 * nanos(self.plan.timing.ttl))
+            } else {
+                0
+            });
         if late > self.now {
             process.watch.under_way = true;
             self.queue.push(late, Due::Watch(pid));
@@ -174,8 +208,14 @@ impl World {
         if self.watch_rng.permille(self.watch.repeat) {
             from -= self.watch_rng.below(8.min(from as u64) + 1) as usize;
         }
-        let changes =
-            self.store.history[from..upto].iter().map(|change| (change.key.clone(), change.now.clone())).collect();
+        let mut changes: Vec<(Key, Option<Found>)> = self.store.history[from..upto]
+            .iter()
+            .map(|change| (change.key.clone(), change.now.clone()))
+            .collect();
+        if self.watch_rng.permille(self.watch.drop) {
+            let lost = self.watch_rng.below(changes.len() as u64) as usize;
+            changes.remove(lost);
+        }
         let upto = tenure_core::ids::Revision(upto as u64);
         self.step(pid, Event::Changed { changes, upto })
     }
@@ -195,7 +235,9 @@ impl World {
             return Ok(());
         }
         let away = self.outage.map_or(0, |(_, until)| until);
-        let until = away.max(process.cut_replies_until).max(process.cut_requests_until);
+        let until = away
+            .max(process.cut_replies_until)
+            .max(process.cut_requests_until);
         if until > self.now {
             self.queue.push(until, Due::WatchAgain(pid));
             return Ok(());
@@ -210,15 +252,23 @@ impl World {
         self.queue.push(self.now + self.watch.poll, Due::Poll(pid));
         let process = &mut self.processes[pid];
         let away = self.outage.is_some_and(|(_, until)| until > self.now);
-        let cut = process.cut_replies_until.max(process.cut_requests_until).max(process.watch.mute_until);
+        let cut = process
+            .cut_replies_until
+            .max(process.cut_requests_until)
+            .max(process.watch.mute_until);
         let (from, upto) = (process.watch.told, self.store.history.len());
         if away || cut > self.now || from == upto {
             return Ok(());
         }
         process.watch.told = upto;
-        let newest: BTreeMap<&Key, &Option<Found>> =
-            self.store.history[from..upto].iter().map(|change| (&change.key, &change.now)).collect();
-        let changes = newest.into_iter().map(|(key, now)| (key.clone(), now.clone())).collect();
+        let newest: BTreeMap<&Key, &Option<Found>> = self.store.history[from..upto]
+            .iter()
+            .map(|change| (&change.key, &change.now))
+            .collect();
+        let changes = newest
+            .into_iter()
+            .map(|(key, now)| (key.clone(), now.clone()))
+            .collect();
         let upto = tenure_core::ids::Revision(upto as u64);
         self.step(pid, Event::Changed { changes, upto })
     }
@@ -239,7 +289,11 @@ impl World {
 
     fn slowness(&mut self, pid: Pid) -> u64 {
         let (by, until) = self.processes[pid].slow;
-        if until > self.now { self.net_rng.below(by + 1) } else { 0 }
+        if until > self.now {
+            self.net_rng.below(by + 1)
+        } else {
+            0
+        }
     }
 }
 

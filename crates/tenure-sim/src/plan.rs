@@ -60,6 +60,7 @@ pub struct NetMix {
 pub struct WatchMix {
     pub delay: (u64, u64),
     pub late: u32,
+    pub drop: u32,
     pub repeat: u32,
     pub breaks: u32,
     pub poll: u64,
@@ -156,7 +157,10 @@ impl Plan {
             self.net = NetMix::calm();
         }
         if mask.watch {
-            self.watch = WatchMix { poll: self.watch.poll, ..WatchMix::calm() };
+            self.watch = WatchMix {
+                poll: self.watch.poll,
+                ..WatchMix::calm()
+            };
         }
         if mask.app {
             self.app = AppMix::calm();
@@ -179,7 +183,13 @@ impl Plan {
             shards,
             mode: KeyspaceMode::Symmetric,
             timing,
-            clocks: vec![Clock { offset: 1000 * SEC, rate_ppm: 0 }; nodes],
+            clocks: vec![
+                Clock {
+                    offset: 1000 * SEC,
+                    rate_ppm: 0
+                };
+                nodes
+            ],
             starts: vec![0; nodes],
             net: NetMix::calm(),
             watch: WatchMix::calm(),
@@ -197,15 +207,30 @@ impl Plan {
     /// on their slow tick), waits after failed loads run out, and what is restored waits for its witnesses.
     pub fn heal_bound(&self) -> u64 {
         let ttl = nanos(self.timing.ttl);
-        8 * ttl + 2 * nanos(self.timing.tick_interval) + 2 * nanos(self.timing.load_retry_max)
-            + nanos(self.timing.drain_timeout) + nanos(self.timing.load_timeout) + 4 * self.watch.poll + 2 * SEC
+        8 * ttl
+            + 2 * nanos(self.timing.tick_interval)
+            + nanos(self.timing.relist_interval)
+            + 2 * nanos(self.timing.load_retry_max)
+            + nanos(self.timing.drain_timeout)
+            + nanos(self.timing.load_timeout)
+            + 4 * self.watch.poll
+            + 2 * SEC
     }
 
     /// How long a cluster must have been whole to be called settled: by then every debounce, reservation and slow look at
     /// everything that could still change an owner has been.
     pub fn settle_time(&self) -> u64 {
         let t = &self.timing;
-        nanos(t.tick_interval.max(t.ttl * 2)) + nanos(t.rebalance_debounce) + nanos(t.drain_timeout) + nanos(t.ttl)
+        let unheard = if self.watch.drop > 0 {
+            nanos(t.relist_interval)
+        } else {
+            0
+        };
+        nanos(t.tick_interval.max(t.ttl * 2))
+            + nanos(t.rebalance_debounce)
+            + nanos(t.drain_timeout)
+            + nanos(t.ttl)
+            + unheard
     }
 
     /// How long nothing but renewals may be seen once everything is served.
@@ -244,7 +269,14 @@ impl NetMix {
 impl WatchMix {
     /// A good watch.
     pub fn calm() -> Self {
-        Self { delay: (MS / 5, MS), late: 0, repeat: 0, breaks: 0, poll: 200 * MS }
+        Self {
+            delay: (MS / 5, MS),
+            late: 0,
+            drop: 0,
+            repeat: 0,
+            breaks: 0,
+            poll: 200 * MS,
+        }
     }
 }
 

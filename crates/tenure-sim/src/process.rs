@@ -106,7 +106,12 @@ impl Process {
             tick_at: Instant::MAX,
             pending: Vec::new(),
             stays: Vec::new(),
-            watch: Watching { told, under_way: false, up: true, mute_until: 0 },
+            watch: Watching {
+                told,
+                under_way: false,
+                up: true,
+                mute_until: 0,
+            },
             wedged_until: 0,
             cut_requests_until: 0,
             cut_replies_until: 0,

@@ -21,9 +21,17 @@ pub(crate) enum Due {
     /// The runtime of a process shows a sign of life.
     Progress(Pid),
     /// A request reaches the store.
-    Arrive { pid: Pid, op: OpId, request: Box<Request> },
+    Arrive {
+        pid: Pid,
+        op: OpId,
+        request: Box<Request>,
+    },
     /// An answer reaches a process.
-    Reply { pid: Pid, op: OpId, reply: Box<Reply> },
+    Reply {
+        pid: Pid,
+        op: OpId,
+        reply: Box<Reply>,
+    },
     /// A process stops waiting for an answer.
     Timeout { pid: Pid, op: OpId },
     /// A watch delivers.

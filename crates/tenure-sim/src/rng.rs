@@ -26,7 +26,7 @@ impl Rng {
 
     /// The next 64 bits.
     #[inline]
-    pub fn next(&mut self) -> u64 {
+    pub fn bits(&mut self) -> u64 {
         let s = &mut self.state;
         let result = s[1].wrapping_mul(5).rotate_left(7).wrapping_mul(9);
         let t = s[1] << 17;
@@ -42,7 +42,7 @@ impl Rng {
     /// A number below `n`; 0 if `n` is 0.
     #[inline]
     pub fn below(&mut self, n: u64) -> u64 {
-        ((u128::from(self.next()) * u128::from(n)) >> 64) as u64
+        ((u128::from(self.bits()) * u128::from(n)) >> 64) as u64
     }
 
     /// A number from `low` to `high`, both included.
@@ -88,10 +88,10 @@ mod tests {
     #[test]
     fn a_seed_gives_the_same_numbers_for_ever() {
         let mut rng = Rng::new(7);
-        let drawn: Vec<u64> = (0..3).map(|_| rng.next()).collect();
+        let drawn: Vec<u64> = (0..3).map(|_| rng.bits()).collect();
         let mut again = Rng::new(7);
-        assert_eq!(drawn, (0..3).map(|_| again.next()).collect::<Vec<_>>());
-        assert_ne!(drawn[0], Rng::new(8).next());
+        assert_eq!(drawn, (0..3).map(|_| again.bits()).collect::<Vec<_>>());
+        assert_ne!(drawn[0], Rng::new(8).bits());
     }
 
     #[test]

@@ -86,8 +86,14 @@ pub fn run_plan(plan: Plan, under: Under, trace: Trace) -> Outcome {
 }
 
 /// Runs a range of seeds on several threads. `progress` is told now and then how many are done and how many failed.
-pub fn run_seeds(range: Range<u64>, options: &Options, progress: impl Fn(u64, u64) + Sync) -> Summary {
-    let threads = options.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+pub fn run_seeds(
+    range: Range<u64>,
+    options: &Options,
+    progress: impl Fn(u64, u64) + Sync,
+) -> Summary {
+    let threads = options
+        .threads
+        .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
     let begun = Instant::now();
     let next = AtomicU64::new(range.start);
     let done = AtomicU64::new(0);
@@ -163,20 +169,43 @@ pub struct Replay {
 pub fn replay(seed: u64, mask: &Mask, under: Under) -> Replay {
     let plan = Plan::draw(seed).masked(mask);
     let mut lines = vec![describe(&plan)];
-    lines.extend(plan.faults.iter().map(|(at, fault)| format!("# at {}.{:03}s {fault}", at / SEC, at % SEC / 1_000_000)));
+    lines.extend(
+        plan.faults
+            .iter()
+            .map(|(at, fault)| format!("# at {}.{:03}s {fault}", at / SEC, at % SEC / 1_000_000)),
+    );
     let outcome = run_plan(plan, under, Trace::Keep(Vec::new()));
     lines.extend(outcome.trace.into_lines());
-    Replay { lines, violation: outcome.violation }
+    Replay {
+        lines,
+        violation: outcome.violation,
+    }
 }
 
 fn describe(plan: &Plan) -> String {
+    let t = &plan.timing;
     format!(
-        "# seed {}: {:?}, {:?} store, {} nodes, {} shards, {}, ttl {:?}",
-        plan.seed, plan.class, plan.family, plan.nodes, plan.shards, plan.mode, plan.timing.ttl
+        "# seed {}: {:?}, {:?} store, {} nodes, {} shards, {}, ttl {:?}, tick {:?}, relist {:?}, drift {} permille, \
+         acquire watch {} window {:?}, batch {}",
+        plan.seed,
+        plan.class,
+        plan.family,
+        plan.nodes,
+        plan.shards,
+        plan.mode,
+        t.ttl,
+        t.tick_interval,
+        t.relist_interval,
+        t.clock_drift_max_permille,
+        t.acquire_watch_enabled,
+        t.acquire_retry_window,
+        t.release_batch
     )
 }
 
 /// The story of a seed as one number: equal for equal stories.
 pub fn fingerprint(seed: u64, under: Under) -> u64 {
-    run_plan(Plan::draw(seed), under, Trace::hashing()).trace.hash()
+    run_plan(Plan::draw(seed), under, Trace::hashing())
+        .trace
+        .hash()
 }

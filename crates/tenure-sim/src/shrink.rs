@@ -30,7 +30,12 @@ pub fn shrink(seed: u64, under: Under) -> Option<Shrunk> {
             *mask = candidate;
         }
     };
-    for part in [|m: &mut Mask| m.net = true, |m: &mut Mask| m.watch = true, |m: &mut Mask| m.app = true, |m: &mut Mask| m.clocks = true] {
+    for part in [
+        |m: &mut Mask| m.net = true,
+        |m: &mut Mask| m.watch = true,
+        |m: &mut Mask| m.app = true,
+        |m: &mut Mask| m.clocks = true,
+    ] {
         let mut candidate = mask.clone();
         part(&mut candidate);
         attempt(candidate, &mut mask);
@@ -47,5 +52,9 @@ pub fn shrink(seed: u64, under: Under) -> Option<Shrunk> {
         }
         size /= 2;
     }
-    Some(Shrunk { faults: count - mask.faults.len(), mask, violation })
+    Some(Shrunk {
+        faults: count - mask.faults.len(),
+        mask,
+        violation,
+    })
 }

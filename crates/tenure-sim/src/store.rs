@@ -59,16 +59,27 @@ impl Store {
 
     /// Carries a request out.
     pub(crate) fn apply(&mut self, request: Request) -> Applied {
-        let unchanged = |reply| Applied { reply, changed: None };
+        let unchanged = |reply| Applied {
+            reply,
+            changed: None,
+        };
         match request {
             Request::Get(key) => unchanged(Reply::Got(self.keys.get(&key).cloned())),
             Request::Revision => unchanged(Reply::Revision(self.revision())),
             Request::List => unchanged(Reply::Listed(Listed {
-                entries: self.keys.iter().map(|(k, f)| (k.clone(), f.clone())).collect(),
+                entries: self
+                    .keys
+                    .iter()
+                    .map(|(k, f)| (k.clone(), f.clone()))
+                    .collect(),
                 revision: self.revision(),
                 store: self.identity.clone(),
             })),
-            Request::Put { key, expect, record } => {
+            Request::Put {
+                key,
+                expect,
+                record,
+            } => {
                 let fits = match (&expect, self.keys.get(&key)) {
                     (Expect::Absent, None) => true,
                     (Expect::Version(v), Some(found)) => found.version == *v,
@@ -78,23 +89,39 @@ impl Store {
                     return unchanged(Reply::Lost);
                 }
                 let version = self.version_of(&record);
-                let found = Found { version: version.clone(), record: Ok(record) };
+                let found = Found {
+                    version: version.clone(),
+                    record: Ok(record),
+                };
                 let before = self.set(key, Some(found));
-                Applied { reply: Reply::Won(version), changed: Some(before) }
+                Applied {
+                    reply: Reply::Won(version),
+                    changed: Some(before),
+                }
             }
             Request::Delete { key, version } => {
-                if self.keys.get(&key).is_none_or(|found| found.version != version) {
+                if self
+                    .keys
+                    .get(&key)
+                    .is_none_or(|found| found.version != version)
+                {
                     return unchanged(Reply::Lost);
                 }
                 let before = self.set(key, None);
-                Applied { reply: Reply::Won(version), changed: Some(before) }
+                Applied {
+                    reply: Reply::Won(version),
+                    changed: Some(before),
+                }
             }
         }
     }
 
     /// Removes a key whatever it holds, as an operator may.
     pub(crate) fn remove(&mut self, key: Key) -> Option<Found> {
-        self.keys.contains_key(&key).then(|| self.set(key, None)).flatten()
+        self.keys
+            .contains_key(&key)
+            .then(|| self.set(key, None))
+            .flatten()
     }
 
     /// Makes a value unreadable.
@@ -110,11 +137,20 @@ impl Store {
     /// Writes a value whatever the key holds, as an operator may.
     pub(crate) fn overwrite(&mut self, key: Key, record: Record) -> Option<Found> {
         let version = self.version_of(&record);
-        self.set(key, Some(Found { version, record: Ok(record) }))
+        self.set(
+            key,
+            Some(Found {
+                version,
+                record: Ok(record),
+            }),
+        )
     }
 
     fn set(&mut self, key: Key, now: Option<Found>) -> Option<Found> {
-        self.history.push(Change { key: key.clone(), now: now.clone() });
+        self.history.push(Change {
+            key: key.clone(),
+            now: now.clone(),
+        });
         match now {
             Some(found) => self.keys.insert(key, found),
             None => self.keys.remove(&key),
@@ -155,25 +191,47 @@ mod tests {
     use super::*;
 
     fn leader(n: u64) -> Record {
-        let head = Head::first(Nonce { writer: SessionId(1), n });
+        let head = Head::first(Nonce {
+            writer: SessionId(1),
+            n,
+        });
         let session = SessionId(1);
-        Record::Leader(Arc::new(LeaderRecord { head, term: 1, session, unknown: Unknown::new() }))
+        Record::Leader(Arc::new(LeaderRecord {
+            head,
+            term: 1,
+            session,
+            unknown: Unknown::new(),
+        }))
     }
 
     fn put(expect: Expect, n: u64) -> Request {
-        Request::Put { key: Key::Leader, expect, record: leader(n) }
+        Request::Put {
+            key: Key::Leader,
+            expect,
+            record: leader(n),
+        }
     }
 
     #[test]
     fn a_write_happens_only_if_the_key_is_as_expected() {
         for hashed in [false, true] {
             let mut store = Store::new(hashed);
-            let Reply::Won(first) = store.apply(put(Expect::Absent, 1)).reply else { panic!("refused") };
+            let Reply::Won(first) = store.apply(put(Expect::Absent, 1)).reply else {
+                panic!("refused")
+            };
             assert_eq!(store.apply(put(Expect::Absent, 2)).reply, Reply::Lost);
             let guarded = put(Expect::Version(first.clone()), 3);
             assert!(matches!(store.apply(guarded.clone()).reply, Reply::Won(_)));
             assert_eq!(store.apply(guarded).reply, Reply::Lost);
-            assert_eq!(store.apply(Request::Delete { key: Key::Leader, version: first }).reply, Reply::Lost);
+            assert_eq!(
+                store
+                    .apply(Request::Delete {
+                        key: Key::Leader,
+                        version: first
+                    })
+                    .reply,
+                Reply::Lost
+            );
             assert_eq!(store.revision(), Revision(2));
         }
     }

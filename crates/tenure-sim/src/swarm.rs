@@ -25,7 +25,12 @@ pub(crate) fn draw(seed: u64, size: Option<(usize, u32)>) -> Plan {
         4 => Class::OneDeath,
         _ => Class::Chaos,
     };
-    let family = *rng.pick(&[Family::Watched, Family::Watched, Family::OneMachine, Family::Polled]);
+    let family = *rng.pick(&[
+        Family::Watched,
+        Family::Watched,
+        Family::OneMachine,
+        Family::Polled,
+    ]);
     let nodes = rng.between(if class == Class::OneDeath { 2 } else { 1 }, 5) as usize;
     let shards = *rng.pick(&[1, 2, 4, 8, 16]);
     let (nodes, shards) = size.unwrap_or((nodes, shards));
@@ -39,12 +44,28 @@ pub(crate) fn draw(seed: u64, size: Option<(usize, u32)>) -> Plan {
         family,
         nodes,
         shards,
-        mode: *rng.pick(&[KeyspaceMode::Symmetric, KeyspaceMode::Symmetric, KeyspaceMode::Greedy]),
+        mode: *rng.pick(&[
+            KeyspaceMode::Symmetric,
+            KeyspaceMode::Symmetric,
+            KeyspaceMode::Greedy,
+        ]),
         clocks: draw_clocks(&mut rng, class, family, nodes, &timing),
         starts: (0..nodes).map(|_| rng.skewed(0, 3 * SEC)).collect(),
-        net: if chaos { draw_net(&mut rng, ttl) } else { NetMix::calm() },
-        watch: if chaos { draw_watch(&mut rng, ttl) } else { WatchMix::calm() },
-        app: if chaos { draw_app(&mut rng, ttl) } else { AppMix::calm() },
+        net: if chaos {
+            draw_net(&mut rng, ttl)
+        } else {
+            NetMix::calm()
+        },
+        watch: if chaos {
+            draw_watch(&mut rng, ttl)
+        } else {
+            WatchMix::calm()
+        },
+        app: if chaos {
+            draw_app(&mut rng, ttl)
+        } else {
+            AppMix::calm()
+        },
         jitter: *rng.pick(&[0, MS, 5 * MS, if chaos { ttl / 40 } else { MS }]),
         shuffle: rng.permille(500),
         faults: Vec::new(),
@@ -60,7 +81,13 @@ pub(crate) fn draw(seed: u64, size: Option<(usize, u32)>) -> Plan {
         Class::ShortOutage => vec![(30 * SEC, short_outage(&mut rng, &plan))],
         Class::LongOutage => {
             let how = *rng.pick(&[Outage::Refuse, Outage::Hang, Outage::Forget]);
-            vec![(30 * SEC, Fault::Outage { how, span: rng.between(ttl, 5 * ttl) })]
+            vec![(
+                30 * SEC,
+                Fault::Outage {
+                    how,
+                    span: rng.between(ttl, 5 * ttl),
+                },
+            )]
         }
         Class::OneDeath => {
             let node = rng.below(nodes as u64) as usize;
@@ -84,7 +111,11 @@ fn draw_timing(rng: &mut Rng) -> Timing {
     let ttl = Duration::from_millis(*rng.pick(&[1500, 2500, 2500, 4000, 6000]));
     let settings = Settings {
         ttl,
-        acquire_retry_window: *rng.pick(&[Duration::ZERO, Duration::from_secs(2), Duration::from_secs(2)]),
+        acquire_retry_window: *rng.pick(&[
+            Duration::ZERO,
+            Duration::from_secs(2),
+            Duration::from_secs(2),
+        ]),
         acquire_watch_enabled: !rng.permille(200),
         rebalance_debounce: Duration::from_millis(rng.between(50, 1500)),
         release_batch: *rng.pick(&[1, 4, 64]),
@@ -94,28 +125,45 @@ fn draw_timing(rng: &mut Rng) -> Timing {
         load_attempts: rng.between(1, 4) as u32,
         clock_drift_max_permille: *rng.pick(&[1, 10, 10, 30]),
         tick_interval: Some(ttl * *rng.pick(&[1, 2, 2, 4])),
+        relist_interval: Some(ttl * *rng.pick(&[4, 8, 16])),
         ..Settings::default()
     };
     checked(&settings)
 }
 
-fn draw_clocks(rng: &mut Rng, class: Class, family: Family, nodes: usize, timing: &Timing) -> Vec<Clock> {
+fn draw_clocks(
+    rng: &mut Rng,
+    class: Class,
+    family: Family,
+    nodes: usize,
+    timing: &Timing,
+) -> Vec<Clock> {
     // Two rates that are each off by a little less than half the bound have a ratio within the bound.
     let within = i64::from(timing.clock_drift_max_permille) * 490;
-    let one = Clock { offset: rng.between(1, 1_000_000) * SEC, rate_ppm: 0 };
+    let one = Clock {
+        offset: rng.between(1, 1_000_000) * SEC,
+        rate_ppm: 0,
+    };
     let extreme = rng.permille(500);
     (0..nodes)
         .map(|_| {
             if family == Family::OneMachine {
                 return one;
             }
-            let bound = if class == Class::Beyond { 300_000 } else { within };
+            let bound = if class == Class::Beyond {
+                300_000
+            } else {
+                within
+            };
             let rate_ppm = if extreme {
                 if rng.permille(500) { bound } else { -bound }
             } else {
                 rng.below(2 * bound as u64 + 1) as i64 - bound
             };
-            Clock { offset: rng.between(1, 1_000_000) * SEC, rate_ppm }
+            Clock {
+                offset: rng.between(1, 1_000_000) * SEC,
+                rate_ppm,
+            }
         })
         .collect()
 }
@@ -147,6 +195,7 @@ fn draw_watch(rng: &mut Rng, ttl: u64) -> WatchMix {
     WatchMix {
         delay: (MS / 5, *rng.pick(&[MS, 20 * MS, ttl / 10])),
         late: some(rng, 60),
+        drop: some(rng, 40),
         repeat: some(rng, 100),
         breaks: some(rng, 10),
         poll: 0,
@@ -175,7 +224,10 @@ fn short_outage(rng: &mut Rng, plan: &Plan) -> Fault {
         (Outage::Forget, nanos(t.request_timeout)),
     ]);
     let most = room.saturating_sub(retry + lost + room / 50);
-    Fault::Outage { how, span: rng.between(most / 2, most) }
+    Fault::Outage {
+        how,
+        span: rng.between(most / 2, most),
+    }
 }
 
 fn draw_faults(rng: &mut Rng, plan: &Plan) -> Vec<(Instant, Fault)> {
@@ -209,7 +261,9 @@ fn space_losses(faults: &mut Vec<(Instant, Fault)>, apart: u64) {
         if !matches!(target, Target::Shard(_) | Target::Keyspace) {
             return true;
         }
-        let soon = lost.iter().any(|(t, last)| *t == target && *at < last + apart);
+        let soon = lost
+            .iter()
+            .any(|(t, last)| *t == target && *at < last + apart);
         if !soon {
             lost.push((target, *at));
         }
@@ -236,25 +290,49 @@ fn one_fault(
     };
     let fault = match kind {
         0 => Fault::Pause { node, span },
-        1 => Fault::PauseMidway { node, after: rng.below(4) as u32, span },
+        1 => Fault::PauseMidway {
+            node,
+            after: rng.below(4) as u32,
+            span,
+        },
         2 => {
             let dir = rng.permille(600);
             faults.push((at + rng.skewed(MS, 3 * ttl), Fault::Restart { node, dir }));
             Fault::Kill { node }
         }
         3 => Fault::Kill { node },
-        4 => Fault::Twin { node, copy: rng.permille(600) },
+        4 => Fault::Twin {
+            node,
+            copy: rng.permille(600),
+        },
         5 => {
-            faults.push((at + rng.skewed(MS, 3 * ttl), Fault::Restart { node, dir: true }));
+            faults.push((
+                at + rng.skewed(MS, 3 * ttl),
+                Fault::Restart { node, dir: true },
+            ));
             Fault::Stop { node }
         }
         6 => {
             let how = *rng.pick(&[Outage::Refuse, Outage::Hang, Outage::Forget]);
-            Fault::Outage { how, span: rng.skewed(MS, 2 * ttl) }
+            Fault::Outage {
+                how,
+                span: rng.skewed(MS, 2 * ttl),
+            }
         }
-        7 => Fault::Cut { node, how: *rng.pick(&[Cut::Requests, Cut::Replies, Cut::Both]), span },
-        8 => Fault::Slow { node, by: rng.skewed(MS, ttl / 4), span },
-        9 => Fault::WatchBreaks { node, span: rng.skewed(MS, ttl) },
+        7 => Fault::Cut {
+            node,
+            how: *rng.pick(&[Cut::Requests, Cut::Replies, Cut::Both]),
+            span,
+        },
+        8 => Fault::Slow {
+            node,
+            by: rng.skewed(MS, ttl / 4),
+            span,
+        },
+        9 => Fault::WatchBreaks {
+            node,
+            span: rng.skewed(MS, ttl),
+        },
         10 => Fault::WatchMute { node, span },
         11 => Fault::Wedge { node, span },
         12 => Fault::Delete { target },

@@ -26,7 +26,10 @@ pub enum Trace {
 impl Trace {
     /// A trace that becomes one number.
     pub fn hashing() -> Self {
-        Self::Hash { hash: 0xcbf2_9ce4_8422_2325, line: String::new() }
+        Self::Hash {
+            hash: 0xcbf2_9ce4_8422_2325,
+            line: String::new(),
+        }
     }
 
     /// Whether anybody listens.
@@ -38,7 +41,12 @@ impl Trace {
     /// Adds a line.
     pub fn line(&mut self, at: Instant, who: &str, what: std::fmt::Arguments<'_>) {
         let put = |out: &mut String| {
-            let _ = write!(out, "{:>4}.{:06} {who:<7} {what}", at / SEC, at % SEC / (MS / 1000));
+            let _ = write!(
+                out,
+                "{:>4}.{:06} {who:<7} {what}",
+                at / SEC,
+                at % SEC / (MS / 1000)
+            );
         };
         match self {
             Self::Off => {}

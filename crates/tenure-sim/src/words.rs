@@ -14,7 +14,10 @@ pub(crate) fn event(event: &Event) -> String {
     match event {
         Event::Reply { op, reply } => format!("<- {} {}", op.0, self::reply(reply)),
         Event::Changed { changes, upto } => {
-            let told: Vec<String> = changes.iter().map(|(key, found)| stored(key, found.as_ref())).collect();
+            let told: Vec<String> = changes
+                .iter()
+                .map(|(key, found)| stored(key, found.as_ref()))
+                .collect();
             format!("<- watch upto {}: {}", upto.0, told.join("; "))
         }
         other => format!("<- {other:?}"),
@@ -23,7 +26,11 @@ pub(crate) fn event(event: &Event) -> String {
 
 fn reply(reply: &Reply) -> String {
     match reply {
-        Reply::Listed(listed) => format!("listed {} keys at {}", listed.entries.len(), listed.revision.0),
+        Reply::Listed(listed) => format!(
+            "listed {} keys at {}",
+            listed.entries.len(),
+            listed.revision.0
+        ),
         Reply::Got(Some(found)) => format!("got {}", value(found)),
         Reply::Got(None) => "got nothing".to_owned(),
         other => format!("{other:?}"),
@@ -33,15 +40,39 @@ fn reply(reply: &Reply) -> String {
 pub(crate) fn action(action: &Action) -> String {
     match action {
         Action::Store { op, request, .. } => format!("-> {} {}", op.0, self::request(request)),
-        Action::Lease { session, closes_at, deadline } => {
-            format!("-> lease of {} closes gates at {closes_at}, deadline {deadline}", short(*session))
+        Action::Lease {
+            session,
+            closes_at,
+            deadline,
+        } => {
+            format!(
+                "-> lease of {} closes gates at {closes_at}, deadline {deadline}",
+                short(*session)
+            )
         }
-        Action::Load { run, shard, epoch, session, .. } => {
-            format!("-> load {shard} epoch {epoch} run {} session {}", run.0, short(*session))
+        Action::Load {
+            run,
+            shard,
+            epoch,
+            session,
+            ..
+        } => {
+            format!(
+                "-> load {shard} epoch {epoch} run {} session {}",
+                run.0,
+                short(*session)
+            )
         }
         Action::Remember(session) => format!("-> remember {}", short(*session)),
-        Action::Seen { shard, owner, epoch, serving } => {
-            let owner = owner.as_ref().map_or("nobody".to_owned(), |o| format!("{} ({})", o.node, short(o.session)));
+        Action::Seen {
+            shard,
+            owner,
+            epoch,
+            serving,
+        } => {
+            let owner = owner.as_ref().map_or("nobody".to_owned(), |o| {
+                format!("{} ({})", o.node, short(o.session))
+            });
             format!("-> seen {shard} epoch {epoch} owner {owner} serving {serving}")
         }
         other => format!("-> {other:?}"),
@@ -50,12 +81,20 @@ pub(crate) fn action(action: &Action) -> String {
 
 fn request(request: &Request) -> String {
     match request {
-        Request::Put { key, expect, record } => {
+        Request::Put {
+            key,
+            expect,
+            record,
+        } => {
             let expect = match expect {
                 Expect::Absent => "absent".to_owned(),
                 Expect::Version(version) => format!("{version:?}"),
             };
-            format!("put {} if {expect}: {}", key_words(key), record_words(record))
+            format!(
+                "put {} if {expect}: {}",
+                key_words(key),
+                record_words(record)
+            )
         }
         Request::Get(key) => format!("get {}", key_words(key)),
         other => format!("{other:?}"),
@@ -87,13 +126,26 @@ fn record_words(record: &Record) -> String {
     match record {
         Record::Shard(shard) => shard_words(shard),
         Record::Session(s) => {
-            let ended = s.ended.map_or(String::new(), |e| format!(" ended ({}, by {})", e.why, short(e.by)));
-            format!("rev {} {} renewals {}{ended}", s.head.rev, s.node, s.renewals)
+            let ended = s.ended.map_or(String::new(), |e| {
+                format!(" ended ({}, by {})", e.why, short(e.by))
+            });
+            format!(
+                "rev {} {} renewals {}{ended}",
+                s.head.rev, s.node, s.renewals
+            )
         }
         Record::Node(n) => format!("rev {} session {} {}", n.head.rev, short(n.session), n.mode),
-        Record::Keyspace(k) => format!("rev {} {} {} generation {}", k.head.rev, k.kind, k.mode, k.generation),
+        Record::Keyspace(k) => format!(
+            "rev {} {} {} generation {}",
+            k.head.rev, k.kind, k.mode, k.generation
+        ),
         Record::Cluster(c) => format!("rev {} boot {}", c.head.rev, c.boot),
-        Record::Leader(l) => format!("rev {} term {} session {}", l.head.rev, l.term, short(l.session)),
+        Record::Leader(l) => format!(
+            "rev {} term {} session {}",
+            l.head.rev,
+            l.term,
+            short(l.session)
+        ),
     }
 }
 
@@ -106,9 +158,22 @@ fn shard_words(shard: &ShardRecord) -> String {
         (_, Some(owner)) => format!(" {} ({})", owner.node, short(owner.session)),
         _ => String::new(),
     };
-    let quarantine = if shard.quarantine.is_some() { " quarantined" } else { "" };
-    let failures = if shard.failures.is_empty() { String::new() } else { format!(" failures {}", shard.failures.len()) };
-    format!("rev {} epoch {} {}{who}{failures}{quarantine}", shard.head.rev, shard.epoch, shard.tenancy.name())
+    let quarantine = if shard.quarantine.is_some() {
+        " quarantined"
+    } else {
+        ""
+    };
+    let failures = if shard.failures.is_empty() {
+        String::new()
+    } else {
+        format!(" failures {}", shard.failures.len())
+    };
+    format!(
+        "rev {} epoch {} {}{who}{failures}{quarantine}",
+        shard.head.rev,
+        shard.epoch,
+        shard.tenancy.name()
+    )
 }
 
 pub(crate) fn note(note: &Note) -> String {
@@ -117,9 +182,13 @@ pub(crate) fn note(note: &Note) -> String {
         Note::Lease { from, to } => format!("lease {} -> {}", from.as_str(), to.as_str()),
         Note::Registered { session, mode } => format!("registered as {} {mode}", short(*session)),
         Note::Renewed { took, left } => format!("renewed in {took:?}, {left:?} left"),
-        Note::Ended { session, node, why } => format!("ended session {} of {node}: {why}", short(*session)),
+        Note::Ended { session, node, why } => {
+            format!("ended session {} of {node}: {why}", short(*session))
+        }
         Note::SessionLost { session, why } => format!("lost session {}: {why}", short(*session)),
-        Note::WaitingForName { session, at_most } => format!("waits for {} at most {at_most:?}", short(*session)),
+        Note::WaitingForName { session, at_most } => {
+            format!("waits for {} at most {at_most:?}", short(*session))
+        }
         other => format!("{other:?}"),
     }
 }

@@ -88,20 +88,30 @@ pub fn run(plan: Plan, under: Under, trace: Trace) -> Outcome {
     let mut world = World::new(plan, under, trace);
     let violation = world.run_until(Instant::MAX).err();
     if let Some(violation) = &violation {
-        world.trace.line(world.now, "check", format_args!("VIOLATION {violation}"));
+        world
+            .trace
+            .line(world.now, "check", format_args!("VIOLATION {violation}"));
     }
     world.coverage.refused_effects += world.epochs.refused;
     world.coverage.simulated_seconds += world.now / SEC;
-    Outcome { violation, coverage: world.coverage, trace: world.trace }
+    Outcome {
+        violation,
+        coverage: world.coverage,
+        trace: world.trace,
+    }
 }
 
 impl World {
     pub(crate) fn new(plan: Plan, under: Under, trace: Trace) -> Self {
         let keyspace = named(KeyspaceName::new(KEYSPACE));
-        let ids: Vec<ShardId> =
-            (0..plan.shards).map(|n| ShardId::new(keyspace.clone(), ShardName::index(n))).collect();
+        let ids: Vec<ShardId> = (0..plan.shards)
+            .map(|n| ShardId::new(keyspace.clone(), ShardName::index(n)))
+            .collect();
         let kind = KeyspaceKind::Hashed(plan.shards);
-        let config = KeyspaceConfig { kind, mode: plan.mode };
+        let config = KeyspaceConfig {
+            kind,
+            mode: plan.mode,
+        };
         let clocks_hold = plan.class != Class::Beyond;
         let mut world = Self {
             now: 0,
@@ -138,7 +148,11 @@ impl World {
 
     fn schedule(&mut self) {
         for (node, at) in self.plan.starts.clone().into_iter().enumerate() {
-            self.directories.push(Directory { session: None, genuine: true, holder: None });
+            self.directories.push(Directory {
+                session: None,
+                genuine: true,
+                holder: None,
+            });
             self.queue.push(at, Due::Start { node });
         }
         for n in 0..self.plan.faults.len() {
@@ -211,7 +225,9 @@ impl World {
     pub(crate) fn start(&mut self, node: usize, clock: Clock, dir: usize) -> Verdict {
         let pid = self.processes.len();
         let directory = self.directories[dir];
-        let holder_dead = directory.holder.is_none_or(|pid| !self.processes[pid].alive);
+        let holder_dead = directory
+            .holder
+            .is_none_or(|pid| !self.processes[pid].alive);
         let proof = directory.genuine || self.under.copied_lock_is_proof;
         let mut entropy = self.plan.rng(1000 + pid as u64);
         let config = NodeConfig {
@@ -225,16 +241,19 @@ impl World {
             timing: self.plan.timing.clone(),
             rules: self.under.rules,
             boot_id: (self.plan.family == Family::OneMachine).then(|| "boot".to_owned()),
-            entropy: u128::from(entropy.next()) << 64 | u128::from(entropy.next() >> 16 << 16),
+            entropy: u128::from(entropy.bits()) << 64 | u128::from(entropy.bits() >> 16 << 16),
             last_session: directory.session.filter(|_| holder_dead && proof),
         };
         if holder_dead {
             self.directories[dir].holder = Some(pid);
         }
-        self.tell(pid, || format!("start n{node}, last session {:?}", config.last_session));
+        self.tell(pid, || {
+            format!("start n{node}, last session {:?}", config.last_session)
+        });
         let machine = Node::new(Arc::new(config));
         let told = self.store.history.len();
-        self.processes.push(Process::new(node, clock, machine, dir, told));
+        self.processes
+            .push(Process::new(node, clock, machine, dir, told));
         self.coverage.starts += 1;
         if self.plan.family == Family::Polled {
             let first = self.watch_rng.below(self.watch.poll.max(1));
@@ -271,17 +290,24 @@ impl World {
     pub(crate) fn step(&mut self, pid: Pid, event: Event) -> Verdict {
         let process = &mut self.processes[pid];
         let now = process.clock.at(self.now);
-        if self.trace.on() && !self.transcript && !matches!(event, Event::Tick | Event::Progress(_)) {
+        if self.trace.on() && !self.transcript && !matches!(event, Event::Tick | Event::Progress(_))
+        {
             self.trace_event(pid, &event);
         }
         let step = self.processes[pid].machine.step(now, event);
         let process = &mut self.processes[pid];
-        process.wake = step.wake.map_or(Instant::MAX, |time| process.clock.when(time));
+        process.wake = step
+            .wake
+            .map_or(Instant::MAX, |time| process.clock.when(time));
         self.plan_tick(pid);
         self.carry_out(pid, step.actions.into_iter())
     }
 
-    pub(crate) fn carry_out(&mut self, pid: Pid, mut actions: impl Iterator<Item = Action>) -> Verdict {
+    pub(crate) fn carry_out(
+        &mut self,
+        pid: Pid,
+        mut actions: impl Iterator<Item = Action>,
+    ) -> Verdict {
         while let Some(action) = actions.next() {
             self.act(pid, action)?;
             let process = &mut self.processes[pid];
@@ -309,7 +335,11 @@ impl World {
         if process.wake == Instant::MAX {
             return;
         }
-        let late = if self.plan.jitter == 0 { 0 } else { self.app_rng.below(self.plan.jitter) };
+        let late = if self.plan.jitter == 0 {
+            0
+        } else {
+            self.app_rng.below(self.plan.jitter)
+        };
         let at = process.wake.max(self.now + 1) + late;
         if at < process.tick_at {
             process.tick_at = at;
@@ -323,7 +353,13 @@ impl World {
             self.queue.push(self.now + every, Due::Look { again: true });
         }
         if self.local.is_none() && !matches!(self.plan.class, Class::Chaos | Class::Beyond) {
-            let local = Local::before(self.now, &self.plan, self.missing(), &self.processes, &self.gates)?;
+            let local = Local::before(
+                self.now,
+                &self.plan,
+                self.missing(),
+                &self.processes,
+                &self.gates,
+            )?;
             self.queue.push(local.by(), Due::Look { again: false });
             self.local = Some(local);
         }
@@ -339,16 +375,27 @@ impl World {
             self.restart(0, true)?;
         }
         let missing = self.missing();
-        self.whole_since = if missing.is_none() { self.whole_since.or(Some(self.now)) } else { None };
+        self.whole_since = if missing.is_none() {
+            self.whole_since.or(Some(self.now))
+        } else {
+            None
+        };
         if self.rest.is_some() {
             return Ok(());
         }
         let by = self.plan.heal_at + self.plan.heal_bound();
-        let settled = self.whole_since.is_some_and(|since| self.now >= since + self.plan.settle_time());
+        let settled = self
+            .whole_since
+            .is_some_and(|since| self.now >= since + self.plan.settle_time());
         match missing {
             Some(missing) if self.now >= by => Err(Violation::new("P6", self.now, missing)),
             None if settled || self.now >= by => {
-                self.rest = Some(Rest::begin(self.now, self.shards.len(), &self.processes, &self.gates));
+                self.rest = Some(Rest::begin(
+                    self.now,
+                    self.shards.len(),
+                    &self.processes,
+                    &self.gates,
+                ));
                 self.plan.end_at = self.now + self.plan.rest_window();
                 self.tell_world(|| "everything is served; at rest from here on".to_owned());
                 Ok(())
@@ -372,7 +419,13 @@ impl World {
 
     /// What keeps the cluster from being whole.
     pub(crate) fn missing(&self) -> Option<String> {
-        whole::missing(self.now, &self.shards, &self.processes, &self.store, &self.gates)
+        whole::missing(
+            self.now,
+            &self.shards,
+            &self.processes,
+            &self.store,
+            &self.gates,
+        )
     }
 
     /// Writes a line about a process into the trace.
@@ -387,7 +440,8 @@ impl World {
     /// Writes a line about the world into the trace.
     pub(crate) fn tell_world(&mut self, what: impl FnOnce() -> String) {
         if self.trace.on() {
-            self.trace.line(self.now, "world", format_args!("{}", what()));
+            self.trace
+                .line(self.now, "world", format_args!("{}", what()));
         }
     }
 }

@@ -21,7 +21,11 @@ fn every_script_plays_as_its_transcript_says() {
     let update = std::env::var_os("UPDATE").is_some();
     let mut problems = Vec::new();
     for path in scripts() {
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let name = path
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
         let text = std::fs::read_to_string(&path).expect("a script can be read");
         let script = match parse(&text) {
             Ok(script) => script,
@@ -33,7 +37,14 @@ fn every_script_plays_as_its_transcript_says() {
         let (lines, result) = play(&script, Under::default());
         let transcript = lines.join("\n") + "\n";
         if let Err(failure) = result {
-            let tail = lines.iter().rev().take(30).rev().cloned().collect::<Vec<_>>().join("\n");
+            let tail = lines
+                .iter()
+                .rev()
+                .take(30)
+                .rev()
+                .cloned()
+                .collect::<Vec<_>>()
+                .join("\n");
             problems.push(format!("{name}: {failure}\n{tail}"));
             continue;
         }
@@ -41,7 +52,9 @@ fn every_script_plays_as_its_transcript_says() {
         if update {
             std::fs::write(&golden, transcript).expect("a transcript can be written");
         } else if std::fs::read_to_string(&golden).unwrap_or_default() != transcript {
-            problems.push(format!("{name}: the transcript has changed; look at it with UPDATE=1 and git diff"));
+            problems.push(format!(
+                "{name}: the transcript has changed; look at it with UPDATE=1 and git diff"
+            ));
         }
     }
     assert!(problems.is_empty(), "{}", problems.join("\n\n"));

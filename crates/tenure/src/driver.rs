@@ -309,6 +309,9 @@ impl Driver {
     fn tell(&self, note: Note) {
         log::log(&note);
         self.parts.metrics.note(&note);
+        if matches!(note, Note::Renewed { .. }) {
+            self.parts.metrics.waiting(&self.parts.machine.waiting());
+        }
         // Nobody has to listen.
         let _ = self.parts.notes.send(Arc::new(note));
     }

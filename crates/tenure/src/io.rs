@@ -43,9 +43,9 @@ pub(crate) struct Io {
     ordinary: Arc<dyn Store>,
     permits: Arc<Semaphore>,
     renewal: mpsc::UnboundedSender<(OpId, Request)>,
+    writes: mpsc::UnboundedSender<Write>,
     watcher: Watcher,
     tasks: JoinSet<()>,
-    writes: Vec<Write>,
     reads: Vec<(OpId, Key)>,
 }
 
@@ -66,26 +66,25 @@ impl Io {
                 renewing.inputs.event(Event::Reply { op, reply });
             }
         });
+        let writes = spawn_writer(&mut tasks, calls.clone(), store.clone());
         let watcher = Watcher::spawn(&mut tasks, calls.clone(), store.clone(), clock);
         Ok(Self {
             calls,
             ordinary: store,
             permits: Arc::new(Semaphore::new(CALLS)),
             renewal,
+            writes,
             watcher,
             tasks,
-            writes: Vec::new(),
             reads: Vec::new(),
         })
     }
 
-    /// Takes a request. Writes and reads of single keys wait for [`Io::flush`], so that those of one step go together.
+    /// Takes a request. Reads of single keys wait for [`Io::flush`], so that those of one step go together.
     pub(crate) fn ask(&mut self, op: OpId, lane: Lane, request: Request) {
         match (lane, request) {
-            (Lane::Renewal, request) => {
-                // The task ends only with this value.
-                let _ = self.renewal.send((op, request));
-            }
+            // Both tasks end only with this value.
+            (Lane::Renewal, request) => drop(self.renewal.send((op, request))),
             (
                 Lane::Ordinary,
                 Request::Put {
@@ -93,16 +92,9 @@ impl Io {
                     expect,
                     record,
                 },
-            ) => {
-                self.flush_reads();
-                self.writes.push((op, key, expect, record));
-            }
-            (Lane::Ordinary, Request::Get(key)) => {
-                self.flush_writes();
-                self.reads.push((op, key));
-            }
+            ) => drop(self.writes.send((op, key, expect, record))),
+            (Lane::Ordinary, Request::Get(key)) => self.reads.push((op, key)),
             (Lane::Ordinary, request) => {
-                self.flush();
                 self.call(move |calls, store| async move {
                     vec![(op, calls.one(&*store, request).await)]
                 });
@@ -112,20 +104,6 @@ impl Io {
 
     /// Sends what waits.
     pub(crate) fn flush(&mut self) {
-        self.flush_writes();
-        self.flush_reads();
-    }
-
-    fn flush_writes(&mut self) {
-        let mut writes = std::mem::take(&mut self.writes);
-        while !writes.is_empty() {
-            let rest = writes.split_off(writes.len().min(BATCH));
-            let batch = std::mem::replace(&mut writes, rest);
-            self.call(move |calls, store| async move { calls.put_many(&*store, batch).await });
-        }
-    }
-
-    fn flush_reads(&mut self) {
         let mut reads = std::mem::take(&mut self.reads);
         while !reads.is_empty() {
             let rest = reads.split_off(reads.len().min(BATCH));
@@ -152,6 +130,25 @@ impl Io {
             }
         });
     }
+}
+
+/// Begins the task that writes: what comes while one batch is under way makes up the next, so that batches grow with
+/// the load and a lone write waits for nothing.
+fn spawn_writer(
+    tasks: &mut JoinSet<()>,
+    calls: Calls,
+    store: Arc<dyn Store>,
+) -> mpsc::UnboundedSender<Write> {
+    let (sender, mut writes) = mpsc::unbounded_channel();
+    tasks.spawn(async move {
+        let mut batch = Vec::new();
+        while writes.recv_many(&mut batch, BATCH).await > 0 {
+            for (op, reply) in calls.put_many(&*store, std::mem::take(&mut batch)).await {
+                calls.inputs.event(Event::Reply { op, reply });
+            }
+        }
+    });
+    sender
 }
 
 impl Calls {
@@ -292,5 +289,97 @@ fn removed(delete: Delete, version: Version) -> Reply {
     match delete {
         Delete::Won => Reply::Won(version),
         Delete::Lost => Reply::Lost,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tenure_core::ids::{Nonce, SessionId};
+    use tenure_core::record::{Head, LeaderRecord, Unknown};
+    use tenure_store::fault::{FaultConfig, FaultHandle, FaultStore};
+    use tenure_store::memory::MemoryStore;
+
+    use super::*;
+
+    fn calls() -> (Calls, FaultStore, FaultHandle) {
+        let calls = Calls {
+            cluster: ClusterName::new("shop").unwrap(),
+            timeout: Duration::from_millis(100),
+            inputs: Inputs::channel().0,
+            metrics: Arc::new(Metrics::new(Clock::runtime())),
+        };
+        let inner = Arc::new(MemoryStore::new());
+        let (store, faults) = FaultStore::new(inner, FaultConfig::none(1));
+        (calls, store, faults)
+    }
+
+    fn record() -> Record {
+        let writer = SessionId(1);
+        Record::Leader(Arc::new(LeaderRecord {
+            head: Head::first(Nonce { writer, n: 1 }),
+            term: 1,
+            session: writer,
+            unknown: Unknown::new(),
+        }))
+    }
+
+    fn put() -> Request {
+        Request::Put {
+            key: Key::Leader,
+            expect: Expect::Absent,
+            record: record(),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_reads_back_as_it_was_and_a_lost_race_is_a_value() {
+        let (calls, store, _) = calls();
+        let Reply::Won(version) = calls.one(&store, put()).await else {
+            panic!("the first write wins");
+        };
+        assert_eq!(calls.one(&store, put()).await, Reply::Lost);
+        let Reply::Got(Some(found)) = calls.one(&store, Request::Get(Key::Leader)).await else {
+            panic!("what was written is there");
+        };
+        assert_eq!((found.version, found.record), (version, Ok(record())));
+        let Reply::Listed(listed) = calls.one(&store, Request::List).await else {
+            panic!("a list lists");
+        };
+        assert_eq!(listed.entries.len(), 1);
+        assert_eq!(listed.store, store.identity().await.unwrap());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_that_hangs_ends_by_its_timeout_and_a_write_is_then_unknown() {
+        let (calls, store, faults) = calls();
+        faults.hang();
+        let start = tokio::time::Instant::now();
+        let written = calls.one(&store, put()).await;
+        assert!(matches!(written, Reply::Failed(StoreFailure::Unknown(_))));
+        let read = calls.one(&store, Request::List).await;
+        assert!(matches!(read, Reply::Failed(StoreFailure::Unavailable(_))));
+        let batch = vec![(OpId(1), Key::Leader, Expect::Absent, record())];
+        let batch = calls.put_many(&store, batch).await;
+        let [(OpId(1), Reply::Failed(StoreFailure::Unknown(_)))] = &batch[..] else {
+            panic!("{batch:?}");
+        };
+        assert_eq!(start.elapsed(), calls.timeout * 3);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refused_write_is_known_not_to_have_happened_and_is_not_repeated() {
+        let (calls, store, faults) = calls();
+        faults.outage();
+        let refused = calls.one(&store, put()).await;
+        assert!(matches!(
+            refused,
+            Reply::Failed(StoreFailure::Unavailable(_))
+        ));
+        faults.heal();
+        let read = calls.one(&store, Request::Get(Key::Leader)).await;
+        assert_eq!(read, Reply::Got(None));
+        let labels = "{kind=\"put\",outcome=\"unavailable\"}";
+        let counted = calls.metrics.value("tenure_store_requests_total", labels);
+        assert_eq!(counted, 1.0);
     }
 }

@@ -40,6 +40,9 @@ pub(crate) fn log(note: &Note) {
             attempt,
             error,
         } => warn!(%shard, %epoch, attempt, error, "shard load failed"),
+        Note::Overdue { shard, epoch } => {
+            error!(%shard, %epoch, "cancelled work does not stop: nobody else can have the shard");
+        }
         Note::StartedWith { loaded, failed } => info!(loaded, failed, "node started"),
         Note::Swept { key } => debug!(%key, "tombstone removed"),
         Note::Denied { key, error } => debug!(%key, error, "write denied"),

@@ -8,6 +8,7 @@ use std::sync::{Mutex, MutexGuard};
 use tenure_core::ids::ShardId;
 use tenure_core::lease::LeasePhase;
 use tenure_core::machine::{Reply, StoreFailure};
+use tenure_core::node::Waiting;
 use tenure_core::note::{Note, ShardStep, Transition};
 use tenure_core::time::Time;
 
@@ -59,6 +60,11 @@ metrics! {
     ESTRANGED "counter" "tenure_store_changes_total" false "Times that the store was found exchanged or gone back.";
     WEDGED "counter" "tenure_wedged_total" false "Renewals held back because the application's runtime stood still.";
     OVERSLEPT "counter" "tenure_overslept_total" false "Times that this process was not scheduled for long.";
+    OVERDUE "counter" "tenure_overdue_total" false "Shards whose cancelled work did not stop in time.";
+    UNCLAIMED "gauge" "tenure_unclaimed_shards" false "Shards of this node's keyspaces that nobody owns.";
+    UNCLAIMED_AGE "gauge" "tenure_unclaimed_age_seconds" false "For how long the longest of them has been free.";
+    ELSEWHERE "gauge" "tenure_held_elsewhere_shards" false "Shards that this node should have and another live node has.";
+    ELSEWHERE_AGE "gauge" "tenure_held_elsewhere_age_seconds" false "For how long the longest of them has been waited for.";
     SWEPT "counter" "tenure_swept_total" false "Tombstones removed.";
 }
 
@@ -122,6 +128,13 @@ impl Metrics {
         self.deadline.store(deadline.0, Ordering::Release);
     }
 
+    pub(crate) fn waiting(&self, waiting: &Waiting) {
+        self.set(&UNCLAIMED, "", waiting.unclaimed as f64);
+        self.set(&UNCLAIMED_AGE, "", waiting.unclaimed_for.as_secs_f64());
+        self.set(&ELSEWHERE, "", waiting.held_elsewhere as f64);
+        self.set(&ELSEWHERE_AGE, "", waiting.held_elsewhere_for.as_secs_f64());
+    }
+
     pub(crate) fn refused(&self, reason: Reason) {
         self.add(&REFUSED, &labels(&[("reason", reason.as_str())]));
     }
@@ -179,10 +192,10 @@ impl Metrics {
             Note::Wedged { .. } => self.add(&WEDGED, ""),
             Note::Overslept { .. } => self.add(&OVERSLEPT, ""),
             Note::Swept { .. } => self.add(&SWEPT, ""),
-            Note::Registered { .. }
-            | Note::WaitingForName { .. }
-            | Note::StartedWith { .. }
-            | Note::Denied { .. } => {}
+            Note::Overdue { .. } => self.add(&OVERDUE, ""),
+            // A new session begins attached, whatever became of the one before.
+            Note::Registered { .. } => self.set(&DETACHED, "", 0.0),
+            Note::WaitingForName { .. } | Note::StartedWith { .. } | Note::Denied { .. } => {}
         }
     }
 

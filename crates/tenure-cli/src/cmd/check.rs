@@ -1,5 +1,6 @@
 //! `tenure check`: whether the caller, a child of `tenure exec`, still owns its shard.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -11,11 +12,13 @@ use crate::supervise::boot_now;
 
 /// Ask, from a child of `tenure exec`, whether its grant still holds
 #[derive(Debug, Args)]
-#[command(after_help = "Exits with 0 if the grant holds, with 1 if it does not, with 2 if there is none to ask about. \
+#[command(
+    after_help = "Exits with 0 if the grant holds, with 1 if it does not, with 2 if there is none to ask about. \
     Reads one file and the clock; asks no store.\n\n\
     A child that checks and then acts may be paused in between: what must not happen twice carries TENURE_EPOCH to a \
     resource that refuses older ones.\n\n\
-    Example:\n  tenure check && ./send-the-invoices --fencing-token \"$TENURE_EPOCH\"")]
+    Example:\n  tenure check && ./send-the-invoices --fencing-token \"$TENURE_EPOCH\""
+)]
 pub(crate) struct Check {
     /// The grant file [env: TENURE_GRANT]
     #[arg(long, value_name = "FILE")]
@@ -45,15 +48,21 @@ impl Check {
 }
 
 fn check(path: &Path, epoch: Option<u64>) -> Result<(), Fail> {
-    let text = match std::fs::read(path) {
-        Ok(text) => text,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
-            return Err(Fail::no(format!("the grant is over: {} is gone", path.display())));
+    let state = match GrantState::read(path) {
+        Ok(state) => state,
+        Err(e) if e.kind() == ErrorKind::NotFound => {
+            return Err(Fail::no(format!(
+                "the grant is over: {} is gone",
+                path.display()
+            )));
         }
-        Err(e) => return Err(Fail::bad(format!("{} cannot be read: {e}", path.display()))),
+        Err(e) => {
+            return Err(Fail::bad(format!(
+                "grant file {} cannot be read: {e}",
+                path.display()
+            )));
+        }
     };
-    let state: GrantState = serde_json::from_slice(&text)
-        .map_err(|e| Fail::bad(format!("{} is not a grant file: {e}", path.display())))?;
     if epoch.is_some_and(|epoch| epoch != state.epoch) {
         let was = epoch.unwrap_or_default();
         return Err(Fail::no(format!(
@@ -62,12 +71,17 @@ fn check(path: &Path, epoch: Option<u64>) -> Result<(), Fail> {
         )));
     }
     if state.boot_id != tenure_store::host::boot_id() {
-        return Err(Fail::no("the grant is from another boot or another time namespace of this machine"));
+        return Err(Fail::no(
+            "the grant is from another boot or another time namespace of this machine",
+        ));
     }
     let now = boot_now();
     if now >= state.closes_at_ns {
         let late = now.since(state.closes_at_ns);
-        return Err(Fail::no(format!("the grant is over since {} ms", late.as_millis())));
+        return Err(Fail::no(format!(
+            "the grant is over since {} ms",
+            late.as_millis()
+        )));
     }
     Ok(())
 }

@@ -25,8 +25,10 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// List or remove clusters
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  tenure --store sqlite:shop.db cluster ls\n  \
-    tenure --store sqlite:shop.db cluster rm shop --yes")]
+#[command(
+    after_help = "Examples:\n  tenure --store sqlite:shop.db cluster ls\n  \
+    tenure --store sqlite:shop.db cluster rm shop --yes"
+)]
 pub(crate) struct Cluster {
     #[command(subcommand)]
     action: Action,
@@ -42,9 +44,11 @@ enum Action {
         json: bool,
     },
     /// Delete everything that the store holds of a cluster
-    #[command(after_help = "Epochs begin anew if a cluster of this name is created later: only for clusters whose epochs no\n\
+    #[command(
+        after_help = "Epochs begin anew if a cluster of this name is created later: only for clusters whose epochs no\n\
         resource remembers. Refused while a session is live, that is, while any of them changes during its ttl.\n\n\
-        Examples:\n  tenure --store sqlite:shop.db cluster rm shop --yes")]
+        Examples:\n  tenure --store sqlite:shop.db cluster rm shop --yes"
+    )]
     Rm(Rm),
 }
 
@@ -79,7 +83,12 @@ async fn ls(config: &Config, as_json: bool) -> Result<ExitCode, Fail> {
         let identity = within("asking for the identity", store.identity()).await??;
         let snapshot = Snapshot::new(name, &listing, identity);
         let live = live_sessions(&snapshot).len();
-        let keyspaces = snapshot.view.keyspaces.iter().filter(|(_, k)| !k.record.removed).count();
+        let keyspaces = snapshot
+            .view
+            .keyspaces
+            .iter()
+            .filter(|(_, k)| !k.record.removed)
+            .count();
         shown.push((name, live, keyspaces, listing.entries.len()));
     }
     if as_json {
@@ -94,7 +103,12 @@ async fn ls(config: &Config, as_json: bool) -> Result<ExitCode, Fail> {
     }
     let mut table = Table::new(&["CLUSTER", "#SESSIONS", "#KEYSPACES", "#RECORDS"]);
     for (name, sessions, keyspaces, records) in shown {
-        table.row(vec![name.to_string(), sessions.to_string(), keyspaces.to_string(), records.to_string()]);
+        table.row(vec![
+            name.to_string(),
+            sessions.to_string(),
+            keyspaces.to_string(),
+            records.to_string(),
+        ]);
     }
     out::text(&table.render(WIDTH));
     Ok(ExitCode::SUCCESS)
@@ -103,7 +117,10 @@ async fn ls(config: &Config, as_json: bool) -> Result<ExitCode, Fail> {
 impl Rm {
     async fn run(&self, config: &Config) -> Result<ExitCode, Fail> {
         let name = &self.name;
-        if config.text("cluster").is_some_and(|given| given != name.as_str()) {
+        if config
+            .text("cluster")
+            .is_some_and(|given| given != name.as_str())
+        {
             return Err(Fail::bad(format!(
                 "--cluster (or TENURE_CLUSTER) names another cluster than {name}; name one"
             )));
@@ -111,7 +128,10 @@ impl Rm {
         let place = Place::open_named(config, name.clone()).await?;
         let snapshot = place.existing().await?;
         let records = snapshot.view.present_keys().len();
-        confirm(self.yes, &format!("all {records} records of cluster {name} will be deleted"))?;
+        confirm(
+            self.yes,
+            &format!("all {records} records of cluster {name} will be deleted"),
+        )?;
         if !self.force {
             self.refuse_if_live(&place, &snapshot, config).await?;
         }
@@ -121,7 +141,12 @@ impl Rm {
     }
 
     /// Watches the sessions for as long as the longest of their leases: one that changes meanwhile is live.
-    async fn refuse_if_live(&self, place: &Place, snapshot: &Snapshot, config: &Config) -> Result<(), Fail> {
+    async fn refuse_if_live(
+        &self,
+        place: &Place,
+        snapshot: &Snapshot,
+        config: &Config,
+    ) -> Result<(), Fail> {
         let before = live_sessions(snapshot);
         if before.is_empty() {
             return Ok(());
@@ -129,7 +154,7 @@ impl Rm {
         let settings = config.settings();
         let proof = snapshot.proof(Duration::ZERO, settings.clock_drift_max_permille);
         eprintln!(
-            "watching {} sessions for {} to see whether any is live",
+            "watching {} session(s) for {} to see whether any is live",
             before.len(),
             duration::show(proof)
         );

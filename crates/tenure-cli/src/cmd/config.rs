@@ -15,11 +15,13 @@ use crate::table::{Table, WIDTH};
 
 /// Check or show the configuration
 #[derive(Debug, Args)]
-#[command(after_help = "A flag goes before an environment variable, that before the file, that before the default.\n\
+#[command(
+    after_help = "A flag goes before an environment variable, that before the file, that before the default.\n\
     renew_interval in the file is --renew-interval as a flag and TENURE_RENEW_INTERVAL in the environment.\n\n\
     Examples:\n  \
     tenure --config shop.toml config check\n  \
-    TENURE_TTL=5s tenure config show --json")]
+    TENURE_TTL=5s tenure config show --json"
+)]
 pub(crate) struct ConfigCommand {
     #[command(subcommand)]
     action: Action,
@@ -31,7 +33,9 @@ enum Action {
     #[command(after_help = "Examples:\n  tenure --config shop.toml config check")]
     Check(Settings),
     /// Show every setting with its value and where that comes from
-    #[command(after_help = "Examples:\n  tenure --config shop.toml config show\n  tenure config show --ttl 5s --json")]
+    #[command(
+        after_help = "Examples:\n  tenure --config shop.toml config show\n  tenure config show --ttl 5s --json"
+    )]
     Show(Settings),
 }
 
@@ -55,8 +59,7 @@ impl ConfigCommand {
 
 /// Everything that is effective, or everything that is wrong.
 fn effective(global: &Global, settings: &Settings) -> Result<Vec<Effective>, Vec<String>> {
-    let config = Config::load(&global.sources(settings.flags.0.clone()))?;
-    let timing = config.timing()?;
+    let (config, timing) = Config::check(&global.sources(settings.flags.0.clone()))?;
     Ok(config.effective(&timing))
 }
 

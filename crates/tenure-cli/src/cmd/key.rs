@@ -15,8 +15,10 @@ use crate::place::Place;
 
 /// Print the shard that a key belongs to
 #[derive(Debug, Args)]
-#[command(after_help = "With --shards no store is needed: the shard follows from the key alone.\n\n\
-    Examples:\n  tenure key user-42 --shards 64\n  tenure --store sqlite:shop.db key user-42 --keyspace orders")]
+#[command(
+    after_help = "With --shards no store is needed: the shard follows from the key alone.\n\n\
+    Examples:\n  tenure key user-42 --shards 64\n  tenure --store sqlite:shop.db key user-42 --keyspace orders"
+)]
 pub(crate) struct Key {
     /// The key, as the application has it
     key: String,

@@ -1,12 +1,15 @@
 //! One file per command: what it takes, and what it does.
 
+pub(crate) mod check;
 pub(crate) mod cluster;
 pub(crate) mod completions;
 pub(crate) mod config;
 mod confirm;
+pub(crate) mod exec;
 pub(crate) mod key;
 pub(crate) mod keyspace;
 pub(crate) mod owner;
 pub(crate) mod repair;
 pub(crate) mod sim;
 pub(crate) mod status;
+pub(crate) mod up;

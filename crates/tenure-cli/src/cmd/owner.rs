@@ -56,10 +56,14 @@ impl Owner {
         let record = match snapshot.view.shards.cell(&id) {
             Some(Cell::Present(seen)) => &seen.record,
             Some(Cell::Damaged { damage, .. }) => {
-                return Err(Fail::no(format!("shard {id}: {damage}; see `tenure status`")));
+                return Err(Fail::no(format!(
+                    "shard {id}: {damage}; see `tenure status`"
+                )));
             }
             Some(Cell::Missing { .. }) | None => {
-                return Err(Fail::no(format!("there is no record of shard {id}; see `tenure status`")));
+                return Err(Fail::no(format!(
+                    "there is no record of shard {id}; see `tenure status`"
+                )));
             }
         };
         let mut answer = Answer {
@@ -72,12 +76,17 @@ impl Owner {
             addresses: BTreeMap::new(),
         };
         let Some(owner) = record.owner() else {
-            return self.nobody(&answer, format!("nobody owns shard {id}: it is {}", answer.state));
+            return self.nobody(
+                &answer,
+                format!("nobody owns shard {id}: it is {}", answer.state),
+            );
         };
         let lease = snapshot.lease(owner.session);
         if lease.is_over() {
             let last = &owner.node;
-            let text = format!("nobody owns shard {id}: the session of its last owner, {last}, is over ({lease})");
+            let text = format!(
+                "nobody owns shard {id}: the session of its last owner, {last}, is over ({lease})"
+            );
             return self.nobody(&answer, text);
         }
         answer.owner = Some(owner.node.clone());
@@ -87,7 +96,11 @@ impl Owner {
         }
         self.show(&answer);
         if let Lease::Overdue(time) = lease {
-            eprintln!("warning: the lease of {} ran out {} ago; nobody has ended it yet", owner.node, ago(time));
+            eprintln!(
+                "warning: the lease of {} ran out {} ago; nobody has ended it yet",
+                owner.node,
+                ago(time)
+            );
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -120,7 +133,10 @@ impl Owner {
         let text = |value: Option<String>| value.unwrap_or_default();
         let mut lines = vec![
             ("shard", format!("{}/{}", answer.keyspace, answer.shard)),
-            ("owner", text(answer.owner.as_ref().map(ToString::to_string))),
+            (
+                "owner",
+                text(answer.owner.as_ref().map(ToString::to_string)),
+            ),
             ("state", answer.state.to_owned()),
             ("epoch", format!("{} ({})", answer.epoch.0, answer.epoch)),
             ("session", text(answer.session.map(|s| s.to_string()))),

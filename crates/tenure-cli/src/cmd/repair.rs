@@ -13,9 +13,7 @@ use clap::Args;
 use tenure::Clock;
 use tenure_core::ids::{NodeName, ShardId, ShardName, Version};
 use tenure_core::layout::Key;
-use tenure_core::record::{
-    Damage, Head, KeyspaceKind, KeyspaceRecord, Owner, Record, ShardRecord,
-};
+use tenure_core::record::{Damage, Head, KeyspaceKind, KeyspaceRecord, Owner, Record, ShardRecord};
 use tenure_core::rules::Rules;
 use tenure_core::shard::{self, Change, Facts, Writer};
 use tenure_core::view::Cell;
@@ -31,11 +29,13 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// Make a damaged, missing or quarantined shard usable again
 #[derive(Debug, Args)]
-#[command(after_help = "A corrupt or missing record is made anew at epochs above all earlier ones, after the longest ttl of the\n\
+#[command(
+    after_help = "A corrupt or missing record is made anew at epochs above all earlier ones, after the longest ttl of the\n\
     cluster; nobody claims the shard before every live session has said that it does not own it. A quarantined\n\
     shard may be claimed again. A record of a newer format is left alone.\n\n\
     Examples:\n  tenure --store sqlite:shop.db --cluster shop repair orders/17\n  \
-    tenure --store sqlite:shop.db --cluster shop repair orders/17 --dry-run")]
+    tenure --store sqlite:shop.db --cluster shop repair orders/17 --dry-run"
+)]
 pub(crate) struct Repair {
     /// The shard
     #[arg(value_name = "KEYSPACE/SHARD")]
@@ -48,8 +48,14 @@ pub(crate) struct Repair {
 /// What is wrong with the shard.
 enum Trouble {
     None,
-    Quarantined { version: Version, record: Arc<ShardRecord> },
-    Corrupt { version: Version, problem: String },
+    Quarantined {
+        version: Version,
+        record: Arc<ShardRecord>,
+    },
+    Corrupt {
+        version: Version,
+        problem: String,
+    },
     Missing,
 }
 
@@ -74,10 +80,13 @@ impl Repair {
             }
             Trouble::Corrupt { version, problem } => {
                 eprintln!("shard {id}: {problem}");
-                self.rewrite(&mut place, &snapshot, Some(version), config).await?;
+                self.rewrite(&mut place, &snapshot, Some(version), config)
+                    .await?;
             }
             Trouble::Missing => {
-                eprintln!("shard {id} has no record; nodes that serve it write it anew by themselves");
+                eprintln!(
+                    "shard {id} has no record; nodes that serve it write it anew by themselves"
+                );
                 self.rewrite(&mut place, &snapshot, None, config).await?;
             }
         }
@@ -159,7 +168,12 @@ impl Repair {
     }
 
     /// Whether the shard's key keeps its value, or stays absent, for this long.
-    async fn unchanged(&self, place: &Place, version: Option<&Version>, proof: Duration) -> Result<bool, Fail> {
+    async fn unchanged(
+        &self,
+        place: &Place,
+        version: Option<&Version>,
+        proof: Duration,
+    ) -> Result<bool, Fail> {
         let key = Key::Shard(self.shard.clone());
         let clock = Clock::boot();
         let until = clock.now() + proof;
@@ -233,7 +247,9 @@ fn trouble(snapshot: &Snapshot, id: &ShardId, kind: KeyspaceKind) -> Result<Trou
         Some(Cell::Damaged { damage, .. }) if matches!(damage, Damage::Newer(_)) => {
             return Err(Fail::no(format!("shard {id}: {damage}; it is left alone")));
         }
-        Some(Cell::Damaged { version, damage, .. }) => Trouble::Corrupt {
+        Some(Cell::Damaged {
+            version, damage, ..
+        }) => Trouble::Corrupt {
             version: version.clone(),
             problem: damage.to_string(),
         },

@@ -12,7 +12,9 @@ const UNITS: [(&str, u64); 4] = [
 /// Reads `2500ms`, `3s`, `1.5m`, `1h`.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     let bad = |why: &str| {
-        format!("{text:?} is not a duration: {why}; write a number and a unit, such as 2500ms, 3s or 1m")
+        format!(
+            "{text:?} is not a duration: {why}; write a number and a unit, such as 2500ms, 3s or 1m"
+        )
     };
     let digits = text
         .find(|c: char| !c.is_ascii_digit() && c != '.')

@@ -89,15 +89,43 @@ const fn knob(name: &'static str, kind: Kind, help: &'static str) -> Knob {
 
 /// All settings, in the order in which they are shown.
 pub(crate) const KNOBS: &[Knob] = &[
-    knob("store", Kind::Url, "where ownership is written down, such as sqlite:shop.db"),
+    knob(
+        "store",
+        Kind::Url,
+        "where ownership is written down, such as sqlite:shop.db",
+    ),
     knob("cluster", Kind::Cluster, "the cluster's name"),
     knob("node", Kind::Node, "the node's stable name"),
-    knob("zone", Kind::Text, "the failure domain that the node runs in"),
-    knob("weight", Kind::Weight, "the node's part of the shards in relation to others; 100 is usual"),
-    knob("data", Kind::Directory, "the node's own directory, for taking its shards back after a restart"),
-    knob("metrics", Kind::Address, "where to serve metrics, such as :9464 (loopback) or 0.0.0.0:9464"),
-    knob("log", Kind::Filter, "what to log, such as info or tenure=debug"),
-    knob("ttl", Kind::Time(|s, v| s.ttl = v, |t| t.ttl), "how long a session is good after a confirmed renewal"),
+    knob(
+        "zone",
+        Kind::Text,
+        "the failure domain that the node runs in",
+    ),
+    knob(
+        "weight",
+        Kind::Weight,
+        "the node's part of the shards in relation to others; 100 is usual",
+    ),
+    knob(
+        "data",
+        Kind::Directory,
+        "the node's own directory, for taking its shards back after a restart",
+    ),
+    knob(
+        "metrics",
+        Kind::Address,
+        "where to serve metrics, such as :9464 (loopback) or 0.0.0.0:9464",
+    ),
+    knob(
+        "log",
+        Kind::Filter,
+        "what to log, such as info or tenure=debug",
+    ),
+    knob(
+        "ttl",
+        Kind::Time(|s, v| s.ttl = v, |t| t.ttl),
+        "how long a session is good after a confirmed renewal",
+    ),
     knob(
         "renew_interval",
         Kind::Time(|s, v| s.renew_interval = Some(v), |t| t.renew_interval),
@@ -105,7 +133,10 @@ pub(crate) const KNOBS: &[Knob] = &[
     ),
     knob(
         "renew_retry_interval",
-        Kind::Time(|s, v| s.renew_retry_interval = Some(v), |t| t.renew_retry_interval),
+        Kind::Time(
+            |s, v| s.renew_retry_interval = Some(v),
+            |t| t.renew_retry_interval,
+        ),
         "how long after a failed renewal the next try comes; default, and most: a twentieth of the ttl",
     ),
     knob(
@@ -115,7 +146,10 @@ pub(crate) const KNOBS: &[Knob] = &[
     ),
     knob(
         "lease_detach_margin",
-        Kind::Time(|s, v| s.lease_detach_margin = Some(v), |t| t.lease_detach_margin),
+        Kind::Time(
+            |s, v| s.lease_detach_margin = Some(v),
+            |t| t.lease_detach_margin,
+        ),
         "how long before the deadline gates close; default: a quarter of the ttl",
     ),
     knob(
@@ -125,27 +159,42 @@ pub(crate) const KNOBS: &[Knob] = &[
     ),
     knob(
         "clock_drift_max_permille",
-        Kind::Count(|s, v| s.clock_drift_max_permille = v, |t| t.clock_drift_max_permille),
+        Kind::Count(
+            |s, v| s.clock_drift_max_permille = v,
+            |t| t.clock_drift_max_permille,
+        ),
         "by how much the rates of two clocks may differ, in parts per thousand",
     ),
     knob(
         "detachment_recover_window",
-        Kind::Time(|s, v| s.detachment_recover_window = Some(v), |t| t.detachment_recover_window),
+        Kind::Time(
+            |s, v| s.detachment_recover_window = Some(v),
+            |t| t.detachment_recover_window,
+        ),
         "how long renewals must succeed again before a detached node takes up its shards; default: a third of the ttl",
     ),
     knob(
         "acquire_retry_interval",
-        Kind::Time(|s, v| s.acquire_retry_interval = v, |t| t.acquire_retry_interval),
+        Kind::Time(
+            |s, v| s.acquire_retry_interval = v,
+            |t| t.acquire_retry_interval,
+        ),
         "how often assigned shards that are held elsewhere are looked at again",
     ),
     knob(
         "acquire_retry_window",
-        Kind::Time(|s, v| s.acquire_retry_window = v, |t| t.acquire_retry_window),
+        Kind::Time(
+            |s, v| s.acquire_retry_window = v,
+            |t| t.acquire_retry_window,
+        ),
         "for how long they are; 0ms: on watch and tick only",
     ),
     knob(
         "acquire_watch_enabled",
-        Kind::Switch(|s, v| s.acquire_watch_enabled = v, |t| t.acquire_watch_enabled),
+        Kind::Switch(
+            |s, v| s.acquire_watch_enabled = v,
+            |t| t.acquire_watch_enabled,
+        ),
         "whether a change seen by the watch leads to a claim at once",
     ),
     knob(
@@ -155,7 +204,10 @@ pub(crate) const KNOBS: &[Knob] = &[
     ),
     knob(
         "release_batch",
-        Kind::Count(|s, v| s.release_batch = v as usize, |t| u32::try_from(t.release_batch).unwrap_or(u32::MAX)),
+        Kind::Count(
+            |s, v| s.release_batch = v as usize,
+            |t| u32::try_from(t.release_batch).unwrap_or(u32::MAX),
+        ),
         "how many shards may be given away at the same time",
     ),
     knob(

@@ -14,7 +14,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use tenure_core::settings::{Settings, Timing};
+use tenure_core::settings::{SettingProblem, Settings, Timing};
 use tenure_store::StoreInfo;
 
 use knobs::{KNOBS, Kind, Knob};
@@ -25,7 +25,13 @@ pub(crate) const ENV_PREFIX: &str = "TENURE_";
 /// The environment variable that names the file.
 pub(crate) const ENV_FILE: &str = "TENURE_CONFIG";
 /// Variables of ours that are not settings.
-const ENV_OTHERS: [&str; 1] = [ENV_FILE];
+const ENV_OTHERS: [&str; 5] = [
+    ENV_FILE,
+    "TENURE_KEYSPACE",
+    "TENURE_SHARD",
+    "TENURE_EPOCH",
+    "TENURE_GRANT",
+];
 
 /// Where a value comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,6 +80,32 @@ pub(crate) struct Effective {
 impl Config {
     /// Reads all sources; reports every problem of every source.
     pub(crate) fn load(sources: &Sources) -> Result<Self, Vec<String>> {
+        match Self::read(sources) {
+            (config, problems) if problems.is_empty() => Ok(config),
+            (_, problems) => Err(problems),
+        }
+    }
+
+    /// As [`Config::load`], and in addition everything that does not fit together, as far as it can be read.
+    pub(crate) fn check(sources: &Sources) -> Result<(Self, Timing), Vec<String>> {
+        let (config, mut problems) = Self::read(sources);
+        match config.fit() {
+            Ok(timing) if problems.is_empty() => Ok((config, timing)),
+            Ok(_) => Err(problems),
+            Err(unfit) => {
+                // Where something could not be read, only what is said about a value that could be is of use.
+                let all = problems.is_empty();
+                let told = unfit
+                    .iter()
+                    .filter(|p| all || config.given.contains_key(p.setting));
+                let told: Vec<String> = told.map(|p| config.told(p)).collect();
+                problems.extend(told);
+                Err(problems)
+            }
+        }
+    }
+
+    fn read(sources: &Sources) -> (Self, Vec<String>) {
         let mut config = Self::default();
         let mut problems = Vec::new();
         if let Some(path) = file_path(sources) {
@@ -83,14 +115,11 @@ impl Config {
         for (name, text) in &sources.flags {
             if let Some(knob) = knobs::find(name) {
                 let at = format!("--{}", knob.flag());
-                config.take(knob, value::from_text(knob, text), Source::Flag, &at, &mut problems);
+                let value = value::from_text(knob, text);
+                config.take(knob, value, Source::Flag, &at, &mut problems);
             }
         }
-        if problems.is_empty() {
-            Ok(config)
-        } else {
-            Err(problems)
-        }
+        (config, problems)
     }
 
     fn take(
@@ -123,7 +152,13 @@ impl Config {
             match knobs::find(key) {
                 Some(knob) => {
                     let at = format!("{shown}: {key}");
-                    self.take(knob, value::from_toml(knob, value), Source::File, &at, problems);
+                    self.take(
+                        knob,
+                        value::from_toml(knob, value),
+                        Source::File,
+                        &at,
+                        problems,
+                    );
                 }
                 None => problems.push(format!("{shown}: unknown key {key:?}{}", meant(key))),
             }
@@ -139,7 +174,13 @@ impl Config {
             match knobs::find(&key.to_lowercase()).filter(|knob| knob.env() == *name) {
                 Some(_) if text.is_empty() => {}
                 Some(knob) => {
-                    self.take(knob, value::from_text(knob, text), Source::Env, name, problems);
+                    self.take(
+                        knob,
+                        value::from_text(knob, text),
+                        Source::Env,
+                        name,
+                        problems,
+                    );
                 }
                 None if ENV_OTHERS.contains(&name.as_str()) => {}
                 None => {
@@ -160,6 +201,11 @@ impl Config {
             Some((Value::Text(text), _)) => Some(text),
             _ => None,
         }
+    }
+
+    /// The value of a setting that was given.
+    pub(crate) fn value(&self, name: &str) -> Option<&Value> {
+        self.given.get(name).map(|(value, _)| value)
     }
 
     /// What the store says of itself, as far as that is known without opening it.
@@ -186,16 +232,23 @@ impl Config {
 
     /// The settings, checked against each other and against the store's shortest ttl.
     pub(crate) fn timing(&self) -> Result<Timing, Vec<String>> {
-        let min_ttl = self.store_info().map_or(Duration::ZERO, |info| info.min_ttl);
-        self.settings().check(min_ttl).map_err(|problems| {
-            problems
-                .iter()
-                .map(|p| match self.given.get(p.setting) {
-                    Some((_, source)) => format!("{p} (from {source})"),
-                    None => p.to_string(),
-                })
-                .collect()
-        })
+        let told = |all: Vec<SettingProblem>| all.iter().map(|p| self.told(p)).collect();
+        self.fit().map_err(told)
+    }
+
+    fn fit(&self) -> Result<Timing, Vec<SettingProblem>> {
+        let min_ttl = self
+            .store_info()
+            .map_or(Duration::ZERO, |info| info.min_ttl);
+        self.settings().check(min_ttl)
+    }
+
+    /// A problem together with who set the value.
+    fn told(&self, problem: &SettingProblem) -> String {
+        match self.given.get(problem.setting) {
+            Some((_, source)) => format!("{problem} (from {source})"),
+            None => problem.to_string(),
+        }
     }
 
     /// Every setting with its value and where that comes from. Secrets are left out.

@@ -51,7 +51,8 @@ mod tests {
     #[test]
     fn a_slip_is_recognised_and_a_stranger_is_not() {
         let known = ["ttl", "renew_interval", "store"];
-        let check = |given, meant: Option<&str>| assert_eq!(nearest(given, known), meant, "{given}");
+        let check =
+            |given, meant: Option<&str>| assert_eq!(nearest(given, known), meant, "{given}");
         check("tll", Some("ttl"));
         check("renew-interval", Some("renew_interval"));
         check("renew_intervall", Some("renew_interval"));

@@ -15,7 +15,11 @@ fn samples(knob: &Knob) -> [(&'static str, &'static str); 3] {
             ("\"sqlite:c.db\"", "sqlite:c.db"),
         ],
         ("metrics", _) => [("\":7\"", ":7"), ("\":8\"", ":8"), ("\":9\"", ":9")],
-        ("log", _) => [("\"info\"", "info"), ("\"debug\"", "debug"), ("\"trace\"", "trace")],
+        ("log", _) => [
+            ("\"info\"", "info"),
+            ("\"debug\"", "debug"),
+            ("\"trace\"", "trace"),
+        ],
         _ => [("\"a\"", "a"), ("\"b\"", "b"), ("\"c\"", "c")],
     }
 }
@@ -59,18 +63,36 @@ fn file_environment_and_flag_each_take_effect_for_every_knob_and_in_this_order()
             ..Sources::default()
         };
         let load = |sources: &Sources| given(&Config::load(sources).unwrap(), knob);
-        assert_eq!(load(&sources), Some((in_file.into(), Source::File)), "{}", knob.name);
+        assert_eq!(
+            load(&sources),
+            Some((in_file.into(), Source::File)),
+            "{}",
+            knob.name
+        );
         sources.env.push((knob.env(), in_env.into()));
-        assert_eq!(load(&sources), Some((in_env.into(), Source::Env)), "{}", knob.name);
+        assert_eq!(
+            load(&sources),
+            Some((in_env.into(), Source::Env)),
+            "{}",
+            knob.name
+        );
         sources.flags.insert(knob.name, in_flag.into());
-        assert_eq!(load(&sources), Some((in_flag.into(), Source::Flag)), "{}", knob.name);
+        assert_eq!(
+            load(&sources),
+            Some((in_flag.into(), Source::Flag)),
+            "{}",
+            knob.name
+        );
     }
 }
 
 #[test]
 fn every_knob_of_the_settings_reaches_its_own_setting_and_no_other() {
     for knob in KNOBS {
-        if !matches!(knob.kind, Kind::Time(..) | Kind::Count(..) | Kind::Switch(..)) {
+        if !matches!(
+            knob.kind,
+            Kind::Time(..) | Kind::Count(..) | Kind::Switch(..)
+        ) {
             continue;
         }
         let [_, (_, text), _] = samples(knob);
@@ -132,7 +154,10 @@ fn problems(file_text: &str, env: &[(&str, &str)], flags: &[(&'static str, &str)
     let file = file(file_text);
     let sources = Sources {
         file: Some(file.path().to_owned()),
-        env: env.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect(),
+        env: env
+            .iter()
+            .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+            .collect(),
         flags: flags.iter().map(|(k, v)| (*k, (*v).to_owned())).collect(),
     };
     Config::load(&sources).unwrap_err()
@@ -142,8 +167,17 @@ fn problems(file_text: &str, env: &[(&str, &str)], flags: &[(&'static str, &str)
 fn every_problem_of_every_source_is_reported_at_once() {
     let all = problems(
         "tll = \"3s\"\nttl = 3\nweight = \"x\"\nacquire_watch_enabled = 1\nlisten = \"x\"\n",
-        &[("TENURE_RENEW_INTERVAL", "3"), ("TENURE_STROE", "x"), ("TENURE_WEIGHT", "-1")],
-        &[("store", "redis://u:hunter2@h/"), ("metrics", "9464x"), ("log", "a=b=c"), ("cluster", "")],
+        &[
+            ("TENURE_RENEW_INTERVAL", "3"),
+            ("TENURE_STROE", "x"),
+            ("TENURE_WEIGHT", "-1"),
+        ],
+        &[
+            ("store", "redis://u:hunter2@h/"),
+            ("metrics", "9464x"),
+            ("log", "a=b=c"),
+            ("cluster", ""),
+        ],
     );
     let text = all.join("\n");
     for wanted in [
@@ -173,9 +207,15 @@ fn a_file_that_is_missing_or_is_not_toml_is_named() {
         ..Sources::default()
     };
     let all = Config::load(&sources).unwrap_err();
-    assert!(all[0].contains("nowhere/shop.toml cannot be read"), "{all:?}");
+    assert!(
+        all[0].contains("nowhere/shop.toml cannot be read"),
+        "{all:?}"
+    );
     let all = problems("ttl = = 3", &[], &[]);
-    assert!(all[0].contains("is not TOML") && all[0].contains("line 1"), "{all:?}");
+    assert!(
+        all[0].contains("is not TOML") && all[0].contains("line 1"),
+        "{all:?}"
+    );
 }
 
 #[test]
@@ -203,11 +243,19 @@ fn settings_that_do_not_fit_together_are_named_with_their_source() {
         .timing()
         .unwrap_err();
     let text = all.join("\n");
-    assert!(text.contains("renew_interval") && text.contains("(from flag)"), "{text}");
+    assert!(
+        text.contains("renew_interval") && text.contains("(from flag)"),
+        "{text}"
+    );
     assert!(text.contains("lease_detach_margin"), "{text}");
 
-    let all = config(&[("ttl", "100ms"), ("store", "sqlite:x.db")]).timing().unwrap_err();
-    assert!(all[0].contains("below this store's minimum of 200ms"), "{all:?}");
+    let all = config(&[("ttl", "100ms"), ("store", "sqlite:x.db")])
+        .timing()
+        .unwrap_err();
+    assert!(
+        all[0].contains("below this store's minimum of 200ms"),
+        "{all:?}"
+    );
 }
 
 #[test]
@@ -223,4 +271,25 @@ fn what_is_shown_holds_no_secret() {
         .collect();
     assert!(!shown.join(" ").contains("hunter2"), "{shown:?}");
     assert_eq!(shown[0], "postgres://…@h/x?…");
+}
+
+#[test]
+fn what_does_not_fit_together_is_told_along_with_what_cannot_be_read() {
+    let sources = Sources {
+        flags: [
+            ("ttl", "100ms"),
+            ("store", "sqlite:x.db"),
+            ("drain_timeout", "3"),
+        ]
+        .map(|(k, v)| (k, v.to_owned()))
+        .into(),
+        ..Sources::default()
+    };
+    let all = Config::check(&sources).unwrap_err();
+    assert_eq!(all.len(), 2, "{all:?}");
+    assert!(
+        all[0].contains("--drain-timeout: \"3\" is not a duration"),
+        "{all:?}"
+    );
+    assert!(all[1].contains("below this store's minimum"), "{all:?}");
 }

@@ -1,8 +1,10 @@
 //! Processes and their parents: binding a life to another, adopting orphans, and ending all that descend from this one.
 
-use std::collections::BTreeSet;
+use std::collections::HashSet;
 use std::fs;
 use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 
 use rustix::io::Errno;
 use rustix::process::{
@@ -14,6 +16,13 @@ use tenure::{Clock, Time};
 /// The time on the machine's boot-time clock.
 pub(crate) fn boot_now() -> Time {
     Clock::boot().now()
+}
+
+/// This very program, to be started once more: also if its file was replaced meanwhile, as in an upgrade.
+pub(crate) fn myself() -> Command {
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0("tenure");
+    command
 }
 
 /// Has the kernel send `signal` to this process when its parent dies. An error if the parent is dead already.
@@ -35,9 +44,9 @@ pub(super) fn adopt_orphans() -> io::Result<()> {
 }
 
 /// The children of this process, dead ones that were not reaped included.
-pub(super) fn children() -> io::Result<BTreeSet<Pid>> {
+pub(super) fn children() -> io::Result<HashSet<Pid>> {
     let me = getpid().as_raw_nonzero().to_string();
-    let mut found = BTreeSet::new();
+    let mut found = HashSet::new();
     for entry in fs::read_dir("/proc")?.flatten() {
         let name = entry.file_name();
         let Some(pid) = name.to_str().and_then(|name| name.parse::<i32>().ok()) else {
@@ -48,12 +57,21 @@ pub(super) fn children() -> io::Result<BTreeSet<Pid>> {
             continue;
         };
         // PID (NAME) STATE PPID …, where NAME may hold anything.
-        let parent = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(1));
+        let parent = stat
+            .rsplit_once(')')
+            .and_then(|(_, rest)| rest.split_whitespace().nth(1));
         if parent == Some(me.as_str()) {
             found.extend(Pid::from_raw(pid));
         }
     }
     Ok(found)
+}
+
+/// Whether a process is stopped, as by SIGSTOP.
+pub(crate) fn is_stopped(pid: i32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat.rsplit_once(')').map(|(_, rest)| rest.trim_start());
+    state.is_some_and(|state| state.starts_with(['T', 't']))
 }
 
 /// Kills a child of this process, and its process group if it leads one.

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream as StdStream;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
 use tenure::{Clock, Time};
@@ -145,7 +145,9 @@ impl Guard {
                     self.bury(link.take()).await;
                 }
                 Next::TooLate => {
-                    warn!("the watchdog does not kill in time; killing it, and the children with it");
+                    warn!(
+                        "the watchdog does not kill in time; killing it, and the children with it"
+                    );
                     self.bury(link.take()).await;
                 }
                 Next::Errand(Some(Errand::Start(start, ended))) => {
@@ -180,7 +182,7 @@ impl Guard {
     async fn spawn(&self) -> io::Result<Link> {
         let (ours, theirs) = StdStream::pair()?;
         ours.set_nonblocking(true)?;
-        let mut watchdog = Command::new(std::env::current_exe()?);
+        let mut watchdog = family::myself();
         watchdog.arg("__watchdog");
         if self.prefix {
             watchdog.arg("--prefix");
@@ -274,7 +276,9 @@ impl Guard {
             // Dropping the writer ends the stream only after all that was ordered has been written.
             let _ = writing.await;
             let longest = self.children.values().map(|c| c.last_resort).max();
-            let limit = longest.unwrap_or_else(|| boot_now() + SLOW).since(boot_now());
+            let limit = longest
+                .unwrap_or_else(|| boot_now() + SLOW)
+                .since(boot_now());
             let _ = tokio::time::timeout(limit, async {
                 while let Some(report) = next_report(Some(&mut reports)).await {
                     self.hear(report);

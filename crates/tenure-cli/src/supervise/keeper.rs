@@ -3,16 +3,23 @@
 use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, WaitStatus, getpgid, getpgrp, getpid, kill_process};
+use tenure::{Clock, Time};
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::family;
+use super::family::{self, boot_now};
+use crate::cmd::exec::grant_file::GrantState;
 
 /// The longest piece of a line that is marked as one; what is longer is cut, so that no memory grows.
 const LONGEST: u64 = 64 * 1024;
+
+/// How often a keeper whose grant file is old looks whether its watchdog has been stopped.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// What `__keep` is called with.
 #[derive(Debug, clap::Args)]
@@ -44,10 +51,16 @@ pub(crate) fn child(args: &ChildArgs) -> ExitCode {
     if family::bind_to(args.parent, Signal::KILL).is_err() {
         return ExitCode::FAILURE;
     }
-    let error = Command::new(&args.command[0]).args(&args.command[1..]).exec();
+    let error = Command::new(&args.command[0])
+        .args(&args.command[1..])
+        .exec();
     eprintln!("error: {:?} cannot be run: {error}", args.command[0]);
     // As shells have it.
-    ExitCode::from(if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 })
+    ExitCode::from(if error.kind() == io::ErrorKind::NotFound {
+        127
+    } else {
+        126
+    })
 }
 
 /// Runs the command and ends when it and all that it forked are dead, with its exit code.
@@ -55,7 +68,10 @@ pub(crate) fn child(args: &ChildArgs) -> ExitCode {
 /// SIGTERM reaches the whole process group; a command that has left the group gets it from here. When the watchdog dies,
 /// this process kills everything below it, then itself.
 pub(crate) fn keep(args: &KeepArgs) -> ExitCode {
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_io().build() {
+    let runtime = match tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+    {
         Ok(runtime) => runtime,
         Err(error) => return failed(&error),
     };
@@ -82,6 +98,9 @@ async fn keep_until_dead(args: &KeepArgs) -> io::Result<i32> {
     family::adopt_orphans()?;
     family::bind_to(args.parent, Signal::USR2)?;
     let (command, output) = spawn(args)?;
+    let grant = std::env::var_os("TENURE_GRANT").map(PathBuf::from);
+    let clock = Clock::boot();
+    let mut look_at = grant.as_ref().map_or(Time::NEVER, |_| clock.now());
     let status = loop {
         tokio::select! {
             biased;
@@ -89,6 +108,13 @@ async fn keep_until_dead(args: &KeepArgs) -> io::Result<i32> {
                 family::end_descendants()?;
                 return Ok(128 + Signal::KILL.as_raw());
             }
+            () = clock.sleep_until(look_at) => match last_resort(grant.as_deref(), args.parent) {
+                Some(later) => look_at = later,
+                None => {
+                    family::end_descendants()?;
+                    return Ok(128 + Signal::KILL.as_raw());
+                }
+            },
             _ = asked.recv() => pass_on(command),
             _ = died.recv() => if let Some(status) = reap_until(command)? {
                 break status;
@@ -103,8 +129,25 @@ async fn keep_until_dead(args: &KeepArgs) -> io::Result<i32> {
     Ok(family::exit_code(status))
 }
 
+/// When to look again; `None` if the lease is about to be over and the watchdog, which should have killed by now, is stopped.
+///
+/// One look at the grant file per ttl as long as all is well. A file that is old although the watchdog runs says only that
+/// it could not be written.
+fn last_resort(grant: Option<&Path>, watchdog: i32) -> Option<Time> {
+    let now = boot_now();
+    let state = grant.and_then(|path| GrantState::read(path).ok());
+    let due = state.map_or(now, |state| {
+        let margin = state.deadline_ns.since(state.closes_at_ns);
+        state.closes_at_ns + margin * 3 / 4
+    });
+    if due > now {
+        return Some(due);
+    }
+    (!family::is_stopped(watchdog)).then(|| now + LOOK_AGAIN)
+}
+
 fn spawn(args: &KeepArgs) -> io::Result<(Pid, Vec<JoinHandle<()>>)> {
-    let mut command = Command::new(std::env::current_exe()?);
+    let mut command = family::myself();
     command
         .arg("__child")
         .arg(format!("--parent={}", getpid().as_raw_nonzero()))

@@ -14,6 +14,7 @@
 //! | the watchdog is killed | every keeper, by its parent-death signal; then `exec`, to which what is left falls |
 //! | the watchdog is stopped | `exec`, which kills it before the lease is over: see the line above |
 //! | `exec` and the watchdog are killed | every keeper |
+//! | the watchdog is stopped and `exec` is stopped or killed | every keeper, which looks at the grant file and the clock |
 //! | a keeper is killed | the command dies of its own parent-death signal; the watchdog kills what is left |
 //!
 //! Every level adopts the orphans below it (`PR_SET_CHILD_SUBREAPER`), so that what a command forked cannot hide from its
@@ -26,7 +27,7 @@ mod keeper;
 mod watchdog;
 mod wire;
 
-pub(crate) use family::boot_now;
+pub(crate) use family::{boot_now, is_stopped, myself};
 pub(crate) use guard::{Running, Supervisor};
 pub(crate) use keeper::{ChildArgs, KeepArgs, child, keep};
 pub(crate) use watchdog::{WatchdogArgs, watchdog};

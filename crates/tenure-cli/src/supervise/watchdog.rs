@@ -1,11 +1,11 @@
 //! `tenure __watchdog`: starts the children, and kills them in time by its own clock.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{ExitCode, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, getpid, kill_process_group, setsid};
@@ -34,7 +34,9 @@ pub(crate) struct WatchdogArgs {
 
 /// Runs until `exec` is gone and all children are dead.
 pub(crate) fn watchdog(args: WatchdogArgs) -> ExitCode {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
     match runtime.and_then(|runtime| runtime.block_on(watch(args))) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -68,7 +70,7 @@ async fn watch(args: WatchdogArgs) -> io::Result<()> {
     let mut dog = Watchdog {
         args,
         reporter,
-        children: BTreeMap::new(),
+        children: HashMap::new(),
         unreported: Vec::new(),
         master: true,
     };
@@ -95,7 +97,7 @@ struct Watchdog {
     args: WatchdogArgs,
     reporter: mpsc::UnboundedSender<Report>,
     /// By the number of its keeper, which leads the child's process group.
-    children: BTreeMap<Pid, Child>,
+    children: HashMap<Pid, Child>,
     /// Dead, but something that they forked may be alive.
     unreported: Vec<Report>,
     /// Whether `exec` is there.
@@ -197,7 +199,7 @@ impl Watchdog {
     }
 
     fn spawn(&self, start: &Start) -> io::Result<Pid> {
-        let mut keeper = Command::new(std::env::current_exe()?);
+        let mut keeper = family::myself();
         keeper
             .arg("__keep")
             .arg(format!("--parent={}", getpid().as_raw_nonzero()));

@@ -12,7 +12,7 @@ use crate::machine::{Expect, Refusal, Reply, StoreFailure};
 use crate::note::Note;
 use crate::record::{
     ClusterRecord, EndedWhy, Head, KeyspaceKind, KeyspaceRecord, NodeMode, NodeRecord, Record,
-    ShardRecord, Unknown,
+    Unknown,
 };
 use crate::rules::Mutant;
 use crate::time::Time;
@@ -142,8 +142,13 @@ impl Node {
             .boot()
             .and_then(|b| b.store.clone())
             .unwrap_or_default();
-        let ttl = self.config.timing.ttl;
+        let ttl = self.longest_ttl();
         match self.view.cluster.cell(&()) {
+            None | Some(Cell::Missing { .. }) if self.estranged.is_some() => {
+                // A store that lost everything: only people can say what it should become.
+                self.relist_later();
+                Ok(Next::Wait)
+            }
             None | Some(Cell::Missing { .. }) => {
                 let rev = self.view.fresh_rev(&Key::Cluster);
                 let head = Head {
@@ -155,6 +160,7 @@ impl Node {
                     boot: 1,
                     store,
                     longest_ttl: ttl,
+                    keyspaces: self.generations.clone(),
                     unknown: Unknown::new(),
                 };
                 self.boot_put(
@@ -206,7 +212,7 @@ impl Node {
             self.view
                 .keyspaces
                 .get(name)
-                .is_none_or(|k| k.floor > *generation)
+                .is_some_and(|k| k.floor > *generation)
         });
         if raised {
             self.estranged = None;
@@ -238,110 +244,75 @@ impl Node {
                         return Err(Refusal::KeyspaceDiffers { problem });
                     }
                 }
-                cell => {
-                    let absent = match cell {
-                        Some(Cell::Missing { since }) => Some(*since),
-                        None => Some(self.now),
-                        _ => None,
-                    };
-                    if let Some(next) = self.create_keyspace(&name, &wanted, absent) {
-                        return Ok(next);
-                    }
-                }
+                // One that was removed while this node ran stays removed.
+                Some(Cell::Present(_)) if self.started => {}
+                _ => return Ok(self.create_keyspace(&name, &wanted)),
             }
         }
         Ok(Next::Done)
     }
 
-    /// Writes a keyspace's shard records, and when all are there, the keyspace's own.
-    fn create_keyspace(
-        &mut self,
-        name: &KeyspaceName,
-        wanted: &KeyspaceConfig,
-        absent: Option<Time>,
-    ) -> Option<Next> {
+    /// Draws a generation, writes a keyspace's shard records, and when all are there, the keyspace's own.
+    ///
+    /// A keyspace that the cluster's record lists and that has no record of its own was lost, or is being created by
+    /// somebody else: it is left alone for a ttl, and then made anew with everyone who may own something of it as a witness.
+    fn create_keyspace(&mut self, name: &KeyspaceName, wanted: &KeyspaceConfig) -> Next {
         let key = Key::Keyspace(name.clone());
-        let shards = self
-            .view
-            .shards
-            .iter()
-            .filter(|(id, _)| id.keyspace == *name);
-        let (mut generation, mut owned) = (0, false);
-        for (_, seen) in shards {
-            generation = generation.max(seen.record.epoch.generation());
-            owned |= seen.record.owner().is_some();
-        }
-        if let Some(since) = absent
-            && owned
-        {
-            // Its record was lost under its owners' feet; give them the time to notice (A11).
+        let removed = self.view.keyspaces.get(name).is_some_and(|k| k.removed);
+        let fresh = self
+            .drawn
+            .get(name)
+            .map_or(self.known_generation(name) == 0, |drawn| drawn.fresh);
+        let mut since = Time::ZERO;
+        if !removed && !fresh {
             self.view.miss(self.now, &key, self.view.mark(&key));
-            let longest = self
-                .view
-                .cluster
-                .get(&())
-                .map_or(self.config.timing.ttl, |c| c.longest_ttl);
-            let at = since + self.config.timing.proof_of(longest);
+            if let Some(Cell::Missing { since: noticed }) = self.view.keyspaces.cell(name) {
+                since = *noticed;
+            }
+            let at = self.restore_at(since);
             if self.now < at {
-                return Some(Next::At(at));
+                return Next::At(at);
             }
         }
-        let mut sent = false;
+        let drawing = self.drawn.contains_key(name);
+        let Some(generation) =
+            self.draw_generation(name, since, Purpose::BootGeneration(name.clone()))
+        else {
+            if !drawing && let Some(boot) = self.boot() {
+                boot.under_way += 1;
+            }
+            return Next::Wait;
+        };
         if let KeyspaceKind::Hashed(n) = wanted.kind {
-            for index in 0..n {
-                let id = ShardId::new(name.clone(), ShardName::index(index));
-                if self
-                    .view
+            let ids = (0..n).map(|index| ShardId::new(name.clone(), ShardName::index(index)));
+            let lost = |id: &ShardId| {
+                self.view
                     .shards
-                    .cell(&id)
+                    .cell(id)
                     .is_none_or(|c| matches!(c, Cell::Missing { .. }))
-                {
-                    let key = Key::Shard(id);
-                    let head = Head {
-                        rev: self.view.fresh_rev(&key),
-                        ..Head::first(self.nonce())
-                    };
-                    let record = ShardRecord::new(head, generation.max(1));
-                    self.boot_put(key, Expect::Absent, Record::Shard(Arc::new(record)));
-                    sent = true;
+            };
+            let missing: Vec<ShardId> = ids.filter(lost).collect();
+            let witnesses = if fresh {
+                Vec::new()
+            } else {
+                self.possible_owners()
+            };
+            if !missing.is_empty() {
+                for id in missing {
+                    if let Some(boot) = self.boot() {
+                        boot.under_way += 1;
+                    }
+                    self.put_restored(id, generation, witnesses.clone(), Purpose::Boot);
                 }
+                return Next::Wait;
             }
         }
-        if sent {
-            return Some(Next::Wait);
+        if let Some(boot) = self.boot() {
+            boot.under_way += 1;
         }
-        let nonce = self.nonce();
-        let old = self.view.keyspaces.seen(name).cloned();
-        let known = old
-            .as_ref()
-            .map_or(generation, |o| o.record.generation.max(generation));
-        // A keyspace that nobody has used yet begins with generation 1; any other one is raised.
-        let used = owned || old.is_some() || self.view.mark(&key) > 0;
-        let generation = if used { known + 1 } else { known.max(1) };
-        let head = match &old {
-            Some(old) => old.record.head.next(nonce),
-            None => Head {
-                rev: self.view.fresh_rev(&key),
-                ..Head::first(nonce)
-            },
-        };
-        let (kind, mode, floor) = (wanted.kind, wanted.mode, if used { generation } else { 0 });
-        let unknown = old
-            .as_ref()
-            .map(|o| o.record.unknown.clone())
-            .unwrap_or_default();
-        let record = KeyspaceRecord {
-            head,
-            kind,
-            mode,
-            generation,
-            floor,
-            removed: false,
-            unknown,
-        };
-        let expect = old.map_or(Expect::Absent, |old| Expect::Version(old.version));
-        self.boot_put(key, expect, Record::Keyspace(Arc::new(record)));
-        Some(Next::Wait)
+        let floor = if fresh { 0 } else { generation };
+        self.put_keyspace(name, wanted, generation, floor, Purpose::Boot);
+        Next::Wait
     }
 
     /// Takes the node's name, once nobody else can be using it.
@@ -447,7 +418,12 @@ impl Node {
                 waiting
             }
         };
-        if now >= since + limit && first != version && version.is_some() {
+        let renewed = self
+            .view
+            .sessions
+            .seen(&session)
+            .is_some_and(|s| s.record.is_live() && now < s.since + ttl / 2);
+        if now >= since + limit && first != version && renewed {
             return Err(Refusal::NameInUse { session });
         }
         match self.expires_at(session) {
@@ -458,11 +434,8 @@ impl Node {
                 self.end_session(session, EndedWhy::Expired, Purpose::Boot);
                 Ok(Next::Wait)
             }
-            Some(at) => Ok(Next::At(if first == version {
-                at
-            } else {
-                at.min(since + limit)
-            })),
+            Some(at) if first == version || now >= since + limit => Ok(Next::At(at)),
+            Some(at) => Ok(Next::At(at.min(since + limit))),
             None => {
                 if self.view.is_missing(&Key::Session(session)) {
                     if let Some(boot) = self.boot() {
@@ -483,6 +456,8 @@ impl Node {
         boot.under_way = boot.under_way.saturating_sub(1);
         if matches!(outcome, Settled::Failed { .. }) {
             boot.not_before = retry;
+            // What was observed while the store was away proves nothing.
+            self.peers.trust_from(self.now);
             self.timers.set(Timer::Boot, retry);
         }
     }
@@ -496,7 +471,9 @@ impl Node {
     }
 
     pub(super) fn boot_list_failed(&mut self, reply: Reply) {
-        if let Reply::Failed(StoreFailure::Denied(why)) = reply {
+        if let Reply::Failed(StoreFailure::Denied(why)) = reply
+            && !self.started
+        {
             return self.refuse(Refusal::Denied(why));
         }
         self.on_boot_settled(Settled::Failed { unknown: false });

@@ -53,6 +53,7 @@ impl Node {
         let record = Arc::new(SessionRecord {
             head: Head::first(nonce),
             ended: None,
+            leaving: false,
             node: config.name.clone(),
             role: config.role,
             addresses: config.addresses.clone(),
@@ -150,6 +151,7 @@ impl Node {
         self.wedged = false;
         let nonce = self.nonce();
         let boot_clock = self.boot_clock();
+        let stopping = matches!(self.life, Life::Stopping);
         let Some(holder) = self.holder.as_mut().filter(|h| !h.busy) else {
             return;
         };
@@ -161,6 +163,8 @@ impl Node {
         record.head = record.head.next(nonce);
         record.renewals += 1;
         record.boot_clock = boot_clock;
+        // Nobody should count on a node that stops; what it has released goes to the others at once.
+        record.leaving |= stopping;
         let record = Record::Session(Arc::new(record));
         let id = holder.id;
         let request = Request::Put {
@@ -215,7 +219,9 @@ impl Node {
             }
             Reply::Failed(failure) => {
                 if matches!(failure, StoreFailure::Unknown(_)) {
-                    holder.unsettled.push((nonce, sent));
+                    // Only the newest can still become the deadline that counts.
+                    holder.unsettled.truncate(15);
+                    holder.unsettled.insert(0, (nonce, sent));
                 }
                 holder.busy = false;
                 self.renewal_failed(failure);

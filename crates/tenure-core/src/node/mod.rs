@@ -38,9 +38,9 @@ use std::sync::Arc;
 use crate::ids::{KeyspaceName, NodeName, Nonce, Revision, SessionId, ShardId};
 use crate::layout::Key;
 use crate::lease::LeasePhase;
-use crate::machine::{Action, Event, OpId, Refusal, RunId, Step};
+use crate::machine::{Action, Event, Found, OpId, Refusal, RunId, Step};
 use crate::note::{Note, ShardStep, Transition};
-use crate::record::{KeyspaceKind, KeyspaceMode, Role};
+use crate::record::{ClusterRecord, KeyspaceKind, KeyspaceMode, NodeMode, Role, Tenancy};
 use crate::rules::Rules;
 use crate::settings::Timing;
 use crate::time::Time;
@@ -52,6 +52,7 @@ use boot::Boot;
 use holder::Holder;
 use ops::Pending;
 use peers::Peers;
+use restore::Drawn;
 use share::Wants;
 use stays::Stay;
 use timers::{Timer, Timers};
@@ -92,6 +93,19 @@ pub struct NodeConfig {
     pub entropy: u128,
     /// The session that this node's data directory remembers. Set only if the directory's lock proves its holder dead.
     pub last_session: Option<SessionId>,
+}
+
+/// Shards without the owner that they should have: how many, and the longest wait.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Waiting {
+    /// Shards that nobody owns.
+    pub unclaimed: usize,
+    /// For how long the longest of them has been so.
+    pub unclaimed_for: std::time::Duration,
+    /// Shards that this node should have and another live node has.
+    pub held_elsewhere: usize,
+    /// For how long the longest of them has been so.
+    pub held_elsewhere_for: std::time::Duration,
 }
 
 /// Where a node is in its life.
@@ -141,12 +155,22 @@ pub struct Node {
     asked_at: Revision,
     /// The next tick reads everything.
     relist: bool,
-    /// Generations that this node has raised in order to make lost records anew.
-    raised: BTreeMap<KeyspaceName, u32>,
+    /// When everything was read last.
+    listed_at: Time,
+    /// Generations that this node has drawn and not used yet.
+    drawn: BTreeMap<KeyspaceName, Drawn>,
+    /// The cluster's record as it was seen last.
+    cluster: Option<Arc<ClusterRecord>>,
+    /// The node's mode as it was seen last.
+    mode: NodeMode,
     /// The highest generation that was seen of each keyspace.
     generations: BTreeMap<KeyspaceName, u32>,
     /// Generations that must be exceeded before anything is owned again: the store was exchanged or went back.
     estranged: Option<BTreeMap<KeyspaceName, u32>>,
+    /// Shards of which a write may still land, and the rev that it would replace: read at every tick until it has moved.
+    doubtful: BTreeMap<ShardId, u64>,
+    /// The longest ttl of any session that was ever heard of.
+    longest: std::time::Duration,
     ops: u64,
     run_count: u64,
     nonces: u64,
@@ -184,9 +208,14 @@ impl Node {
             behind: None,
             asked_at: Revision(0),
             relist: false,
-            raised: BTreeMap::new(),
+            listed_at: Time::ZERO,
+            drawn: BTreeMap::new(),
+            cluster: None,
+            mode: NodeMode::default(),
             generations: BTreeMap::new(),
             estranged: None,
+            doubtful: BTreeMap::new(),
+            longest: std::time::Duration::ZERO,
             ops: 0,
             run_count: 0,
             nonces: 0,
@@ -247,9 +276,21 @@ impl Node {
         &self.view
     }
 
-    /// Assigned shards that another live node has, and since when that is known.
-    pub fn held_elsewhere(&self) -> impl Iterator<Item = (&ShardId, Time)> {
-        self.acquire.waiting()
+    /// Shards without the owner that they should have.
+    pub fn waiting(&self) -> Waiting {
+        let mut waiting = Waiting::default();
+        for (_, since) in self.acquire.waiting() {
+            waiting.held_elsewhere += 1;
+            waiting.held_elsewhere_for = waiting.held_elsewhere_for.max(self.now.since(since));
+        }
+        for (id, seen) in self.view.shards.iter() {
+            let free = matches!(seen.record.tenancy, Tenancy::Free { .. });
+            if free && self.config.keyspaces.contains_key(&id.keyspace) {
+                waiting.unclaimed += 1;
+                waiting.unclaimed_for = waiting.unclaimed_for.max(self.now.since(seen.since));
+            }
+        }
+        waiting
     }
 
     fn handle(&mut self, event: Event) {
@@ -303,20 +344,47 @@ impl Node {
         }
     }
 
-    /// Takes what was found at a key into the view.
-    fn learn(&mut self, key: &Key, found: crate::machine::Found) {
+    /// Takes what a list, a watch or a write of our own says of a key into the view.
+    fn learn(&mut self, key: &Key, found: Found) {
+        // A damaged value has no rev: a late copy of one that was repaired looks like news. Only a read is believed.
+        if found.record.is_err()
+            && let Some(known) = self.view.version(key)
+        {
+            if known != found.version {
+                self.absent.insert(key.clone());
+            }
+            return;
+        }
+        self.tell_damage(key, &found);
+        if self.view.apply(self.now, key, found) {
+            self.learned(key);
+        }
+    }
+
+    /// Takes what a read of the key itself, begun at `mark`, found into the view.
+    fn learn_read(&mut self, key: &Key, found: Found, mark: u64) {
+        if self.view.mark(key) != mark {
+            return self.learn(key, found);
+        }
+        self.tell_damage(key, &found);
+        if self.view.apply_read(self.now, key, found, mark) {
+            self.learned(key);
+        }
+    }
+
+    fn learned(&mut self, key: &Key) {
+        self.absent.remove(key);
+        self.dirty.insert(key.clone());
+    }
+
+    fn tell_damage(&mut self, key: &Key, found: &Found) {
         if let Err(damage) = &found.record
             && self.view.version(key).as_ref() != Some(&found.version)
         {
-            let note = Note::Damaged {
+            self.note(Note::Damaged {
                 key: key.clone(),
                 damage: damage.clone(),
-            };
-            self.out.push(Action::Note(note));
-        }
-        self.absent.remove(key);
-        if self.view.apply(self.now, key, found) {
-            self.dirty.insert(key.clone());
+            });
         }
     }
 
@@ -340,9 +408,22 @@ impl Node {
 
     fn on_changed(&mut self, key: &Key) {
         match key {
-            Key::Cluster | Key::Leader => {}
+            Key::Cluster => {
+                if let Some(seen) = self.view.cluster.seen(&()) {
+                    self.longest = self.longest.max(seen.record.longest_ttl);
+                    self.cluster = Some(Arc::clone(&seen.record));
+                }
+            }
+            Key::Leader => {}
             Key::Session(id) => self.on_session_changed(*id),
-            Key::Node(_) => self.refresh_members(),
+            Key::Node(name) => {
+                if *name == self.config.name
+                    && let Some(record) = self.view.nodes.get(name)
+                {
+                    self.mode = record.mode.clone();
+                }
+                self.refresh_members();
+            }
             Key::Keyspace(name) => {
                 if let Some(record) = self.view.keyspaces.get(name) {
                     let known = self.generations.entry(name.clone()).or_default();
@@ -366,6 +447,8 @@ impl Node {
         let Some(record) = self.view.shards.get(id) else {
             return;
         };
+        let stay = self.stays.entry(id.clone()).or_default();
+        stay.highest = stay.highest.max(record.epoch);
         let serving = record.tenancy.name() != "loading" && record.owner().is_some();
         let owner = record.owner().cloned();
         self.out.push(Action::Seen {
@@ -399,6 +482,7 @@ impl Node {
     }
 
     fn refuse(&mut self, refusal: Refusal) {
+        self.resign_session();
         self.life = Life::Over;
         self.out.push(Action::Refused(refusal));
     }

@@ -23,10 +23,14 @@ pub(super) enum Purpose {
     Judge(SessionId),
     /// A change to a shard's record that belongs to its stay here.
     Stay(ShardId),
-    /// Raising a keyspace's generation, or making its lost record anew.
-    Keyspace(KeyspaceName),
+    /// Drawing a generation in order to make lost records anew.
+    Generation(KeyspaceName),
+    /// Drawing a generation in order to create a keyspace.
+    BootGeneration(KeyspaceName),
+    /// Making a keyspace's lost record anew.
+    Keyspace,
     /// Making a shard's lost record anew.
-    Restore(ShardId),
+    Restore,
     /// Ending the node's own session.
     Resign,
     /// Nothing hangs on it.
@@ -203,8 +207,8 @@ impl Node {
             ) => {
                 self.on_read_back(key, expect, record, purpose, mark, unknown, reply);
             }
-            (Pending::Read { key, .. }, Reply::Got(Some(found))) => {
-                self.learn(&key, found);
+            (Pending::Read { key, mark }, Reply::Got(Some(found))) => {
+                self.learn_read(&key, found, mark);
                 // A read is asked for because something hangs on the key, whether it changed or not.
                 self.dirty.insert(key);
             }
@@ -217,7 +221,7 @@ impl Node {
             }
             (Pending::Delete { key, mark }, Reply::Won(_)) => {
                 self.note(Note::Swept { key: key.clone() });
-                self.view.miss(self.now, &key, mark);
+                self.learn_missing(key, mark);
             }
             (Pending::List { asked_at }, Reply::Listed(listed)) => self.on_listed(listed, asked_at),
             (Pending::List { .. }, reply) => self.on_list_failed(reply),
@@ -312,7 +316,13 @@ impl Node {
                 {
                     return self.put(key, Expect::Version(found.version), record, purpose);
                 }
-                self.learn(&key, found);
+                self.learn_read(&key, found, mark);
+                // Refused, but what is there is no news to the view: wait, or the same write would be refused again at once.
+                let unchanged = unchanged
+                    || self
+                        .view
+                        .version(&key)
+                        .is_some_and(|v| expect == Expect::Version(v));
                 if nonce == Some(record.head().nonce) {
                     Settled::Done
                 } else if unchanged {
@@ -339,7 +349,15 @@ impl Node {
             Purpose::Boot => self.on_boot_settled(outcome),
             Purpose::Judge(session) => self.on_judged(session, outcome),
             Purpose::Stay(shard) => self.on_stay_settled(shard, outcome),
-            Purpose::Keyspace(_) | Purpose::Restore(_) => self.on_restore_settled(outcome),
+            Purpose::Generation(name) => {
+                self.on_generation_drawn(&name, &outcome);
+                self.on_restore_settled(outcome);
+            }
+            Purpose::BootGeneration(name) => {
+                self.on_generation_drawn(&name, &outcome);
+                self.on_boot_settled(outcome);
+            }
+            Purpose::Keyspace | Purpose::Restore => self.on_restore_settled(outcome),
             Purpose::Resign => self.on_resigned(outcome),
             Purpose::Plain => {}
         }
@@ -348,6 +366,16 @@ impl Node {
     /// A read, begun when the key's mark was `mark`, found nothing.
     pub(super) fn learn_missing(&mut self, key: Key, mark: u64) {
         self.absent.remove(&key);
+        if let Key::Session(id) = key
+            && self.session() != Some(id)
+            && self
+                .view
+                .sessions
+                .get(&id)
+                .is_some_and(|s| s.is_proven_end())
+        {
+            return self.view.forget_session(id);
+        }
         if self.view.miss(self.now, &key, mark) {
             self.on_missing(&key);
             self.dirty.insert(key);
@@ -364,7 +392,10 @@ impl Node {
                 .pending
                 .values()
                 .any(|p| matches!(p, Pending::Read { key: k, .. } if *k == key));
-            if !asked && !self.view.is_missing(&key) {
+            if asked {
+                // That read may have been answered before: ask again once its answer is here.
+                self.absent.insert(key);
+            } else if !self.view.is_missing(&key) {
                 self.read(key);
             }
         }

@@ -110,7 +110,7 @@ impl Node {
             .cluster
             .get(&())
             .map_or(Duration::ZERO, |c| c.longest_ttl);
-        cluster.max(self.config.timing.ttl)
+        cluster.max(self.config.timing.ttl).max(self.longest)
     }
 
     pub(super) fn judge_everyone(&mut self) {
@@ -142,6 +142,8 @@ impl Node {
             return;
         }
         let Some(at) = self.expires_at(id) else {
+            // Its record is missing: whoever refers to it will see to its end.
+            self.look_at_all = true;
             return;
         };
         let unproven = self
@@ -152,6 +154,7 @@ impl Node {
         if self.now < at {
             self.watch_session(id);
         } else if unproven || self.ended(id) {
+            self.wants.all_stale();
             self.look_at_all = true;
         } else if self.config.role == Role::Node && !self.is_newer(id) {
             let healthy = self.lease_phase() == Some(LeasePhase::Attached);
@@ -251,6 +254,7 @@ impl Node {
                 ..Head::first(nonce)
             },
             ended,
+            leaving: false,
             node: node.unwrap_or_else(|| self.config.name.clone()),
             role: Role::Node,
             addresses: std::collections::BTreeMap::new(),
@@ -294,6 +298,9 @@ impl Node {
     }
 
     pub(super) fn on_session_changed(&mut self, id: SessionId) {
+        if let Some(record) = self.view.sessions.get(&id) {
+            self.longest = self.longest.max(record.ttl);
+        }
         if self.my_session().is_some_and(|h| h.id == id) {
             match self.view.sessions.cell(&id) {
                 Some(Cell::Present(seen))
@@ -302,6 +309,8 @@ impl Node {
                     self.session_over(Why::SessionEnded);
                 }
                 Some(Cell::Missing { .. }) => self.session_over(Why::RecordMissing),
+                // Until it is rewritten everyone takes this node for gone.
+                Some(Cell::Damaged { .. }) => self.timers.set(Timer::Renew, self.now),
                 _ => {}
             }
         } else if matches!(self.life, Life::Running) {
@@ -328,7 +337,7 @@ impl Node {
                 let named = self.view.nodes.get(&record.node);
                 let current =
                     named.is_some_and(|n| n.session == **id && n.mode == NodeMode::Active);
-                record.is_live() && current && (record.role == Role::Node || me)
+                record.is_live() && !record.leaving && current && (record.role == Role::Node || me)
             })
             .map(|(id, seen)| Member {
                 name: seen.record.node.clone(),

@@ -1,9 +1,12 @@
 //! Records that must exist and do not.
 //!
 //! Absent is neither free nor ended. Whoever owns the shard closes at its next read; everyone watches the absence for a
-//! whole ttl, so that no session that was not seen can still be serving; then the keyspace's generation is raised, so that
-//! the new record's epochs exceed every epoch there ever was; and the new record names every session that is live as a
-//! witness: nobody claims the shard before each has said that it does not own it, or has ended (A11).
+//! whole ttl, so that no session that was not seen can still be serving; then a generation is drawn that nobody ever used,
+//! so that the new record's epochs exceed every epoch there ever was; and the new record names every session that may be
+//! live as a witness: nobody claims the shard before each has said that it does not own it, or has ended (A11).
+//!
+//! Generations are drawn by compare-and-swap from the cluster's record, which thereby remembers which keyspaces there are:
+//! a keyspace that is listed there and has no record was lost, one that is not listed is new.
 
 use std::sync::Arc;
 
@@ -11,7 +14,7 @@ use crate::ids::{KeyspaceName, SessionId, ShardId, ShardName};
 use crate::layout::Key;
 use crate::machine::Expect;
 use crate::note::{Note, ShardStep};
-use crate::record::{Head, KeyspaceKind, KeyspaceRecord, Record, Role, Unknown};
+use crate::record::{Head, KeyspaceKind, KeyspaceRecord, NodeRecord, Record, Role, Unknown};
 use crate::rules::Mutant;
 use crate::shard::{Change, restored};
 use crate::time::Time;
@@ -20,7 +23,18 @@ use crate::why::Why;
 
 use super::ops::{Pending, Purpose, Settled};
 use super::timers::Timer;
-use super::{Life, Node};
+use super::{KeyspaceConfig, Life, Node};
+
+/// A generation that this node has drawn and not used yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Drawn {
+    pub(super) generation: u32,
+    /// When it was drawn: it serves for what was lost before, not for what is lost after.
+    at: Time,
+    confirmed: bool,
+    /// Nobody had drawn one for this keyspace before: it is new.
+    pub(super) fresh: bool,
+}
 
 impl Node {
     /// A read said that there is no such key.
@@ -28,17 +42,25 @@ impl Node {
         let ours = match key {
             Key::Shard(id) => self.config.keyspaces.contains_key(&id.keyspace),
             Key::Keyspace(name) => self.config.keyspaces.contains_key(name),
+            Key::Node(name) => *name == self.config.name,
+            Key::Cluster => true,
             _ => false,
         };
-        if ours && matches!(self.life, Life::Running) {
-            self.note(Note::Missing { key: key.clone() });
-            self.timers
-                .set_sooner(Timer::Restore, self.restore_at(self.now));
+        if !ours || !matches!(self.life, Life::Running) {
+            return;
+        }
+        self.note(Note::Missing { key: key.clone() });
+        match key {
+            Key::Node(_) => self.keep_name(),
+            Key::Cluster => self.keep_cluster(),
+            _ => self
+                .timers
+                .set_sooner(Timer::Restore, self.restore_at(self.now)),
         }
     }
 
     /// When something that is missing since then may be made anew.
-    fn restore_at(&self, since: Time) -> Time {
+    pub(super) fn restore_at(&self, since: Time) -> Time {
         if self.config.rules.broken_by(Mutant::RestoreWithoutWitnesses) {
             return since;
         }
@@ -48,7 +70,7 @@ impl Node {
     fn is_restoring(&self) -> bool {
         self.pending.values().any(|p| {
             matches!(p, Pending::Put { purpose, .. } | Pending::ReadBack { purpose, .. }
-                if matches!(purpose, Purpose::Keyspace(_) | Purpose::Restore(_)))
+                if matches!(purpose, Purpose::Generation(_) | Purpose::Keyspace | Purpose::Restore))
         })
     }
 
@@ -65,11 +87,19 @@ impl Node {
         for (name, config) in self.config.keyspaces.clone() {
             match self.view.keyspaces.cell(&name) {
                 Some(Cell::Missing { since }) => {
-                    let at = self.restore_at(*since);
+                    let (since, at) = (*since, self.restore_at(*since));
                     if self.now < at {
                         self.timers.set_sooner(Timer::Restore, at);
-                    } else {
-                        self.restore_keyspace(&name, config.kind, config.mode);
+                    } else if let Some(generation) =
+                        self.draw_generation(&name, since, Purpose::Generation(name.clone()))
+                    {
+                        self.put_keyspace(
+                            &name,
+                            &config,
+                            generation,
+                            generation,
+                            Purpose::Keyspace,
+                        );
                     }
                 }
                 Some(Cell::Present(seen)) if !seen.record.removed => self.restore_shards(&name),
@@ -78,52 +108,113 @@ impl Node {
         }
     }
 
-    fn restore_keyspace(
+    /// The highest generation that is known to have been used for a keyspace; zero if it never was.
+    pub(super) fn known_generation(&self, name: &KeyspaceName) -> u32 {
+        let seen = self.generations.get(name).copied().unwrap_or(0);
+        let listed = self
+            .view
+            .cluster
+            .get(&())
+            .and_then(|c| c.keyspaces.get(name).copied())
+            .unwrap_or(0);
+        let record = self.view.keyspaces.get(name).map_or(0, |k| k.generation);
+        seen.max(listed).max(record)
+    }
+
+    /// A generation that nobody ever used, for what was lost at `since`; nothing until the draw is confirmed.
+    pub(super) fn draw_generation(
         &mut self,
         name: &KeyspaceName,
-        kind: KeyspaceKind,
-        mode: crate::record::KeyspaceMode,
+        since: Time,
+        purpose: Purpose,
+    ) -> Option<u32> {
+        if self.config.rules.broken_by(Mutant::EpochForgotten) {
+            return Some(self.known_generation(name).max(1));
+        }
+        if let Some(drawn) = self.drawn.get(name)
+            && drawn.at >= since
+        {
+            return drawn.confirmed.then_some(drawn.generation);
+        }
+        let seen = self.view.cluster.seen(&()).cloned()?;
+        let known = self.known_generation(name);
+        let (generation, fresh) = (known.saturating_add(1), known == 0);
+        let mut record = (*seen.record).clone();
+        record.head = record.head.next(self.nonce());
+        record.keyspaces.insert(name.clone(), generation);
+        self.drawn.insert(
+            name.clone(),
+            Drawn {
+                generation,
+                at: self.now,
+                confirmed: false,
+                fresh,
+            },
+        );
+        self.put(
+            Key::Cluster,
+            Expect::Version(seen.version),
+            Record::Cluster(Arc::new(record)),
+            purpose,
+        );
+        None
+    }
+
+    pub(super) fn on_generation_drawn(&mut self, name: &KeyspaceName, outcome: &Settled) {
+        match outcome {
+            Settled::Done => {
+                if let Some(drawn) = self.drawn.get_mut(name) {
+                    drawn.confirmed = true;
+                    let known = self.generations.entry(name.clone()).or_default();
+                    *known = (*known).max(drawn.generation);
+                }
+            }
+            _ => {
+                self.drawn.remove(name);
+            }
+        }
+    }
+
+    /// Writes a keyspace's record, whatever was there before.
+    pub(super) fn put_keyspace(
+        &mut self,
+        name: &KeyspaceName,
+        config: &KeyspaceConfig,
+        generation: u32,
+        floor: u32,
+        purpose: Purpose,
     ) {
-        let shards = self
-            .view
-            .shards
-            .iter()
-            .filter(|(id, _)| id.keyspace == *name);
-        let generation = shards
-            .map(|(_, seen)| seen.record.epoch.generation())
-            .max()
-            .unwrap_or(0);
-        let generation = generation.max(self.wants_generation(name)) + 1;
         let key = Key::Keyspace(name.clone());
-        let head = Head {
-            rev: self.view.fresh_rev(&key),
-            ..Head::first(self.nonce())
+        let nonce = self.nonce();
+        let old = self.view.keyspaces.seen(name).cloned();
+        let head = match &old {
+            Some(old) => old.record.head.next(nonce),
+            None => Head {
+                rev: self.view.fresh_rev(&key),
+                ..Head::first(nonce)
+            },
         };
+        let unknown = old
+            .as_ref()
+            .map(|o| o.record.unknown.clone())
+            .unwrap_or_default();
+        let (kind, mode) = (config.kind, config.mode);
         let record = KeyspaceRecord {
             head,
             kind,
             mode,
             generation,
-            floor: generation,
+            floor,
             removed: false,
-            unknown: Unknown::new(),
+            unknown,
         };
-        let purpose = Purpose::Keyspace(name.clone());
-        self.put(
-            key,
-            Expect::Absent,
-            Record::Keyspace(Arc::new(record)),
-            purpose,
-        );
-    }
-
-    /// The highest generation that this node has seen in use.
-    fn wants_generation(&self, name: &KeyspaceName) -> u32 {
-        self.generations.get(name).copied().unwrap_or(0)
+        let expect = old.map_or(Expect::Absent, |old| Expect::Version(old.version));
+        self.drawn.remove(name);
+        self.put(key, expect, Record::Keyspace(Arc::new(record)), purpose);
     }
 
     fn restore_shards(&mut self, name: &KeyspaceName) {
-        let mut due = Vec::new();
+        let (mut due, mut last) = (Vec::new(), Time::ZERO);
         for (id, cell) in self
             .view
             .shards
@@ -136,65 +227,59 @@ impl Node {
                 let at = self.restore_at(*since);
                 if self.now >= at {
                     due.push(id.clone());
+                    last = last.max(*since);
                 } else {
                     self.timers.set_sooner(Timer::Restore, at);
                 }
             }
         }
-        let Some(seen) = self
-            .view
-            .keyspaces
-            .seen(name)
-            .cloned()
-            .filter(|_| !due.is_empty())
+        if due.is_empty() {
+            self.drawn.remove(name);
+            return;
+        }
+        let Some(generation) = self.draw_generation(name, last, Purpose::Generation(name.clone()))
         else {
             return;
         };
-        let raised = self.raised.get(name).copied();
-        if raised != Some(seen.record.generation)
-            && !self.config.rules.broken_by(Mutant::EpochForgotten)
-        {
-            let mut record = (*seen.record).clone();
-            record.head = record.head.next(self.nonce());
-            record.generation += 1;
-            self.raised.insert(name.clone(), record.generation);
-            let purpose = Purpose::Keyspace(name.clone());
-            let key = Key::Keyspace(name.clone());
-            return self.put(
-                key,
-                Expect::Version(seen.version),
-                Record::Keyspace(Arc::new(record)),
-                purpose,
-            );
-        }
-        let witnesses: Vec<SessionId> = self
-            .view
-            .sessions
-            .iter()
-            .filter(|(_, s)| s.record.is_live() && s.record.role == Role::Node)
-            .map(|(id, _)| *id)
-            .collect();
+        self.drawn.remove(name);
+        let witnesses = self.possible_owners();
         for id in due {
-            let key = Key::Shard(id.clone());
-            let head = Head {
-                rev: self.view.fresh_rev(&key),
-                ..Head::first(self.nonce())
-            };
-            let record = restored(
-                head,
-                seen.record.generation,
-                witnesses.clone(),
-                self.config.rules,
-            );
-            self.tell(&id, ShardStep::Restored, record.epoch, Why::Restored, None);
-            self.put(
-                key,
-                Expect::Absent,
-                Record::Shard(Arc::new(record)),
-                Purpose::Restore(id),
-            );
+            self.put_restored(id, generation, witnesses.clone(), Purpose::Restore);
         }
-        self.raised.remove(name);
+    }
+
+    /// Makes a shard's record anew.
+    pub(super) fn put_restored(
+        &mut self,
+        id: ShardId,
+        generation: u32,
+        witnesses: Vec<SessionId>,
+        purpose: Purpose,
+    ) {
+        let key = Key::Shard(id.clone());
+        let head = Head {
+            rev: self.view.fresh_rev(&key),
+            ..Head::first(self.nonce())
+        };
+        let record = restored(head, generation, witnesses, self.config.rules);
+        self.tell(&id, ShardStep::Restored, record.epoch, Why::Restored, None);
+        self.put(
+            key,
+            Expect::Absent,
+            Record::Shard(Arc::new(record)),
+            purpose,
+        );
+    }
+
+    /// Every incarnation that may be serving something: all that are not proven to have ended.
+    pub(super) fn possible_owners(&self) -> Vec<SessionId> {
+        let cells = self.view.sessions.cells();
+        let possible = cells.filter(|(id, cell)| match cell {
+            Cell::Present(seen) => seen.record.role == Role::Node && !self.ended(**id),
+            Cell::Damaged { .. } => true,
+            Cell::Missing { since } => self.now < self.restore_at(*since),
+        });
+        possible.map(|(id, _)| *id).collect()
     }
 
     /// Whether a shard must exist: in a named keyspace only those that were seen.
@@ -210,11 +295,12 @@ impl Node {
         }
     }
 
-    pub(super) fn on_restore_settled(&mut self, _outcome: Settled) {
-        self.timers.set(
-            Timer::Restore,
-            self.later(self.config.timing.renew_retry_interval),
-        );
+    pub(super) fn on_restore_settled(&mut self, outcome: Settled) {
+        let at = match outcome {
+            Settled::Done => self.now,
+            _ => self.later(self.config.timing.renew_retry_interval),
+        };
+        self.timers.set(Timer::Restore, at);
     }
 
     /// What this node has to say about a restored shard.
@@ -228,5 +314,60 @@ impl Node {
             .copied()
             .find(|w| *w == me || self.ended(*w))?;
         Some(Change::Deny { session })
+    }
+
+    /// Writes the node's own record anew if it was lost: without it nobody, not even the node itself, counts on this node.
+    pub(super) fn keep_name(&mut self) {
+        let key = Key::Node(self.config.name.clone());
+        let Some(session) = self.my_session().map(|h| h.id) else {
+            return;
+        };
+        if !matches!(self.life, Life::Running) || !self.view.is_missing(&key) {
+            return;
+        }
+        let head = Head {
+            rev: self.view.fresh_rev(&key),
+            ..Head::first(self.nonce())
+        };
+        let record = NodeRecord {
+            head,
+            session,
+            mode: self.mode.clone(),
+            unknown: Unknown::new(),
+        };
+        self.put(
+            key,
+            Expect::Absent,
+            Record::Node(Arc::new(record)),
+            Purpose::Plain,
+        );
+    }
+
+    /// Writes the cluster's record anew, with all that this node remembers of it.
+    pub(super) fn keep_cluster(&mut self) {
+        if !matches!(self.life, Life::Running)
+            || !self.view.is_missing(&Key::Cluster)
+            || !self.may_own()
+        {
+            return;
+        }
+        let Some(mut record) = self.cluster.as_deref().cloned() else {
+            return;
+        };
+        record.head = Head {
+            rev: self.view.fresh_rev(&Key::Cluster),
+            ..Head::first(self.nonce())
+        };
+        record.longest_ttl = self.longest_ttl();
+        for (name, generation) in &self.generations {
+            let listed = record.keyspaces.entry(name.clone()).or_default();
+            *listed = (*listed).max(*generation);
+        }
+        self.put(
+            Key::Cluster,
+            Expect::Absent,
+            Record::Cluster(Arc::new(record)),
+            Purpose::Plain,
+        );
     }
 }

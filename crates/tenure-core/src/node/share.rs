@@ -99,7 +99,7 @@ impl Node {
     /// The node that should have the shard: the best-ranked that has not failed to load it.
     fn winner(&mut self, id: &ShardId, record: &ShardRecord) -> Option<NodeName> {
         if !record.failures.is_empty() {
-            let allowed = |name: &NodeName| !record.failures.iter().any(|f| f.node == *name);
+            let allowed = |name: &NodeName| !self.has_failed(record, name);
             return self.peers.ranking.winner(id, allowed).cloned();
         }
         if let Some(winner) = self.wants.winners.get(id) {
@@ -110,9 +110,15 @@ impl Node {
         winner
     }
 
+    /// Whether the present incarnation of a node could not load the shard.
+    fn has_failed(&self, record: &ShardRecord, name: &NodeName) -> bool {
+        let present = self.peers.members.iter().filter(|m| m.name == *name);
+        present.into_iter().any(|m| record.was_failed_by(m.session))
+    }
+
     fn winner_without_me(&self, id: &ShardId, record: &ShardRecord) -> Option<NodeName> {
         let me = &self.config.name;
-        let failed = |name: &NodeName| record.failures.iter().any(|f| f.node == *name);
+        let failed = |name: &NodeName| self.has_failed(record, name);
         let best = self
             .peers
             .ranking
@@ -122,11 +128,10 @@ impl Node {
 
     /// Whether another member than this node has not yet failed to load the shard.
     pub(super) fn somebody_else_may_load(&self, record: &ShardRecord) -> bool {
-        self.peers.members.iter().any(|m| {
-            m.name != self.config.name
-                && m.weight > 0
-                && !record.failures.iter().any(|f| f.node == m.name)
-        })
+        self.peers
+            .members
+            .iter()
+            .any(|m| m.name != self.config.name && m.weight > 0 && !record.was_failed_by(m.session))
     }
 
     /// The time until which a free shard is left to the node that it is intended for.
@@ -171,14 +176,24 @@ impl Node {
             match to {
                 Some(node) => {
                     if live.is_some() && node == *me {
-                        mine.push(id);
+                        if record.failures.is_empty() {
+                            mine.push(id);
+                        }
                     } else if node == *me && !claiming {
                         plan.take.insert(id.clone());
                     }
                     *owned.entry(node).or_default() += 1;
                 }
-                None if record.quarantine.is_none() => open.push(id),
-                None => {}
+                None if record.quarantine.is_some() => {}
+                // One that somebody failed to load is not for everyone: it goes to the best of those who have not.
+                None if !record.failures.is_empty() => {
+                    let failed = |name: &NodeName| self.has_failed(record, name);
+                    if self.peers.ranking.winner(id, |name| !failed(name)) == Some(me) {
+                        plan.take.insert(id.clone());
+                        *owned.entry(me.clone()).or_default() += 1;
+                    }
+                }
+                None => open.push(id),
             }
         }
         let shares = Shares::new(keyspace, total, &self.peers.members);

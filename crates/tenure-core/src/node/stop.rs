@@ -19,6 +19,7 @@ impl Node {
                 if self.config.rules.broken_by(Mutant::EndBeforeRelease) {
                     self.resign_session();
                 }
+                self.timers.set(Timer::Renew, self.now);
                 self.look_at_all = true;
             }
             Life::Booting(_) => {

@@ -31,6 +31,7 @@ impl Node {
             self.learn(&key, found);
         }
         self.view.revision = self.view.revision.max(listed.revision);
+        self.listed_at = self.now;
         for (name, keyspace) in self.view.keyspaces.iter() {
             if let KeyspaceKind::Hashed(n) = keyspace.record.kind
                 && self.config.keyspaces.contains_key(name)
@@ -92,6 +93,11 @@ impl Node {
         self.estranged = Some(generations.collect());
         self.cut_all(Why::StoreChanged);
         self.holder = None;
+        // Answers of the store that was there before must not get into the new view.
+        self.pending.clear();
+        self.stays
+            .values_mut()
+            .for_each(super::stays::Stay::forget_writing);
         self.timers.clear(&Timer::Renew);
         self.timers.clear(&Timer::Lease);
         self.view = View::new(self.config.rules);
@@ -115,7 +121,9 @@ impl Node {
             .behind
             .take()
             .is_some_and(|revision| self.view.revision < revision);
-        if (missed || self.relist) && !self.config.rules.broken_by(Mutant::NeverRelist) {
+        // A watch may leave things out without a trace; now and then everything is read although nothing seems amiss.
+        let due = self.now >= self.listed_at + self.config.timing.relist_interval;
+        if (missed || due || self.relist) && !self.config.rules.broken_by(Mutant::NeverRelist) {
             self.relist = false;
             self.list();
         } else {
@@ -126,6 +134,19 @@ impl Node {
                 Pending::Revision { asked_at },
             );
         }
+        self.keep_name();
+        self.keep_cluster();
+        self.read(Key::Node(self.config.name.clone()));
+        for name in self.config.keyspaces.clone().into_keys() {
+            self.read(Key::Keyspace(name));
+        }
+        let view = &self.view;
+        self.doubtful
+            .retain(|id, mark| view.mark(&Key::Shard(id.clone())) == *mark);
+        for id in self.doubtful.keys().cloned().collect::<Vec<_>>() {
+            self.read(Key::Shard(id));
+        }
+        self.wants.all_stale();
         self.renew_retries();
         self.timers.set_sooner(Timer::Restore, self.now);
         self.sweep();

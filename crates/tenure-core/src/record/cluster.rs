@@ -1,10 +1,12 @@
 //! The cluster's own record.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use super::{Head, Unknown, millis};
+use crate::ids::KeyspaceName;
 
 /// What all participants of a cluster must agree on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -19,6 +21,10 @@ pub struct ClusterRecord {
     /// The longest ttl that any session has used: how long to wait where a lost record can no longer say.
     #[serde(rename = "longest_ttl_ms", with = "millis")]
     pub longest_ttl: Duration,
+    /// The highest generation that was drawn for each keyspace there ever was. Drawn here first, by compare-and-swap, so
+    /// that no generation is used twice and a keyspace that was lost is not taken for a new one.
+    #[serde(default)]
+    pub keyspaces: BTreeMap<KeyspaceName, u32>,
     /// Fields of later versions.
     #[serde(flatten)]
     pub unknown: Unknown,

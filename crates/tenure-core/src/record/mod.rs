@@ -61,7 +61,7 @@ impl Head {
     pub fn next(&self, nonce: Nonce) -> Self {
         Self {
             format: FORMAT,
-            rev: self.rev + 1,
+            rev: self.rev.saturating_add(1),
             nonce,
         }
     }

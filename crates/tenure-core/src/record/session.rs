@@ -87,6 +87,9 @@ pub struct SessionRecord {
     /// Set once the session is over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<Ended>,
+    /// Its holder is stopping: it gives away what it has and takes no part in assignment.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub leaving: bool,
     /// The node whose incarnation it is.
     pub node: NodeName,
     /// What it is there for.

@@ -159,6 +159,8 @@ pub struct Past {
 pub struct Failure {
     /// The node.
     pub node: NodeName,
+    /// Which incarnation of it: another one may try again.
+    pub session: SessionId,
     /// Its error.
     pub error: String,
 }
@@ -184,8 +186,10 @@ pub struct ShardRecord {
     pub intended: Option<NodeName>,
     /// The plan that said so.
     pub plan: PlanMark,
-    /// Nodes that could not load it since it was last served.
+    /// Nodes that could not load it.
     pub failures: Vec<Failure>,
+    /// It has been served since the last of them: the next failure begins a new count.
+    pub served_since: bool,
     /// Set when too many nodes could not load it.
     pub quarantine: Option<Quarantine>,
     /// What the creator of a named shard attached to it.
@@ -206,6 +210,7 @@ impl ShardRecord {
             intended: None,
             plan: PlanMark::default(),
             failures: Vec::new(),
+            served_since: false,
             quarantine: None,
             meta: None,
             history: Vec::new(),
@@ -216,6 +221,11 @@ impl ShardRecord {
     /// Who owns the shard.
     pub fn owner(&self) -> Option<&Owner> {
         self.tenancy.owner()
+    }
+
+    /// Whether this incarnation could not load the shard.
+    pub fn was_failed_by(&self, session: SessionId) -> bool {
+        self.failures.iter().any(|f| f.session == session)
     }
 
     /// Whether this incarnation owns the shard.
@@ -246,6 +256,8 @@ struct Wire {
     plan: PlanMark,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     failures: Vec<Failure>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    served_since: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     quarantine: Option<Quarantine>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -304,6 +316,7 @@ impl From<ShardRecord> for Wire {
             deleted,
             plan: r.plan,
             failures: r.failures,
+            served_since: r.served_since,
             quarantine: r.quarantine,
             meta: r.meta,
             history: r.history,
@@ -360,6 +373,7 @@ impl TryFrom<Wire> for ShardRecord {
             intended: w.intended,
             plan: w.plan,
             failures: w.failures,
+            served_since: w.served_since,
             quarantine: w.quarantine,
             meta: w.meta,
             history: w.history,

@@ -40,6 +40,7 @@ fn session() -> SessionRecord {
     SessionRecord {
         head: head(),
         ended: None,
+        leaving: true,
         node: NodeName::new("n1").unwrap(),
         role: Role::Node,
         addresses: [("http".to_owned(), "http://127.0.0.1:1".to_owned())].into(),
@@ -102,8 +103,10 @@ fn every_kind() -> Vec<(Key, Record)> {
     full.plan = PlanMark { term: 2, seq: 3 };
     full.failures = vec![Failure {
         node: NodeName::new("n1").unwrap(),
+        session: SessionId(1),
         error: "disk".to_owned(),
     }];
+    full.served_since = true;
     full.quarantine = Some(Quarantine {
         reason: "three nodes".to_owned(),
     });
@@ -164,6 +167,7 @@ fn every_kind() -> Vec<(Key, Record)> {
         boot: 1,
         store: "u".to_owned(),
         longest_ttl,
+        keyspaces: [(KeyspaceName::new("orders").unwrap(), 3)].into(),
         unknown: Unknown::new(),
     };
     all.push((Key::Cluster, Record::Cluster(Arc::new(cluster))));

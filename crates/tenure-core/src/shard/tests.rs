@@ -91,7 +91,7 @@ fn step(
         change,
         &Facts {
             ended: &ended,
-            generation: 1,
+            highest: Epoch(0),
             floor: 0,
             rules: Rules::sound(),
         },
@@ -192,7 +192,7 @@ fn another_incarnation_of_the_target_is_not_the_target() {
     });
     let facts = Facts {
         ended: &|_| false,
-        generation: 1,
+        highest: Epoch(0),
         floor: 0,
         rules: Rules::sound(),
     };
@@ -315,18 +315,38 @@ fn three_different_nodes_that_cannot_load_quarantine_a_shard() {
 }
 
 #[test]
-fn serving_forgets_earlier_failures() {
-    let mut old = record(held(false));
-    old.failures.push(Failure {
-        node: who(3).node,
-        error: "e".to_owned(),
-    });
-    assert!(
-        step(&old, 1, Change::Serve, &[])
-            .unwrap()
-            .failures
-            .is_empty()
+fn a_failure_after_service_begins_a_new_count() {
+    let mut at = record(Tenancy::FREE);
+    for n in [1, 2] {
+        at = step(&at, n, Change::Claim, &[]).unwrap();
+        at = step(
+            &at,
+            n,
+            Change::Fail {
+                error: "e".to_owned(),
+            },
+            &[],
+        )
+        .unwrap();
+    }
+    at = step(&at, 3, Change::Claim, &[]).unwrap();
+    at = step(&at, 3, Change::Serve, &[]).unwrap();
+    assert_eq!(
+        at.failures.len(),
+        2,
+        "who could not load it is remembered while it is served"
     );
+    at = step(
+        &at,
+        3,
+        Change::Fail {
+            error: "e".to_owned(),
+        },
+        &[],
+    )
+    .unwrap();
+    assert_eq!(at.failures.len(), 1);
+    assert_eq!(at.quarantine, None);
 }
 
 #[test]
@@ -334,7 +354,7 @@ fn an_owner_claims_anew_under_a_raised_floor() {
     let old = record(held(true));
     let facts = Facts {
         ended: &|_| false,
-        generation: 3,
+        highest: Epoch(0),
         floor: 3,
         rules: Rules::sound(),
     };

@@ -38,7 +38,8 @@ impl Epochs {
         let epoch = record.epoch;
         if epoch < self.highest[shard] {
             let highest = self.highest[shard];
-            let what = format!("the record of shard {shard} went back from epoch {highest} to {epoch}");
+            let what =
+                format!("the record of shard {shard} went back from epoch {highest} to {epoch}");
             return Err(Violation::new("P2", at, what));
         }
         self.highest[shard] = epoch;
@@ -47,28 +48,43 @@ impl Epochs {
         };
         let first = *self.owners.entry((shard, epoch)).or_insert(owner.session);
         if first != owner.session {
-            let what = format!("epoch {epoch} of shard {shard} belongs to session {first} and to {}", owner.session);
+            let what = format!(
+                "epoch {epoch} of shard {shard} belongs to session {first} and to {}",
+                owner.session
+            );
             return Err(Violation::new("P2", at, what));
         }
         Ok(())
     }
 
     /// An epoch was handed to the application.
-    pub(crate) fn shown(&mut self, at: Instant, pid: Pid, shard: usize, epoch: Epoch, session: SessionId) -> Verdict {
+    pub(crate) fn shown(
+        &mut self,
+        at: Instant,
+        pid: Pid,
+        shard: usize,
+        epoch: Epoch,
+        session: SessionId,
+    ) -> Verdict {
         match self.owners.get(&(shard, epoch)) {
             Some(owner) if *owner == session => {}
             Some(owner) => {
-                let what = format!("session {session} shows epoch {epoch} of shard {shard}, which belongs to {owner}");
+                let what = format!(
+                    "session {session} shows epoch {epoch} of shard {shard}, which belongs to {owner}"
+                );
                 return Err(Violation::new("P2", at, what));
             }
             None => {
-                let what = format!("session {session} shows epoch {epoch} of shard {shard} before any record has it");
+                let what = format!(
+                    "session {session} shows epoch {epoch} of shard {shard} before any record has it"
+                );
                 return Err(Violation::new("P2", at, what));
             }
         }
         let last = self.shown.entry((pid, shard)).or_insert(epoch);
         if epoch < *last {
-            let what = format!("process {pid} goes back from epoch {last} of shard {shard} to {epoch}");
+            let what =
+                format!("process {pid} goes back from epoch {last} of shard {shard} to {epoch}");
             return Err(Violation::new("P2", at, what));
         }
         *last = epoch;
@@ -79,7 +95,9 @@ impl Epochs {
     pub(crate) fn seen(&mut self, at: Instant, pid: Pid, shard: usize, epoch: Epoch) -> Verdict {
         let last = self.seen.entry((pid, shard)).or_insert(epoch);
         if epoch < *last {
-            let what = format!("process {pid} took shard {shard} back from epoch {last} to {epoch} in its view");
+            let what = format!(
+                "process {pid} took shard {shard} back from epoch {last} to {epoch} in its view"
+            );
             return Err(Violation::new("A14", at, what));
         }
         *last = epoch;

@@ -40,15 +40,25 @@ pub(crate) struct Gates {
 
 impl Gates {
     pub(crate) fn new(shards: usize, demanded: bool) -> Self {
-        Self { shards: vec![Vec::new(); shards], leases: Vec::new(), demanded }
+        Self {
+            shards: vec![Vec::new(); shards],
+            leases: Vec::new(),
+            demanded,
+        }
     }
 
     pub(crate) fn lease(&self, session: SessionId) -> Option<&Lease> {
-        self.leases.iter().rev().find(|lease| lease.session == session)
+        self.leases
+            .iter()
+            .rev()
+            .find(|lease| lease.session == session)
     }
 
     pub(crate) fn leased(&mut self, at: Instant, lease: Lease) -> Verdict {
-        let known = self.leases.iter_mut().find(|known| known.session == lease.session);
+        let known = self
+            .leases
+            .iter_mut()
+            .find(|known| known.session == lease.session);
         let Some(known) = known else {
             self.leases.push(lease);
             return Ok(());
@@ -65,9 +75,22 @@ impl Gates {
         (0..self.shards.len()).try_for_each(|shard| self.alone(at, shard))
     }
 
-    pub(crate) fn opened(&mut self, at: Instant, shard: usize, pid: Pid, run: RunId, session: SessionId, epoch: Epoch) -> Verdict {
+    pub(crate) fn opened(
+        &mut self,
+        at: Instant,
+        shard: usize,
+        pid: Pid,
+        run: RunId,
+        session: SessionId,
+        epoch: Epoch,
+    ) -> Verdict {
         self.shards[shard].retain(|gate| gate.pid != pid || gate.run != run);
-        self.shards[shard].push(Gate { pid, run, session, epoch });
+        self.shards[shard].push(Gate {
+            pid,
+            run,
+            session,
+            epoch,
+        });
         self.alone(at, shard)
     }
 
@@ -83,22 +106,30 @@ impl Gates {
 
     /// The process and epoch that a shard's gate admits for at this instant.
     pub(crate) fn admitting(&self, at: Instant, shard: usize) -> Option<(Pid, Epoch)> {
-        self.shards[shard].iter().find(|gate| self.admits(at, gate)).map(|gate| (gate.pid, gate.epoch))
+        self.shards[shard]
+            .iter()
+            .find(|gate| self.admits(at, gate))
+            .map(|gate| (gate.pid, gate.epoch))
     }
 
     pub(crate) fn any_of(&self, pid: Pid) -> Option<usize> {
-        self.shards.iter().position(|gates| gates.iter().any(|gate| gate.pid == pid))
+        self.shards
+            .iter()
+            .position(|gates| gates.iter().any(|gate| gate.pid == pid))
     }
 
     fn admits(&self, at: Instant, gate: &Gate) -> bool {
-        self.lease(gate.session).is_some_and(|lease| lease.clock.at(at) < lease.closes_at)
+        self.lease(gate.session)
+            .is_some_and(|lease| lease.clock.at(at) < lease.closes_at)
     }
 
     fn alone(&self, at: Instant, shard: usize) -> Verdict {
         if !self.demanded || self.shards[shard].len() < 2 {
             return Ok(());
         }
-        let mut open = self.shards[shard].iter().filter(|gate| self.admits(at, gate));
+        let mut open = self.shards[shard]
+            .iter()
+            .filter(|gate| self.admits(at, gate));
         let (Some(a), Some(b)) = (open.next(), open.next()) else {
             return Ok(());
         };

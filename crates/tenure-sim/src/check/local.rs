@@ -23,11 +23,23 @@ pub(crate) struct Local {
 
 impl Local {
     /// Looks at a cluster that must be whole: nothing has gone wrong yet.
-    pub(crate) fn before(at: Instant, plan: &Plan, missing: Option<String>, processes: &[Process], gates: &Gates) -> Result<Self, Violation> {
+    pub(crate) fn before(
+        at: Instant,
+        plan: &Plan,
+        missing: Option<String>,
+        processes: &[Process],
+        gates: &Gates,
+    ) -> Result<Self, Violation> {
         if let Some(missing) = missing {
-            return Err(Violation::new("P6", at, format!("nothing has gone wrong, but {missing}")));
+            return Err(Violation::new(
+                "P6",
+                at,
+                format!("nothing has gone wrong, but {missing}"),
+            ));
         }
-        let owners: Vec<_> = (0..plan.shards as usize).filter_map(|shard| gates.admitting(at, shard)).collect();
+        let owners: Vec<_> = (0..plan.shards as usize)
+            .filter_map(|shard| gates.admitting(at, shard))
+            .collect();
         let victim = plan.faults.iter().find_map(|(_, fault)| match fault {
             Fault::Kill { node } => Some(*node),
             _ => None,
@@ -54,22 +66,37 @@ impl Local {
             Class::OneDeath => self.nodes.get(shard).copied() != self.victim,
             _ => false,
         };
-        if untouched && self.owners.get(shard).is_some_and(|(owner, _)| *owner == pid) {
-            let what = format!("process {pid} closed shard {shard}, which the fault does not concern");
+        if untouched
+            && self
+                .owners
+                .get(shard)
+                .is_some_and(|(owner, _)| *owner == pid)
+        {
+            let what =
+                format!("process {pid} closed shard {shard}, which the fault does not concern");
             return Err(Violation::new("P5", at, what));
         }
         Ok(())
     }
 
     /// Looks at the cluster now and then.
-    pub(crate) fn look(&mut self, at: Instant, missing: impl FnOnce() -> Option<String>, gates: &Gates) -> Verdict {
+    pub(crate) fn look(
+        &mut self,
+        at: Instant,
+        missing: impl FnOnce() -> Option<String>,
+        gates: &Gates,
+    ) -> Verdict {
         if self.class == Class::ShortOutage {
             return self.same_gates(at, gates);
         }
         if self.class == Class::OneDeath && !self.on_time && at >= self.by {
             self.on_time = true;
             if let Some(missing) = missing() {
-                return Err(Violation::new("P5", at, format!("failover takes too long: {missing}")));
+                return Err(Violation::new(
+                    "P5",
+                    at,
+                    format!("failover takes too long: {missing}"),
+                ));
             }
         }
         Ok(())
@@ -81,9 +108,13 @@ impl Local {
             return Ok(());
         }
         for (shard, before) in self.nodes.iter().enumerate() {
-            let now = gates.admitting(at, shard).map(|(pid, _)| processes[pid].node);
+            let now = gates
+                .admitting(at, shard)
+                .map(|(pid, _)| processes[pid].node);
             if now != Some(*before) {
-                let what = format!("only the store was away, but shard {shard} went from node {before} to {now:?}");
+                let what = format!(
+                    "only the store was away, but shard {shard} went from node {before} to {now:?}"
+                );
                 return Err(Violation::new("P5", at, what));
             }
         }
@@ -94,7 +125,9 @@ impl Local {
         for (shard, before) in self.owners.iter().enumerate() {
             let now = gates.admitting(at, shard);
             if now != Some(*before) {
-                let what = format!("nobody was to notice, but shard {shard} went from {before:?} to {now:?} (process, epoch)");
+                let what = format!(
+                    "nobody was to notice, but shard {shard} went from {before:?} to {now:?} (process, epoch)"
+                );
                 return Err(Violation::new("P5", at, what));
             }
         }
@@ -108,5 +141,10 @@ fn failover_bound(plan: &Plan) -> u64 {
         Family::Polled => 3 * plan.watch.poll,
         _ => 3 * plan.watch.delay.1,
     };
-    nanos(plan.timing.ttl) * 6 / 5 + plan.app.load.1 + told + 16 * plan.net.delay.1 + 6 * plan.jitter + 5 * MS
+    nanos(plan.timing.ttl) * 6 / 5
+        + plan.app.load.1
+        + told
+        + 16 * plan.net.delay.1
+        + 6 * plan.jitter
+        + 5 * MS
 }

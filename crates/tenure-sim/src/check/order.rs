@@ -19,7 +19,10 @@ pub(crate) struct Order {
 
 impl Order {
     pub(crate) fn new(shards: usize, clocks_hold: bool) -> Self {
-        Self { holders: vec![None; shards], clocks_hold }
+        Self {
+            holders: vec![None; shards],
+            clocks_hold,
+        }
     }
 
     /// A shard's record was written.
@@ -35,11 +38,20 @@ impl Order {
         let owner = record.owner().map(|owner| owner.session);
         let writer = record.head.nonce.writer;
         if let Some(holder) = self.holders[shard] {
-            if same_process(writer, holder) && owner != Some(holder) && !is_witness(record, holder) {
-                stopped(at, processes, "releases", |stay| stay.shard == shard && stay.session == holder)?;
+            if same_process(writer, holder) && owner != Some(holder) && !is_witness(record, holder)
+            {
+                stopped(at, processes, "releases", |stay| {
+                    stay.shard == shard && stay.session == holder
+                })?;
                 self.holders[shard] = None;
             } else if owner.is_some_and(|owner| owner != holder) && !resigned(holder) {
-                self.out(at, holder, processes, gates, &format!("shard {shard} was taken from session {holder}"))?;
+                self.out(
+                    at,
+                    holder,
+                    processes,
+                    gates,
+                    &format!("shard {shard} was taken from session {holder}"),
+                )?;
             }
         }
         if let Some(owner) = owner {
@@ -64,15 +76,26 @@ impl Order {
             Some(ended) if ended.why == EndedWhy::Resigned => {
                 stopped(at, processes, "resigns", |stay| stay.session == session)
             }
-            Some(ended) if ended.why != EndedWhy::Missing => {
-                self.out(at, session, processes, gates, &format!("session {session} was ended ({})", ended.why))
-            }
+            Some(ended) if ended.why != EndedWhy::Missing => self.out(
+                at,
+                session,
+                processes,
+                gates,
+                &format!("session {session} was ended ({})", ended.why),
+            ),
             _ => Ok(()),
         }
     }
 
     /// The session can admit nothing any more: its process is dead, or its deadline has passed on its own clock.
-    fn out(&self, at: Instant, session: SessionId, processes: &[Process], gates: &Gates, what: &str) -> Verdict {
+    fn out(
+        &self,
+        at: Instant,
+        session: SessionId,
+        processes: &[Process],
+        gates: &Gates,
+        what: &str,
+    ) -> Verdict {
         let Some(lease) = gates.lease(session) else {
             return Ok(());
         };
@@ -84,10 +107,20 @@ impl Order {
         if now >= lease.deadline {
             // A process that was not stopped meanwhile has cancelled its work when its gates closed, and the margin left
             // it the time to end.
-            let awake = process.paused_until.is_none() && lease.clock.at(process.resumed_at) < lease.closes_at;
-            return if awake { stopped(at, processes, "is succeeded", |stay| stay.session == session) } else { Ok(()) };
+            let awake = process.paused_until.is_none()
+                && lease.clock.at(process.resumed_at) < lease.closes_at;
+            return if awake {
+                stopped(at, processes, "is succeeded", |stay| {
+                    stay.session == session
+                })
+            } else {
+                Ok(())
+            };
         }
-        let what = format!("{what}, which is good until {} and has {now} now", lease.deadline);
+        let what = format!(
+            "{what}, which is good until {} and has {now} now",
+            lease.deadline
+        );
         Err(Violation::new("P1", at, what))
     }
 }
@@ -101,10 +134,21 @@ fn is_witness(record: &ShardRecord, session: SessionId) -> bool {
     matches!(&record.tenancy, Tenancy::Free { witnesses } if witnesses.contains(&session))
 }
 
-fn stopped(at: Instant, processes: &[Process], what: &str, which: impl Fn(&Stay) -> bool) -> Verdict {
-    let alive = processes.iter().enumerate().filter(|(_, process)| process.alive);
+fn stopped(
+    at: Instant,
+    processes: &[Process],
+    what: &str,
+    which: impl Fn(&Stay) -> bool,
+) -> Verdict {
+    let alive = processes
+        .iter()
+        .enumerate()
+        .filter(|(_, process)| process.alive);
     for (pid, process) in alive {
-        let running = process.stays.iter().find(|stay| stay.work != Work::Failed && which(stay));
+        let running = process
+            .stays
+            .iter()
+            .find(|stay| stay.work != Work::Failed && which(stay));
         if let Some(stay) = running {
             let what = format!(
                 "process {pid} {what} while its work on shard {} at epoch {} still runs",

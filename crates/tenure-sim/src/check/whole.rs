@@ -16,7 +16,13 @@ use crate::store::Store;
 ///
 /// Whole: every shard has a readable record that says it is served by a live session of a live process, whose gate is open
 /// at that epoch; every live process has a live session, and no other session is live.
-pub(crate) fn missing(at: Instant, shards: &[Key], processes: &[Process], store: &Store, gates: &Gates) -> Option<String> {
+pub(crate) fn missing(
+    at: Instant,
+    shards: &[Key],
+    processes: &[Process],
+    store: &Store,
+    gates: &Gates,
+) -> Option<String> {
     let mut sessions = BTreeSet::new();
     for (key, found) in store.iter() {
         let Key::Session(id) = key else { continue };
@@ -34,12 +40,19 @@ pub(crate) fn missing(at: Instant, shards: &[Key], processes: &[Process], store:
             Err(_) => return Some(format!("{key} cannot be read")),
         }
     }
-    for (pid, _) in processes.iter().enumerate().filter(|(_, process)| process.alive) {
+    for (pid, _) in processes
+        .iter()
+        .enumerate()
+        .filter(|(_, process)| process.alive)
+    {
         if !sessions.contains(&pid) {
             return Some(format!("process {pid} has no live session"));
         }
     }
-    shards.iter().enumerate().find_map(|(shard, key)| unserved(at, shard, key, store, gates))
+    shards
+        .iter()
+        .enumerate()
+        .find_map(|(shard, key)| unserved(at, shard, key, store, gates))
 }
 
 fn unserved(at: Instant, shard: usize, key: &Key, store: &Store, gates: &Gates) -> Option<String> {
@@ -50,14 +63,24 @@ fn unserved(at: Instant, shard: usize, key: &Key, store: &Store, gates: &Gates) 
         return Some(format!("{key} cannot be read"));
     };
     let Tenancy::Held { by, serving: true } = &record.tenancy else {
-        return Some(format!("{key} is {} at epoch {}", record.tenancy.name(), record.epoch));
+        return Some(format!(
+            "{key} is {} at epoch {}",
+            record.tenancy.name(),
+            record.epoch
+        ));
     };
     let Some((pid, epoch)) = gates.admitting(at, shard) else {
-        return Some(format!("{key} is said to be served by {} at epoch {}, but no gate is open", by.node, record.epoch));
+        return Some(format!(
+            "{key} is said to be served by {} at epoch {}, but no gate is open",
+            by.node, record.epoch
+        ));
     };
     let holder = gates.lease(by.session).map(|lease| lease.pid);
     if holder != Some(pid) || epoch != record.epoch {
-        return Some(format!("{key} belongs to session {}, but process {pid} serves it at epoch {epoch}", by.session));
+        return Some(format!(
+            "{key} belongs to session {}, but process {pid} serves it at epoch {epoch}",
+            by.session
+        ));
     }
     None
 }
@@ -77,29 +100,47 @@ impl Rest {
             from: at,
             writes: processes.iter().map(|process| process.writes).collect(),
             lists: processes.iter().map(|process| process.lists).collect(),
-            owners: (0..shards).map(|shard| gates.admitting(at, shard)).collect(),
+            owners: (0..shards)
+                .map(|shard| gates.admitting(at, shard))
+                .collect(),
         }
     }
 
-    pub(crate) fn end(&self, at: Instant, plan: &Plan, processes: &[Process], gates: &Gates) -> Verdict {
-        for (pid, process) in processes.iter().enumerate().filter(|(_, process)| process.alive) {
+    pub(crate) fn end(
+        &self,
+        at: Instant,
+        plan: &Plan,
+        processes: &[Process],
+        gates: &Gates,
+    ) -> Verdict {
+        for (pid, process) in processes
+            .iter()
+            .enumerate()
+            .filter(|(_, process)| process.alive)
+        {
             let own = process.clock.at(at).since(process.clock.at(self.from));
             let renewals = nanos(own) / nanos(plan.timing.renew_interval) + 2;
             let writes = process.writes - self.writes.get(pid).copied().unwrap_or(0);
             let lists = process.lists - self.lists.get(pid).copied().unwrap_or(0);
             if writes > renewals {
-                let what = format!("at rest process {pid} wrote {writes} times in {renewals} renewal intervals");
+                let what = format!(
+                    "at rest process {pid} wrote {writes} times in {renewals} renewal intervals"
+                );
                 return Err(Violation::new("P7", at, what));
             }
-            if lists > 0 {
-                let what = format!("at rest process {pid} listed everything {lists} times");
+            let allowed = nanos(own) / nanos(plan.timing.relist_interval) + 1;
+            if lists > allowed {
+                let what =
+                    format!("at rest process {pid} listed everything {lists} times, not {allowed}");
                 return Err(Violation::new("P7", at, what));
             }
         }
         for (shard, before) in self.owners.iter().enumerate() {
             let now = gates.admitting(at, shard);
             if now != *before {
-                let what = format!("at rest shard {shard} went from {before:?} to {now:?} (process, epoch)");
+                let what = format!(
+                    "at rest shard {shard} went from {before:?} to {now:?} (process, epoch)"
+                );
                 return Err(Violation::new("P7", at, what));
             }
         }

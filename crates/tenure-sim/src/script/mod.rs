@@ -93,18 +93,29 @@ pub fn play(script: &Script, under: Under) -> (Vec<String>, Result<(), ScriptFai
 fn perform(script: &Script, world: &mut World) -> Result<(), ScriptFailure> {
     let mut mark = served(world);
     for (at, line, step) in &script.steps {
-        let failure = |problem| ScriptFailure { line: *line, problem };
-        world.run_until(*at).map_err(|violation| failure(violation.to_string()))?;
+        let failure = |problem| ScriptFailure {
+            line: *line,
+            problem,
+        };
+        world
+            .run_until(*at)
+            .map_err(|violation| failure(violation.to_string()))?;
         match step {
             Step::Mark => mark = served(world),
             Step::Expect(expectation) => {
                 let said = words(&mark, &served(world));
-                hold(expectation, &mark, world)
-                    .map_err(|problem| failure(format!("at {}: {problem}; {said}", seconds(*at))))?;
+                hold(expectation, &mark, world).map_err(|problem| {
+                    failure(format!("at {}: {problem}; {said}", seconds(*at)))
+                })?;
             }
         }
     }
-    world.run_until(script.end).map_err(|violation| ScriptFailure { line: 0, problem: violation.to_string() })
+    world
+        .run_until(script.end)
+        .map_err(|violation| ScriptFailure {
+            line: 0,
+            problem: violation.to_string(),
+        })
 }
 
 fn served(world: &World) -> Served {
@@ -120,25 +131,53 @@ fn hold(expectation: &Expectation, mark: &Served, world: &World) -> Result<(), S
     let now = served(world);
     let node = |entry: &Option<(usize, Epoch)>| entry.map(|(node, _)| node);
     let epoch = |entry: &Option<(usize, Epoch)>| entry.map(|(_, epoch)| epoch);
-    let must = |true_: bool, problem: &str| if true_ { Ok(()) } else { Err(problem.to_owned()) };
+    let must = |true_: bool, problem: &str| {
+        if true_ {
+            Ok(())
+        } else {
+            Err(problem.to_owned())
+        }
+    };
     match *expectation {
         Expectation::Served => world.missing().map_or(Ok(()), Err),
         Expectation::NotServed => must(world.missing().is_some(), "everything is served"),
-        Expectation::SameOwners => must(now.iter().map(node).eq(mark.iter().map(node)), "owners changed"),
-        Expectation::SameEpochs => must(now.iter().map(epoch).eq(mark.iter().map(epoch)), "epochs changed"),
-        Expectation::HigherEpochs => {
-            must(now.iter().zip(mark).all(|(now, then)| epoch(now) > epoch(then)), "an epoch did not grow")
-        }
+        Expectation::SameOwners => must(
+            now.iter().map(node).eq(mark.iter().map(node)),
+            "owners changed",
+        ),
+        Expectation::SameEpochs => must(
+            now.iter().map(epoch).eq(mark.iter().map(epoch)),
+            "epochs changed",
+        ),
+        Expectation::HigherEpochs => must(
+            now.iter()
+                .zip(mark)
+                .all(|(now, then)| epoch(now) > epoch(then)),
+            "an epoch did not grow",
+        ),
         Expectation::OnlyHigher(shard) => must(
             now.iter().zip(mark).enumerate().all(|(n, (now, then))| {
-                if n == shard { epoch(now) > epoch(then) } else { now == then }
+                if n == shard {
+                    epoch(now) > epoch(then)
+                } else {
+                    now == then
+                }
             }),
             "another shard changed, or this one did not",
         ),
-        Expectation::Closed(which) => must(!now.iter().any(|entry| node(entry) == Some(which)), "a gate is open"),
-        Expectation::Open(which) => must(now.iter().any(|entry| node(entry) == Some(which)), "no gate is open"),
+        Expectation::Closed(which) => must(
+            !now.iter().any(|entry| node(entry) == Some(which)),
+            "a gate is open",
+        ),
+        Expectation::Open(which) => must(
+            now.iter().any(|entry| node(entry) == Some(which)),
+            "no gate is open",
+        ),
         Expectation::ShardClosed(shard) => must(now[shard].is_none(), "the gate is open"),
-        Expectation::ShardOpen(shard, which) => must(node(&now[shard]) == Some(which), "the gate is not open there"),
+        Expectation::ShardOpen(shard, which) => must(
+            node(&now[shard]) == Some(which),
+            "the gate is not open there",
+        ),
     }
 }
 

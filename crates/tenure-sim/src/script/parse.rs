@@ -19,9 +19,17 @@ pub fn parse(text: &str) -> Result<Script, ScriptFailure> {
         if words.is_empty() {
             continue;
         }
-        reader.line(n + 1, &words).map_err(|problem| ScriptFailure { line: n + 1, problem })?;
+        reader
+            .line(n + 1, &words)
+            .map_err(|problem| ScriptFailure {
+                line: n + 1,
+                problem,
+            })?;
     }
-    reader.finish().map_err(|problem| ScriptFailure { line: text.lines().count(), problem })
+    reader.finish().map_err(|problem| ScriptFailure {
+        line: text.lines().count(),
+        problem,
+    })
 }
 
 struct Reader {
@@ -78,7 +86,9 @@ impl Reader {
             ["acquire-retry-interval", span] => {
                 self.settings.acquire_retry_interval = Duration::from_nanos(self::span(span)?);
             }
-            ["drain-timeout", span] => self.settings.drain_timeout = Duration::from_nanos(self::span(span)?),
+            ["drain-timeout", span] => {
+                self.settings.drain_timeout = Duration::from_nanos(self::span(span)?)
+            }
             ["load", span] => self.load = Some(self::span(span)?),
             ["drain", span] => self.drain = Some(self::span(span)?),
             ["start", node, at] => self.starts.push((self::node(node)?, self::span(at)?)),
@@ -86,7 +96,8 @@ impl Reader {
             ["end", at] => self.end = Some(span(at)?),
             ["at", at, "mark"] => self.steps.push((span(at)?, n, Step::Mark)),
             ["at", at, "expect", ref what @ ..] => {
-                self.steps.push((span(at)?, n, Step::Expect(expectation(what)?)));
+                self.steps
+                    .push((span(at)?, n, Step::Expect(expectation(what)?)));
             }
             ["at", at, ref what @ ..] => self.faults.push((span(at)?, fault(what)?)),
             _ => return Err(format!("cannot read {:?}", words.join(" "))),
@@ -97,7 +108,11 @@ impl Reader {
     fn finish(mut self) -> Result<Script, String> {
         let end = self.end.ok_or("the script has no `end TIME`")?;
         let timing = self.settings.check(Duration::ZERO).map_err(|problems| {
-            problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+            problems
+                .iter()
+                .map(ToString::to_string)
+                .collect::<Vec<_>>()
+                .join("; ")
         })?;
         self.faults.sort_by_key(|(at, _)| *at);
         self.steps.sort_by_key(|(at, n, _)| (*at, *n));
@@ -112,53 +127,114 @@ impl Reader {
             plan.app.drain = (drain, drain);
         }
         for (node, at) in self.starts {
-            *plan.starts.get_mut(node).ok_or("`start` names a node that does not exist")? = at;
+            *plan
+                .starts
+                .get_mut(node)
+                .ok_or("`start` names a node that does not exist")? = at;
         }
         for (node, ppm) in self.rates {
-            plan.clocks.get_mut(node).ok_or("`clock` names a node that does not exist")?.rate_ppm = ppm;
+            plan.clocks
+                .get_mut(node)
+                .ok_or("`clock` names a node that does not exist")?
+                .rate_ppm = ppm;
         }
-        Ok(Script { plan, steps: self.steps, end })
+        Ok(Script {
+            plan,
+            steps: self.steps,
+            end,
+        })
     }
 }
 
 fn fault(words: &[&str]) -> Result<Fault, String> {
     Ok(match *words {
-        ["pause", node, span] => Fault::Pause { node: self::node(node)?, span: self::span(span)? },
-        ["pause", node, "after", count, span] => {
-            Fault::PauseMidway { node: self::node(node)?, after: number(count)?, span: self::span(span)? }
-        }
-        ["kill", node] => Fault::Kill { node: self::node(node)? },
-        ["restart", node] => Fault::Restart { node: self::node(node)?, dir: true },
-        ["restart", node, "fresh"] => Fault::Restart { node: self::node(node)?, dir: false },
-        ["twin", node] => Fault::Twin { node: self::node(node)?, copy: false },
-        ["twin", node, "copied"] => Fault::Twin { node: self::node(node)?, copy: true },
-        ["stop", node] => Fault::Stop { node: self::node(node)? },
+        ["pause", node, span] => Fault::Pause {
+            node: self::node(node)?,
+            span: self::span(span)?,
+        },
+        ["pause", node, "after", count, span] => Fault::PauseMidway {
+            node: self::node(node)?,
+            after: number(count)?,
+            span: self::span(span)?,
+        },
+        ["kill", node] => Fault::Kill {
+            node: self::node(node)?,
+        },
+        ["restart", node] => Fault::Restart {
+            node: self::node(node)?,
+            dir: true,
+        },
+        ["restart", node, "fresh"] => Fault::Restart {
+            node: self::node(node)?,
+            dir: false,
+        },
+        ["twin", node] => Fault::Twin {
+            node: self::node(node)?,
+            copy: false,
+        },
+        ["twin", node, "copied"] => Fault::Twin {
+            node: self::node(node)?,
+            copy: true,
+        },
+        ["stop", node] => Fault::Stop {
+            node: self::node(node)?,
+        },
         ["outage", how, span] => {
             let how = match how {
                 "refuse" => Outage::Refuse,
                 "hang" => Outage::Hang,
                 "forget" => Outage::Forget,
-                _ => return Err(format!("unknown outage {how:?}; known are refuse, hang and forget")),
+                _ => {
+                    return Err(format!(
+                        "unknown outage {how:?}; known are refuse, hang and forget"
+                    ));
+                }
             };
-            Fault::Outage { how, span: self::span(span)? }
+            Fault::Outage {
+                how,
+                span: self::span(span)?,
+            }
         }
         ["cut", node, how, span] => {
             let how = match how {
                 "requests" => Cut::Requests,
                 "replies" => Cut::Replies,
                 "both" => Cut::Both,
-                _ => return Err(format!("unknown cut {how:?}; known are requests, replies and both")),
+                _ => {
+                    return Err(format!(
+                        "unknown cut {how:?}; known are requests, replies and both"
+                    ));
+                }
             };
-            Fault::Cut { node: self::node(node)?, how, span: self::span(span)? }
+            Fault::Cut {
+                node: self::node(node)?,
+                how,
+                span: self::span(span)?,
+            }
         }
-        ["slow", node, "by", by, span] => {
-            Fault::Slow { node: self::node(node)?, by: self::span(by)?, span: self::span(span)? }
-        }
-        ["watch-breaks", node, span] => Fault::WatchBreaks { node: self::node(node)?, span: self::span(span)? },
-        ["watch-mute", node, span] => Fault::WatchMute { node: self::node(node)?, span: self::span(span)? },
-        ["wedge", node, span] => Fault::Wedge { node: self::node(node)?, span: self::span(span)? },
-        ["delete", ref target @ ..] => Fault::Delete { target: self::target(target)? },
-        ["corrupt", ref target @ ..] => Fault::Corrupt { target: self::target(target)? },
+        ["slow", node, "by", by, span] => Fault::Slow {
+            node: self::node(node)?,
+            by: self::span(by)?,
+            span: self::span(span)?,
+        },
+        ["watch-breaks", node, span] => Fault::WatchBreaks {
+            node: self::node(node)?,
+            span: self::span(span)?,
+        },
+        ["watch-mute", node, span] => Fault::WatchMute {
+            node: self::node(node)?,
+            span: self::span(span)?,
+        },
+        ["wedge", node, span] => Fault::Wedge {
+            node: self::node(node)?,
+            span: self::span(span)?,
+        },
+        ["delete", ref target @ ..] => Fault::Delete {
+            target: self::target(target)?,
+        },
+        ["corrupt", ref target @ ..] => Fault::Corrupt {
+            target: self::target(target)?,
+        },
         _ => return Err(format!("unknown fault {:?}", words.join(" "))),
     })
 }
@@ -169,7 +245,12 @@ fn target(words: &[&str]) -> Result<Target, String> {
         ["shard", n] => Target::Shard(number(n)?),
         ["session", node] => Target::Session(self::node(node)?),
         ["node", node] => Target::Node(self::node(node)?),
-        _ => return Err(format!("unknown key {:?}; known are keyspace, shard N, session NODE and node NODE", words.join(" "))),
+        _ => {
+            return Err(format!(
+                "unknown key {:?}; known are keyspace, shard N, session NODE and node NODE",
+                words.join(" ")
+            ));
+        }
     })
 }
 
@@ -190,11 +271,14 @@ fn expectation(words: &[&str]) -> Result<Expectation, String> {
 }
 
 fn node(word: &str) -> Result<usize, String> {
-    word.strip_prefix('n').and_then(|n| n.parse().ok()).ok_or_else(|| format!("{word:?} is not a node, such as n0"))
+    word.strip_prefix('n')
+        .and_then(|n| n.parse().ok())
+        .ok_or_else(|| format!("{word:?} is not a node, such as n0"))
 }
 
 fn number<T: std::str::FromStr>(word: &str) -> Result<T, String> {
-    word.parse().map_err(|_| format!("{word:?} is not a number"))
+    word.parse()
+        .map_err(|_| format!("{word:?} is not a number"))
 }
 
 /// Reads `250ms` or `2.5s`.
@@ -208,7 +292,7 @@ fn span(word: &str) -> Result<u64, String> {
     if !(0.0..=1e6).contains(&value) {
         return Err(bad());
     }
-    Ok((value * unit as f64) as u64)
+    Ok((value * unit as f64).round() as u64)
 }
 
 #[cfg(test)]
@@ -217,15 +301,29 @@ mod tests {
 
     #[test]
     fn a_script_says_what_it_means() {
-        let script = parse("nodes 2\nshards 3\nttl 2s # short\nat 1.5s kill n1\nat 2s expect served\nend 3s\n").unwrap();
+        let script = parse(
+            "nodes 2\nshards 3\nttl 2s # short\nat 1.5s kill n1\nat 2s expect served\nend 3s\n",
+        )
+        .unwrap();
         assert_eq!(script.plan.faults, [(1500 * MS, Fault::Kill { node: 1 })]);
-        assert_eq!(script.steps, [(2 * SEC, 5, Step::Expect(Expectation::Served))]);
-        assert_eq!((script.plan.nodes, script.plan.shards, script.end), (2, 3, 3 * SEC));
+        assert_eq!(
+            script.steps,
+            [(2 * SEC, 5, Step::Expect(Expectation::Served))]
+        );
+        assert_eq!(
+            (script.plan.nodes, script.plan.shards, script.end),
+            (2, 3, 3 * SEC)
+        );
     }
 
     #[test]
     fn a_bad_line_is_named() {
-        for (text, line) in [("nodes 2\nat 1s explode n1\nend 2s", 2), ("at soon kill n1", 1), ("nodes 1", 1), ("ttl 5\nend 1s", 1)] {
+        for (text, line) in [
+            ("nodes 2\nat 1s explode n1\nend 2s", 2),
+            ("at soon kill n1", 1),
+            ("nodes 1", 1),
+            ("ttl 5\nend 1s", 1),
+        ] {
             assert_eq!(parse(text).unwrap_err().line, line, "{text}");
         }
     }

@@ -86,6 +86,10 @@ fn every_note() -> Vec<Note> {
             error: "disk".to_owned(),
         },
         Note::Swept { key: Key::Cluster },
+        Note::Overdue {
+            shard: shard(),
+            epoch: Epoch::first(1),
+        },
     ]
 }
 
@@ -112,6 +116,12 @@ fn every_metric_moves_and_none_before_its_time() {
     metrics.deadline(Clock::boot().now() + Duration::from_secs(9));
     metrics.refused(Reason::NotReady);
     metrics.watch_gap();
+    metrics.waiting(&Waiting {
+        unclaimed: 1,
+        unclaimed_for: Duration::from_secs(1),
+        held_elsewhere: 2,
+        held_elsewhere_for: Duration::from_secs(2),
+    });
     metrics.store_request("list", &Reply::Revision(Revision(1)));
     let all: BTreeSet<String> = ALL.iter().map(|m| m.name.to_owned()).collect();
     assert_eq!(moved(&metrics), all);
@@ -144,6 +154,18 @@ fn the_detached_gauge_and_the_failure_streak_go_up_and_down_again() {
     assert_eq!(metrics.value(STREAK.name, ""), 0.0);
     assert_eq!(metrics.value(FAILURES.name, ""), 2.0);
     assert_eq!(metrics.value(SUCCESSES.name, ""), 1.0);
+}
+
+#[test]
+fn a_new_session_is_not_detached() {
+    let metrics = Metrics::new(Clock::boot());
+    metrics.note(&lease(LeasePhase::Degraded, LeasePhase::Detached));
+    let mode = tenure_core::record::NodeMode::Active;
+    metrics.note(&Note::Registered {
+        session: SessionId(2),
+        mode,
+    });
+    assert_eq!(metrics.value("tenure_detached", ""), 0.0);
 }
 
 #[test]

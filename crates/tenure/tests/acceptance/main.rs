@@ -12,4 +12,5 @@ mod real_time;
 mod restart;
 mod serving;
 mod starting;
+mod store_io;
 mod world;

@@ -6,9 +6,9 @@ use tenure::{Hashed, Node, Settings};
 
 use crate::world::*;
 
-fn quick() -> Settings {
+fn with_ttl(ttl: u64) -> Settings {
     Settings {
-        ttl: ms(800),
+        ttl: ms(ttl),
         ..Settings::default()
     }
 }
@@ -28,10 +28,10 @@ fn renewals(node: &Node) -> f64 {
 
 #[tokio::test]
 async fn a_busy_application_does_not_keep_the_node_from_renewing() {
-    let node = node(quick()).await;
+    let node = node(with_ttl(2400)).await;
     let before = renewals(&node);
-    // Less than the stall limit, which is the ttl, and more than the lease lasts without renewals.
-    std::thread::sleep(ms(720));
+    // More than a lease lasts without renewals, and less than the application may stand still, which is the ttl.
+    std::thread::sleep(ms(1900));
     assert!(renewals(&node) > before + 2.0);
     assert_eq!(node.owned().len(), 2);
     node.stop().await.unwrap();
@@ -39,7 +39,7 @@ async fn a_busy_application_does_not_keep_the_node_from_renewing() {
 
 #[tokio::test]
 async fn an_application_that_stands_still_loses_the_lease_and_gets_it_back() {
-    let node = node(quick()).await;
+    let node = node(with_ttl(800)).await;
     std::thread::sleep(ms(2000));
     assert!(node.owned().is_empty());
     assert!(node.metrics().value("tenure_wedged_total", "") >= 1.0);
@@ -50,4 +50,34 @@ async fn an_application_that_stands_still_loses_the_lease_and_gets_it_back() {
     });
     back.await.expect("it comes back by itself");
     node.stop().await.unwrap();
+}
+
+#[cfg(feature = "sqlite")]
+#[tokio::test]
+async fn two_nodes_share_a_sqlite_file_and_one_takes_over_when_the_other_stops() {
+    let dir = tempfile::tempdir().unwrap();
+    let url = format!("sqlite:{}", dir.path().join("shop.db").display());
+    let start = async |name: &str| {
+        let builder = Node::builder(&url, "shop").name(name);
+        let builder = builder.data_dir(dir.path().join(name));
+        let node = builder.keyspace("orders", Hashed(16), Counter::default());
+        node.start().await.unwrap()
+    };
+    let (a, b) = (start("a").await, start("b").await);
+    let wait = async |what: &str, ready: &dyn Fn() -> bool| {
+        let ready = async {
+            while !ready() {
+                tokio::time::sleep(ms(5)).await;
+            }
+        };
+        let waited = tokio::time::timeout(Duration::from_secs(20), ready).await;
+        waited.unwrap_or_else(|_| panic!("never: {what}"));
+    };
+    wait("balance", &|| {
+        !b.owned().is_empty() && a.owned().len() + b.owned().len() == 16
+    })
+    .await;
+    a.stop().await.unwrap();
+    wait("taken over", &|| b.owned().len() == 16).await;
+    b.stop().await.unwrap();
 }

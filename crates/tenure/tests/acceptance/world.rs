@@ -227,7 +227,7 @@ pub(crate) async fn note<T>(
 ) -> T {
     let first = async {
         loop {
-            if let Some(found) = wanted(&*notes.recv().await.expect("the node goes on")) {
+            if let Some(found) = wanted(&notes.recv().await.expect("the node goes on")) {
                 return found;
             }
         }

@@ -25,10 +25,20 @@ pub(super) async fn measure(repeat: u32) -> Result<Vec<Row>, Fail> {
         left.push(once(|victim| victim.terminate()).await?.as_secs_f64() * 1000.0);
     }
     Ok(vec![
-        Row::plain("failover (SQLite, two processes, 16 shards)", "SIGKILL → all served by the other", "ttl", killed)
-            .aiming_at("≤ 1.2"),
-        Row::plain("failover (SQLite, two processes, 16 shards)", "clean exit → all served by the other", "ms", left)
-            .aiming_at("≤ 100"),
+        Row::plain(
+            "failover (SQLite, two processes, 16 shards)",
+            "SIGKILL → all served by the other",
+            "ttl",
+            killed,
+        )
+        .aiming_at("≤ 1.2"),
+        Row::plain(
+            "failover (SQLite, two processes, 16 shards)",
+            "clean exit → all served by the other",
+            "ms",
+            left,
+        )
+        .aiming_at("≤ 100"),
     ])
 }
 
@@ -39,7 +49,12 @@ async fn once(end: impl FnOnce(&mut Worker)) -> Result<Duration, Fail> {
     let mut victim = Worker::start(&database, "a", SHARDS, TTL)?;
     let _other = Worker::start(&database, "b", SHARDS, TTL)?;
     let store = open(&database).await?;
-    wait_until(&*store, |by| by.iter().flatten().count() == SHARDS as usize && by.iter().flatten().any(|n| n == "a") && by.iter().flatten().any(|n| n == "b")).await?;
+    wait_until(&*store, |by| {
+        by.iter().flatten().count() == SHARDS as usize
+            && by.iter().flatten().any(|n| n == "a")
+            && by.iter().flatten().any(|n| n == "b")
+    })
+    .await?;
     // Balance is reached when nothing changes any more; a kill in the middle of a rebalance measures something else.
     tokio::time::sleep(TTL).await;
     let begun = Instant::now();
@@ -53,7 +68,10 @@ pub(super) async fn open(database: &Path) -> Result<Arc<dyn Store>, Fail> {
 }
 
 /// Follows the store until `done` holds of the nodes that serve each shard.
-async fn wait_until(store: &dyn Store, done: impl Fn(&[Option<String>]) -> bool) -> Result<(), Fail> {
+async fn wait_until(
+    store: &dyn Store,
+    done: impl Fn(&[Option<String>]) -> bool,
+) -> Result<(), Fail> {
     let cluster = ClusterName::new(CLUSTER).map_err(|e| Fail::no(e.to_string()))?;
     let limit = Instant::now() + PATIENCE;
     loop {
@@ -76,7 +94,9 @@ async fn wait_until(store: &dyn Store, done: impl Fn(&[Option<String>]) -> bool)
             return Ok(());
         }
         if Instant::now() > limit {
-            return Err(Fail::no(format!("shards were not served within {PATIENCE:?}: {serving:?}")));
+            return Err(Fail::no(format!(
+                "shards were not served within {PATIENCE:?}: {serving:?}"
+            )));
         }
         let mut watch = store.watch(&prefix(&cluster), listing.revision).await?;
         let _ = tokio::time::timeout(Duration::from_millis(200), watch.next()).await;

@@ -24,12 +24,23 @@ pub(super) fn measure(repeat: u32) -> Vec<Row> {
         black_box(clock.now());
         count.fetch_sub(1, Ordering::AcqRel);
     };
-    let alone = (0..repeat).map(|_| (nanos_per_call(CALLS, enter), nanos_per_call(CALLS, bare))).collect();
-    let together = (0..repeat).map(|_| (two_threads(&enter), two_threads(&bare))).collect();
+    let alone = (0..repeat)
+        .map(|_| (nanos_per_call(CALLS, enter), nanos_per_call(CALLS, bare)))
+        .collect();
+    let together = (0..repeat)
+        .map(|_| (two_threads(&enter), two_threads(&bare)))
+        .collect();
     let name = "atomic add, clock read, atomic sub";
     vec![
         Row::beside("gate", "enter and leave", "ns", name, alone).aiming_at("≤ 1.5"),
-        Row::beside("gate", "enter and leave, two threads, one shard", "ns", name, together).aiming_at("≤ 1.5"),
+        Row::beside(
+            "gate",
+            "enter and leave, two threads, one shard",
+            "ns",
+            name,
+            together,
+        )
+        .aiming_at("≤ 1.5"),
     ]
 }
 
@@ -43,6 +54,8 @@ fn two_threads(work: &(impl Fn() + Sync)) -> f64 {
         };
         let other = scope.spawn(run);
         let mine = run();
-        other.join().map_or(mine, |other| f64::midpoint(mine, other))
+        other
+            .join()
+            .map_or(mine, |other| f64::midpoint(mine, other))
     })
 }

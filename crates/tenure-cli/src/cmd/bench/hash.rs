@@ -11,7 +11,10 @@ const CALLS: u32 = 1_000_000;
 
 pub(super) fn measure(repeat: u32) -> Vec<Row> {
     let sip = BuildHasherDefault::<DefaultHasher>::default();
-    let keys = [("8-byte key", "user-042"), ("36-byte key", "0b5f8c1e-7d7a-4a3c-9c0e-2f1d5e6a7b8c")];
+    let keys = [
+        ("8-byte key", "user-042"),
+        ("36-byte key", "0b5f8c1e-7d7a-4a3c-9c0e-2f1d5e6a7b8c"),
+    ];
     keys.into_iter()
         .map(|(case, key)| {
             let ours = || {
@@ -20,8 +23,16 @@ pub(super) fn measure(repeat: u32) -> Vec<Row> {
             let theirs = || {
                 black_box(sip.hash_one(black_box(key.as_bytes())));
             };
-            let pairs = (0..repeat).map(|_| (nanos_per_call(CALLS, ours), nanos_per_call(CALLS, theirs))).collect();
-            Row::beside("key → shard", case, "ns", "hash of the standard library", pairs)
+            let pairs = (0..repeat)
+                .map(|_| (nanos_per_call(CALLS, ours), nanos_per_call(CALLS, theirs)))
+                .collect();
+            Row::beside(
+                "key → shard",
+                case,
+                "ns",
+                "hash of the standard library",
+                pairs,
+            )
         })
         .collect()
 }

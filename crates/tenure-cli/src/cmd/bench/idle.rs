@@ -24,8 +24,19 @@ pub(super) async fn measure(repeat: u32) -> Result<Vec<Row>, Fail> {
         reads.push(r);
     }
     let mut rows = vec![
-        Row::plain("idle node (SQLite)", "writes per renewal, 64 shards", "", writes).aiming_at("1"),
-        Row::plain("idle node (SQLite)", "reads per renewal, 64 shards", "", reads),
+        Row::plain(
+            "idle node (SQLite)",
+            "writes per renewal, 64 shards",
+            "",
+            writes,
+        )
+        .aiming_at("1"),
+        Row::plain(
+            "idle node (SQLite)",
+            "reads per renewal, 64 shards",
+            "",
+            reads,
+        ),
     ];
     let (mut cpu, mut memory) = (Vec::new(), Vec::new());
     for _ in 0..repeat.min(3) {
@@ -33,8 +44,18 @@ pub(super) async fn measure(repeat: u32) -> Result<Vec<Row>, Fail> {
         cpu.push(c);
         memory.push(m);
     }
-    rows.push(Row::plain("idle node (SQLite)", "processor, 10,000 shards, ttl 2.5 s", "% of a core", cpu));
-    rows.push(Row::plain("idle node (SQLite)", "resident memory, 10,000 shards", "MiB", memory));
+    rows.push(Row::plain(
+        "idle node (SQLite)",
+        "processor, 10,000 shards, ttl 2.5 s",
+        "% of a core",
+        cpu,
+    ));
+    rows.push(Row::plain(
+        "idle node (SQLite)",
+        "resident memory, 10,000 shards",
+        "MiB",
+        memory,
+    ));
     Ok(rows)
 }
 
@@ -54,13 +75,23 @@ async fn requests() -> Result<(f64, f64), Fail> {
     tokio::time::sleep(TTL).await;
     let renewed = || node.metrics().render();
     let count = |text: String| {
-        let line = text.lines().find(|l| l.starts_with("tenure_lease_keepalive_successes_total ")).map(str::to_owned);
-        line.and_then(|l| l.rsplit_once(' ').and_then(|(_, n)| n.parse::<f64>().ok())).unwrap_or(0.0)
+        let line = text
+            .lines()
+            .find(|l| l.starts_with("tenure_lease_keepalive_successes_total "))
+            .map(str::to_owned);
+        line.and_then(|l| l.rsplit_once(' ').and_then(|(_, n)| n.parse::<f64>().ok()))
+            .unwrap_or(0.0)
     };
     let (before, renewals_before) = (observer.snapshot(), count(renewed()));
     tokio::time::sleep(TTL / 6 * RENEWALS).await;
-    let (delta, renewals) = (observer.snapshot().since(&before), count(renewed()) - renewals_before);
-    let result = (delta.writes() as f64 / renewals, delta.reads() as f64 / renewals);
+    let (delta, renewals) = (
+        observer.snapshot().since(&before),
+        count(renewed()) - renewals_before,
+    );
+    let result = (
+        delta.writes() as f64 / renewals,
+        delta.reads() as f64 / renewals,
+    );
     node.stop().await.map_err(|e| Fail::no(e.to_string()))?;
     Ok(result)
 }
@@ -84,5 +115,8 @@ async fn many_shards() -> Result<(f64, f64), Fail> {
     let begun = worker.cpu();
     tokio::time::sleep(WATCHED).await;
     let used = worker.cpu() - begun;
-    Ok((used.as_secs_f64() / WATCHED.as_secs_f64() * 100.0, worker.resident_mib()))
+    Ok((
+        used.as_secs_f64() / WATCHED.as_secs_f64() * 100.0,
+        worker.resident_mib(),
+    ))
 }

@@ -18,8 +18,16 @@ impl Figure {
         values.sort_by(f64::total_cmp);
         let at = |i: usize| values.get(i).copied().unwrap_or(0.0);
         let middle = values.len() / 2;
-        let median = if values.len() % 2 == 1 { at(middle) } else { (at(middle.saturating_sub(1)) + at(middle)) / 2.0 };
-        Self { median, lowest: at(0), highest: at(values.len().saturating_sub(1)) }
+        let median = if values.len() % 2 == 1 {
+            at(middle)
+        } else {
+            (at(middle.saturating_sub(1)) + at(middle)) / 2.0
+        };
+        Self {
+            median,
+            lowest: at(0),
+            highest: at(values.len().saturating_sub(1)),
+        }
     }
 }
 
@@ -49,8 +57,20 @@ pub(super) struct Baseline {
 
 impl Row {
     /// A case on its own.
-    pub(super) fn plain(area: &'static str, case: impl Into<String>, unit: &'static str, values: Vec<f64>) -> Self {
-        Self { area, case: case.into(), unit, figure: Figure::of(values), baseline: None, aim: None }
+    pub(super) fn plain(
+        area: &'static str,
+        case: impl Into<String>,
+        unit: &'static str,
+        values: Vec<f64>,
+    ) -> Self {
+        Self {
+            area,
+            case: case.into(),
+            unit,
+            figure: Figure::of(values),
+            baseline: None,
+            aim: None,
+        }
     }
 
     /// A case with its baseline, measured in turn.
@@ -63,21 +83,44 @@ impl Row {
     ) -> Self {
         let ratios = pairs.iter().map(|(case, base)| case / base).collect();
         let (case_values, base_values) = pairs.into_iter().unzip();
-        let baseline = Baseline { name, figure: Figure::of(base_values), ratio: Figure::of(ratios).median };
-        Self { baseline: Some(baseline), ..Self::plain(area, case, unit, case_values) }
+        let baseline = Baseline {
+            name,
+            figure: Figure::of(base_values),
+            ratio: Figure::of(ratios).median,
+        };
+        Self {
+            baseline: Some(baseline),
+            ..Self::plain(area, case, unit, case_values)
+        }
     }
 
     /// The same with the figure that we aim for.
     pub(super) fn aiming_at(self, aim: &'static str) -> Self {
-        Self { aim: Some(aim), ..self }
+        Self {
+            aim: Some(aim),
+            ..self
+        }
     }
 
     pub(super) fn print(&self, out: &mut impl std::io::Write) -> std::io::Result<()> {
         let f = &self.figure;
         let unit = self.unit;
-        write!(out, "  {:<44} {:>9} {unit} ({} – {})", self.case, short(f.median), short(f.lowest), short(f.highest))?;
+        write!(
+            out,
+            "  {:<44} {:>9} {unit} ({} – {})",
+            self.case,
+            short(f.median),
+            short(f.lowest),
+            short(f.highest)
+        )?;
         if let Some(base) = &self.baseline {
-            write!(out, "\n    {:<42} {:>9} {unit}   ratio {:.2}", base.name, short(base.figure.median), base.ratio)?;
+            write!(
+                out,
+                "\n    {:<42} {:>9} {unit}   ratio {:.2}",
+                base.name,
+                short(base.figure.median),
+                base.ratio
+            )?;
         }
         if let Some(aim) = self.aim {
             write!(out, "   aim {aim}")?;
@@ -120,7 +163,13 @@ mod tests {
     #[test]
     fn ratios_are_of_measurements_taken_in_turn() {
         // One slow moment hits both sides of a pair and leaves the ratio alone.
-        let row = Row::beside("a", "c", "ns", "b", vec![(2.0, 1.0), (200.0, 100.0), (2.0, 1.0)]);
+        let row = Row::beside(
+            "a",
+            "c",
+            "ns",
+            "b",
+            vec![(2.0, 1.0), (200.0, 100.0), (2.0, 1.0)],
+        );
         assert_eq!(row.baseline.unwrap().ratio, 2.0);
     }
 }

@@ -23,8 +23,10 @@ pub(crate) use worker::BenchNode;
 
 /// Measures Tenure on this machine, each figure beside its baseline.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  tenure bench                      every area\n  tenure bench gate hash            two of them\n  \
-                        tenure bench failover --repeat 10 --json")]
+#[command(
+    after_help = "Examples:\n  tenure bench                      every area\n  tenure bench gate hash            two of them\n  \
+                        tenure bench failover --repeat 10 --json"
+)]
 pub(crate) struct Bench {
     /// What to measure; everything if nothing is named.
     #[arg(value_enum)]
@@ -71,14 +73,25 @@ struct Machine {
 impl Bench {
     pub(crate) async fn run(self) -> Result<ExitCode, Fail> {
         let all = [Area::Gate, Area::Hash, Area::Idle, Area::Failover];
-        let areas = if self.areas.is_empty() { all.to_vec() } else { self.areas.clone() };
+        let areas = if self.areas.is_empty() {
+            all.to_vec()
+        } else {
+            self.areas.clone()
+        };
         let machine = Machine::this();
         if machine.profile == "debug" {
-            eprintln!("warning: this is a debug build; figures of a release build are several times better");
+            eprintln!(
+                "warning: this is a debug build; figures of a release build are several times better"
+            );
         }
         let mut rows = Vec::new();
         for area in areas {
-            eprintln!("measuring {} …", area.to_possible_value().map(|v| v.get_name().to_owned()).unwrap_or_default());
+            eprintln!(
+                "measuring {} …",
+                area.to_possible_value()
+                    .map(|v| v.get_name().to_owned())
+                    .unwrap_or_default()
+            );
             rows.extend(match area {
                 Area::Gate => gate::measure(self.repeat),
                 Area::Hash => hash::measure(self.repeat),
@@ -86,10 +99,16 @@ impl Bench {
                 Area::Failover => failover::measure(self.repeat).await?,
             });
         }
-        let report = Report { machine, repeat: self.repeat, rows };
+        let report = Report {
+            machine,
+            repeat: self.repeat,
+            rows,
+        };
         let mut out = std::io::stdout().lock();
         let written = if self.json {
-            serde_json::to_writer_pretty(&mut out, &report).map_err(std::io::Error::from).and_then(|()| writeln!(out))
+            serde_json::to_writer_pretty(&mut out, &report)
+                .map_err(std::io::Error::from)
+                .and_then(|()| writeln!(out))
         } else {
             report.print(&mut out)
         };
@@ -101,7 +120,11 @@ impl Bench {
 impl Report {
     fn print(&self, out: &mut impl std::io::Write) -> std::io::Result<()> {
         let m = &self.machine;
-        writeln!(out, "{} × {}, Linux {}, {} build, tenure {}", m.cores, m.cpu, m.kernel, m.profile, m.version)?;
+        writeln!(
+            out,
+            "{} × {}, Linux {}, {} build, tenure {}",
+            m.cores, m.cpu, m.kernel, m.profile, m.version
+        )?;
         writeln!(out, "median of {} (lowest – highest)\n", self.repeat)?;
         let mut area = "";
         for row in &self.rows {
@@ -118,13 +141,23 @@ impl Report {
 impl Machine {
     fn this() -> Self {
         let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-        let cpu = info.lines().find_map(|l| l.strip_prefix("model name")).and_then(|l| l.split_once(':'));
+        let cpu = info
+            .lines()
+            .find_map(|l| l.strip_prefix("model name"))
+            .and_then(|l| l.split_once(':'));
         let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
         Self {
-            cpu: cpu.map_or_else(|| "unknown processor".to_owned(), |(_, name)| name.trim().to_owned()),
+            cpu: cpu.map_or_else(
+                || "unknown processor".to_owned(),
+                |(_, name)| name.trim().to_owned(),
+            ),
             cores: std::thread::available_parallelism().map_or(1, usize::from),
             kernel: kernel.trim().to_owned(),
-            profile: if cfg!(debug_assertions) { "debug" } else { "release" },
+            profile: if cfg!(debug_assertions) {
+                "debug"
+            } else {
+                "release"
+            },
             version: env!("CARGO_PKG_VERSION"),
         }
     }

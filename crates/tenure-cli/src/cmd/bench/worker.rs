@@ -59,13 +59,26 @@ impl BenchNode {
 pub(super) struct Worker(pub(super) Child);
 
 impl Worker {
-    pub(super) fn start(database: &Path, name: &str, shards: u32, ttl: Duration) -> Result<Self, Fail> {
-        let exe = std::env::current_exe().map_err(|e| Fail::no(format!("cannot find this program: {e}")))?;
+    pub(super) fn start(
+        database: &Path,
+        name: &str,
+        shards: u32,
+        ttl: Duration,
+    ) -> Result<Self, Fail> {
+        let exe = std::env::current_exe()
+            .map_err(|e| Fail::no(format!("cannot find this program: {e}")))?;
         let child = Command::new(exe)
             .arg("__bench-node")
             .arg("--database")
             .arg(database)
-            .args(["--name", name, "--shards", &shards.to_string(), "--ttl-ms", &ttl.as_millis().to_string()])
+            .args([
+                "--name",
+                name,
+                "--shards",
+                &shards.to_string(),
+                "--ttl-ms",
+                &ttl.as_millis().to_string(),
+            ])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .spawn()
@@ -75,7 +88,9 @@ impl Worker {
 
     /// Asks the process to stop in good order.
     pub(super) fn terminate(&self) {
-        let pid = i32::try_from(self.0.id()).ok().and_then(rustix::process::Pid::from_raw);
+        let pid = i32::try_from(self.0.id())
+            .ok()
+            .and_then(rustix::process::Pid::from_raw);
         if let Some(pid) = pid {
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
         }
@@ -88,18 +103,32 @@ impl Worker {
 
     /// Processor time that the process has used so far.
     pub(super) fn cpu(&self) -> Duration {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.0.id())).unwrap_or_default();
+        let stat =
+            std::fs::read_to_string(format!("/proc/{}/stat", self.0.id())).unwrap_or_default();
         let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
-        let ticks: u64 = after_name.split_whitespace().skip(11).take(2).filter_map(|n| n.parse::<u64>().ok()).sum();
+        let ticks: u64 = after_name
+            .split_whitespace()
+            .skip(11)
+            .take(2)
+            .filter_map(|n| n.parse::<u64>().ok())
+            .sum();
         // USER_HZ is 100 on every Linux that we build for.
         Duration::from_millis(ticks * 10)
     }
 
     /// Memory that the process has resident, in MiB.
     pub(super) fn resident_mib(&self) -> f64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.0.id())).unwrap_or_default();
-        let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:")).unwrap_or("0");
-        line.split_whitespace().next().and_then(|n| n.parse::<f64>().ok()).unwrap_or(0.0) / 1024.0
+        let status =
+            std::fs::read_to_string(format!("/proc/{}/status", self.0.id())).unwrap_or_default();
+        let line = status
+            .lines()
+            .find_map(|l| l.strip_prefix("VmRSS:"))
+            .unwrap_or("0");
+        line.split_whitespace()
+            .next()
+            .and_then(|n| n.parse::<f64>().ok())
+            .unwrap_or(0.0)
+            / 1024.0
     }
 }
 
@@ -115,9 +144,11 @@ pub(super) struct Scratch(PathBuf);
 
 impl Scratch {
     pub(super) fn new() -> Result<Self, Fail> {
-        let unique = format!("tenure-bench-{}-{:?}", std::process::id(), Instant::now()).replace(|c: char| !c.is_ascii_alphanumeric(), "-");
+        let unique = format!("tenure-bench-{}-{:?}", std::process::id(), Instant::now())
+            .replace(|c: char| !c.is_ascii_alphanumeric(), "-");
         let path = std::env::temp_dir().join(unique);
-        std::fs::create_dir(&path).map_err(|e| Fail::no(format!("cannot create {}: {e}", path.display())))?;
+        std::fs::create_dir(&path)
+            .map_err(|e| Fail::no(format!("cannot create {}: {e}", path.display())))?;
         Ok(Self(path))
     }
 

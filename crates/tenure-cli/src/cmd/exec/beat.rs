@@ -5,7 +5,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::PathBuf;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{ExitCode, Stdio};
 use std::time::Duration;
 
 use serde::Serialize;
@@ -15,7 +15,7 @@ use tokio::time::MissedTickBehavior;
 use super::plain_lock::PlainLock;
 use crate::cmd::up::fenced::Fenced;
 use crate::config::duration;
-use crate::supervise::boot_now;
+use crate::supervise::{boot_now, myself};
 
 /// What `__beat` is called with.
 #[derive(Debug, clap::Args)]
@@ -88,7 +88,9 @@ impl Log {
 
 impl Beat {
     pub(crate) fn run(self) -> ExitCode {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build();
         match runtime.and_then(|runtime| runtime.block_on(self.beat())) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
@@ -116,7 +118,14 @@ impl Beat {
             None => None,
         };
         let mut log = self.log(epoch)?;
-        log.now("start")?;
+        match &mut fenced {
+            None => log.now("start")?,
+            // Fence first: from here on, whatever an earlier owner still has on its way is refused.
+            Some(fenced) => match under(fenced, &log)? {
+                Some(t) => log.write("start", t)?,
+                None => return Ok(()),
+            },
+        }
         if self.grandchild {
             self.fork()?;
         }
@@ -130,14 +139,11 @@ impl Beat {
             }
             match &mut fenced {
                 None => log.now(if self.effects { "effect" } else { "beat" })?,
-                Some(fenced) => {
-                    let made = fenced.under(&log.shard, epoch, || boot_now().0);
-                    match made.map_err(io::Error::other)? {
-                        Some(t) => log.write("effect", t)?,
-                        // Refused: somebody newer is at work, so this process has nothing left to do.
-                        None => return Ok(()),
-                    }
-                }
+                Some(fenced) => match under(fenced, &log)? {
+                    Some(t) => log.write("effect", t)?,
+                    // Refused: somebody newer is at work, so this process has nothing left to do.
+                    None => return Ok(()),
+                },
             }
             if let Some(lock) = &mut lock
                 && boot_now().since(renewed) >= self.lock_ttl / 3
@@ -166,7 +172,7 @@ impl Beat {
     }
 
     fn fork(&self) -> io::Result<()> {
-        let mut grandchild = Command::new(std::env::current_exe()?);
+        let mut grandchild = myself();
         grandchild
             .arg("__beat")
             .arg(&self.dir)
@@ -176,6 +182,12 @@ impl Beat {
         // Nobody waits for it: that is the point.
         grandchild.spawn().map(drop)
     }
+}
+
+/// The time at which the resource took a change, within its transaction; `None` if it has seen a newer epoch.
+fn under(fenced: &mut Fenced, log: &Log) -> io::Result<Option<u64>> {
+    let made = fenced.under(&log.shard, log.epoch, || boot_now().0);
+    made.map_err(io::Error::other)
 }
 
 async fn take(lock: &mut PlainLock) -> io::Result<u64> {
@@ -193,5 +205,6 @@ fn text(name: &str) -> io::Result<String> {
 
 fn number(name: &str) -> io::Result<u64> {
     let text = text(name)?;
-    text.parse().map_err(|e| io::Error::other(format!("{name} is {text:?}: {e}")))
+    text.parse()
+        .map_err(|e| io::Error::other(format!("{name} is {text:?}: {e}")))
 }

@@ -34,6 +34,13 @@ pub(crate) struct GrantState {
     pub(crate) deadline_ns: Time,
 }
 
+impl GrantState {
+    /// Reads a grant file.
+    pub(crate) fn read(path: &Path) -> io::Result<Self> {
+        Ok(serde_json::from_slice(&fs::read(path)?)?)
+    }
+}
+
 /// Where the grant files of one `exec` are.
 pub(super) struct GrantFiles {
     dir: PathBuf,
@@ -57,9 +64,8 @@ impl GrantFiles {
                 .map(|dir| (dir.path().to_owned(), Some(dir))),
         };
         let absolute = made.and_then(|(dir, own)| Ok((std::path::absolute(dir)?, own)));
-        let (dir, own) = absolute.map_err(|e| {
-            Fail::no(format!("the directory for grant files cannot be made: {e}"))
-        })?;
+        let (dir, own) = absolute
+            .map_err(|e| Fail::no(format!("the directory for grant files cannot be made: {e}")))?;
         Ok(Self { dir, _own: own })
     }
 

@@ -18,14 +18,19 @@ const RETRY: Duration = Duration::from_millis(20);
 ///
 /// The children of an `exec` that was killed hold the lock for the moment that they take to die: that is waited for, at most
 /// as long as they could live. A process that is alive is not waited for.
-pub(super) async fn take(path: &str, ttl: Duration, signals: &mut Signals) -> Result<DataDir, Fail> {
+pub(super) async fn take(
+    path: &str,
+    ttl: Duration,
+    signals: &mut Signals,
+) -> Result<DataDir, Fail> {
     let clock = Clock::boot();
     let until = clock.now() + ttl;
     loop {
         match DataDir::open(path, clock.id()) {
             Ok(dir) => {
-                dir.inherit()
-                    .map_err(|e| Fail::no(format!("the lock of {path} cannot be inherited: {e}")))?;
+                dir.inherit().map_err(|e| {
+                    Fail::no(format!("the lock of {path} cannot be inherited: {e}"))
+                })?;
                 return Ok(dir);
             }
             Err(DataDirError::InUse { pid, .. }) if !is_alive(pid) && clock.now() < until => {
@@ -39,7 +44,9 @@ pub(super) async fn take(path: &str, ttl: Duration, signals: &mut Signals) -> Re
 }
 
 fn is_alive(pid: Option<u32>) -> bool {
-    let pid = pid.and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw);
+    let pid = pid
+        .and_then(|pid| i32::try_from(pid).ok())
+        .and_then(Pid::from_raw);
     // A process that may not be signalled is there.
     pid.is_some_and(|pid| test_kill_process(pid) != Err(rustix::io::Errno::SRCH))
 }

@@ -1,16 +1,17 @@
 //! `tenure exec`: one child process per owned shard, and never two for one shard in the whole cluster.
 
 mod backoff;
-pub(crate) mod beat;
+mod beat;
 mod command;
 pub(crate) mod grant_file;
+pub(crate) mod hidden;
 mod lock;
 mod plain_lock;
 mod ward;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
 use tenure::{Hashed, MetricsServer, Node};
@@ -27,17 +28,27 @@ use crate::supervise::Supervisor;
 use grant_file::GrantFiles;
 use ward::{Ward, Who};
 
+/// Signals that come together are one wish.
+const ONE_WISH: Duration = Duration::from_millis(300);
+
 /// Run a command once per owned shard, and never twice for one shard in the whole cluster
 #[derive(Debug, Args)]
-#[command(after_help = "The command finds TENURE_CLUSTER, TENURE_KEYSPACE, TENURE_SHARD, TENURE_EPOCH, TENURE_NODE and \
+#[command(
+    after_help = "The command finds TENURE_CLUSTER, TENURE_KEYSPACE, TENURE_SHARD, TENURE_EPOCH, TENURE_NODE and \
     TENURE_GRANT in its environment. On loss its process group gets SIGTERM, and SIGKILL before anybody else can have the \
     shard. `tenure check` tells a child whether it is still the owner.\n\n\
     Examples:\n  \
     tenure exec --store sqlite:shop.db --cluster shop --keyspace orders --shards 8 --data n1 -- ./worker --fast\n  \
-    tenure exec --store sqlite:shop.db --cluster shop --singleton nightly -- ./cron")]
+    tenure exec --store sqlite:shop.db --cluster shop --singleton nightly -- ./cron"
+)]
 pub(crate) struct Exec {
     /// The keyspace; created if it does not exist
-    #[arg(long, value_name = "NAME", required_unless_present = "singleton", conflicts_with = "singleton")]
+    #[arg(
+        long,
+        value_name = "NAME",
+        required_unless_present = "singleton",
+        conflicts_with = "singleton"
+    )]
     keyspace: Option<KeyspaceName>,
     /// How many shards it has
     #[arg(long, value_name = "N", required_unless_present = "singleton", conflicts_with = "singleton",
@@ -91,7 +102,9 @@ impl Exec {
         };
         let url = place::store_url(config)?;
         let cluster = place::named_cluster(config)?;
-        let timing = config.timing().map_err(|problems| Fail::bad(problems.join("\n")))?;
+        let timing = config
+            .timing()
+            .map_err(|problems| Fail::bad(problems.join("\n")))?;
         let data = match config.text("data") {
             Some(path) => Some(lock::take(path, timing.ttl, &mut signals).await?),
             None => None,
@@ -127,7 +140,9 @@ impl Exec {
         if let Some(data) = data {
             builder = builder.locked_data_dir(data);
         }
-        let node = builder.keyspace(keyspace.as_str(), Hashed(shards), ward).start();
+        let node = builder
+            .keyspace(keyspace.as_str(), Hashed(shards), ward)
+            .start();
         let done = live(node, config, timing.ttl, &mut signals, hurry).await;
         supervisor.shutdown().await;
         done
@@ -159,7 +174,7 @@ async fn live(
         Waited::Done(ended) => ended,
         Waited::Signal => {
             let mut stopping = Box::pin(node.stop());
-            match signals.or(&mut stopping).await {
+            match signals.again_or(&mut stopping).await {
                 Waited::Done(ended) => ended,
                 // Asked twice: the children are killed, and the rest goes on in good order.
                 Waited::Signal => {
@@ -209,6 +224,18 @@ impl Signals {
             _ = a.recv() => {}
             _ = b.recv() => {}
             _ = c.recv() => {}
+        }
+    }
+
+    /// Like [`Signals::or`], but whoever signals a process and then its group has asked once.
+    async fn again_or<T>(&mut self, other: impl Future<Output = T>) -> Waited<T> {
+        let first = Instant::now();
+        let mut other = Box::pin(other);
+        loop {
+            match self.or(&mut other).await {
+                Waited::Signal if first.elapsed() < ONE_WISH => {}
+                waited => return waited,
+            }
         }
     }
 

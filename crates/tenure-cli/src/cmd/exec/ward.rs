@@ -97,9 +97,7 @@ impl Inner {
                     grant.cancelled().await;
                     break;
                 }
-                Ended::Exited(_) | Ended::NotStarted(_) => {
-                    backoff.after(boot_now().since(begun))
-                }
+                Ended::Exited(_) | Ended::NotStarted(_) => backoff.after(boot_now().since(begun)),
             };
             let in_a_row = backoff.short_lives();
             warn!(%shard, in_a_row, "child {ended}; the next one starts in {wait:?}");

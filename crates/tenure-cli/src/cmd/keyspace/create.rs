@@ -26,10 +26,12 @@ const ROUNDS: usize = 5;
 
 /// Create a keyspace with all its shards
 #[derive(Debug, Args)]
-#[command(after_help = "Does nothing if the keyspace is there and equal. Nodes create their keyspaces by themselves; this is\n\
+#[command(
+    after_help = "Does nothing if the keyspace is there and equal. Nodes create their keyspaces by themselves; this is\n\
     for having them before the first node.\n\n\
     Examples:\n  tenure --store sqlite:shop.db --cluster shop keyspace create orders --shards 64\n  \
-    tenure --store sqlite:shop.db --cluster shop keyspace create topics --named --mode greedy")]
+    tenure --store sqlite:shop.db --cluster shop keyspace create topics --named --mode greedy"
+)]
 pub(crate) struct Create {
     /// The keyspace's name
     name: KeyspaceName,
@@ -48,7 +50,9 @@ pub(crate) struct Create {
 impl Create {
     pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Fail> {
         let mut place = Place::open_or_make(config).await?;
-        let wanted = self.shards.map_or(KeyspaceKind::Named, KeyspaceKind::Hashed);
+        let wanted = self
+            .shards
+            .map_or(KeyspaceKind::Named, KeyspaceKind::Hashed);
         for _ in 0..ROUNDS {
             let snapshot = place.snapshot().await?;
             if self.is_there(&snapshot, wanted)? {
@@ -77,7 +81,9 @@ impl Create {
     fn is_there(&self, snapshot: &Snapshot, wanted: KeyspaceKind) -> Result<bool, Fail> {
         let name = &self.name;
         if let Some(Cell::Damaged { damage, .. }) = snapshot.view.cluster.cell(&()) {
-            return Err(Fail::no(format!("the cluster's own record: {damage}; see `tenure status`")));
+            return Err(Fail::no(format!(
+                "the cluster's own record: {damage}; see `tenure status`"
+            )));
         }
         if snapshot.other_store().is_some() {
             return Err(Fail::no(
@@ -86,9 +92,9 @@ impl Create {
             ));
         }
         match snapshot.view.keyspaces.cell(name) {
-            Some(Cell::Damaged { damage, .. }) => {
-                Err(Fail::no(format!("keyspace {name}: {damage}; see `tenure status`")))
-            }
+            Some(Cell::Damaged { damage, .. }) => Err(Fail::no(format!(
+                "keyspace {name}: {damage}; see `tenure status`"
+            ))),
             Some(Cell::Present(seen)) if !seen.record.removed => {
                 let there = &seen.record;
                 if there.kind != wanted || there.mode != self.mode {
@@ -129,10 +135,12 @@ impl Create {
                 "keyspace {name} was removed, but {owned} of its shards are still owned; wait until their nodes have \
                  let go of them (`tenure status`)"
             ))),
-            Some(KeyspaceKind::Hashed(_)) if wanted == KeyspaceKind::Named => Err(Fail::no(format!(
-                "keyspace {name} was hashed before it was removed, and the records of its shards are kept for their \
+            Some(KeyspaceKind::Hashed(_)) if wanted == KeyspaceKind::Named => {
+                Err(Fail::no(format!(
+                    "keyspace {name} was hashed before it was removed, and the records of its shards are kept for their \
                  epochs; choose another name for a named keyspace"
-            ))),
+                )))
+            }
             _ => Ok(()),
         }
     }

@@ -18,7 +18,9 @@ use crate::table::{Table, WIDTH};
 
 /// List the keyspaces
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  tenure --store sqlite:shop.db keyspace ls\n  tenure --store sqlite:shop.db keyspace ls --json")]
+#[command(
+    after_help = "Examples:\n  tenure --store sqlite:shop.db keyspace ls\n  tenure --store sqlite:shop.db keyspace ls --json"
+)]
 pub(crate) struct Ls {
     /// Print JSON
     #[arg(long)]
@@ -60,7 +62,10 @@ impl Shown {
             },
             shards: match record.map(|r| r.kind) {
                 Some(KeyspaceKind::Hashed(n)) => n as usize,
-                _ => snapshot.recorded(name).filter(|(_, cell)| exists(cell)).count(),
+                _ => snapshot
+                    .recorded(name)
+                    .filter(|(_, cell)| exists(cell))
+                    .count(),
             },
             owned: snapshot.owned(name),
             mode: record.map(|r| r.mode),
@@ -90,7 +95,15 @@ impl Ls {
             out::json(&json!({ "keyspaces": shown }));
             return Ok(ExitCode::SUCCESS);
         }
-        let mut table = Table::new(&["KEYSPACE", "KIND", "MODE", "#SHARDS", "#OWNED", "#GENERATION", "STATE"]);
+        let mut table = Table::new(&[
+            "KEYSPACE",
+            "KIND",
+            "MODE",
+            "#SHARDS",
+            "#OWNED",
+            "#GENERATION",
+            "STATE",
+        ]);
         for keyspace in &shown {
             let dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
             table.row(vec![
@@ -122,7 +135,10 @@ impl Show {
             ("keyspace", self.name.to_string()),
             ("kind", record.kind.to_string()),
             ("mode", record.mode.to_string()),
-            ("shards", format!("{} ({} owned)", shown.shards, shown.owned)),
+            (
+                "shards",
+                format!("{} ({} owned)", shown.shards, shown.owned),
+            ),
             ("generation", record.generation.to_string()),
             ("floor", record.floor.to_string()),
         ] {

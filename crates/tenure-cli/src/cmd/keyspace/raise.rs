@@ -21,7 +21,8 @@ const ROUNDS: usize = 20;
 
 /// Raise the generation of keyspaces, after a store was restored
 #[derive(Debug, Args)]
-#[command(after_help = "When to use it: the store was restored from a backup, copied, or exchanged. It may then have forgotten\n\
+#[command(
+    after_help = "When to use it: the store was restored from a backup, copied, or exchanged. It may then have forgotten\n\
     epochs that it had given out, and resources that check epochs would refuse, or mistake, new owners. Nodes\n\
     notice that the store is another one, close, and wait for this command. It raises the upper half of every\n\
     epoch from now on; shards are served again once their owners have claimed them anew.\n\
@@ -29,7 +30,8 @@ const ROUNDS: usize = 20;
     If the lost store had been raised since the backup, pass --above with the generation that it had\n\
     (the part before the dot of the highest epoch in logs or in protected resources).\n\n\
     Examples:\n  tenure --store sqlite:shop.db --cluster shop keyspace raise --all\n  \
-    tenure --store sqlite:shop.db --cluster shop keyspace raise orders --above 3")]
+    tenure --store sqlite:shop.db --cluster shop keyspace raise orders --above 3"
+)]
 pub(crate) struct Raise {
     /// The keyspace's name
     #[arg(required_unless_present = "all", conflicts_with = "all")]
@@ -51,7 +53,12 @@ impl Raise {
                 snapshot.keyspace(name)?;
                 vec![name.clone()]
             }
-            None => snapshot.view.keyspaces.cells().map(|(name, _)| name.clone()).collect(),
+            None => snapshot
+                .view
+                .keyspaces
+                .cells()
+                .map(|(name, _)| name.clone())
+                .collect(),
         };
         for name in &names {
             let generation = self.raise(&mut place, name).await?;
@@ -74,18 +81,33 @@ impl Raise {
         let key = Key::Keyspace(name.clone());
         for _ in 0..ROUNDS {
             let Some(entry) = place.get(&key).await? else {
-                return Err(Fail::no(format!("the record of keyspace {name} is gone; see `tenure status`")));
+                return Err(Fail::no(format!(
+                    "the record of keyspace {name} is gone; see `tenure status`"
+                )));
             };
             let old = match Record::decode(&key, &entry.value) {
                 Ok(Record::Keyspace(old)) => old,
-                Ok(_) => return Err(Fail::no(format!("keyspace {name}: a record of another kind"))),
-                Err(damage) => return Err(Fail::no(format!("keyspace {name}: {damage}; see `tenure status`"))),
+                Ok(_) => {
+                    return Err(Fail::no(format!(
+                        "keyspace {name}: a record of another kind"
+                    )));
+                }
+                Err(damage) => {
+                    return Err(Fail::no(format!(
+                        "keyspace {name}: {damage}; see `tenure status`"
+                    )));
+                }
             };
             let generation = old
                 .generation
                 .max(self.above)
                 .checked_add(1)
-                .ok_or_else(|| Fail::bad(format!("keyspace {name} cannot be raised above {}", u32::MAX)))?;
+                .ok_or_else(|| {
+                    Fail::bad(format!(
+                        "keyspace {name} cannot be raised above {}",
+                        u32::MAX
+                    ))
+                })?;
             let new = KeyspaceRecord {
                 head: old.head.next(place.nonce()),
                 generation,
@@ -93,11 +115,17 @@ impl Raise {
                 ..(*old).clone()
             };
             let record = Record::Keyspace(Arc::new(new));
-            if place.put(&key, Expect::Version(entry.version), &record).await? == Wrote::Done {
+            if place
+                .put(&key, Expect::Version(entry.version), &record)
+                .await?
+                == Wrote::Done
+            {
                 return Ok(generation);
             }
         }
-        Err(Fail::no(format!("others keep changing keyspace {name}; run the command again")))
+        Err(Fail::no(format!(
+            "others keep changing keyspace {name}; run the command again"
+        )))
     }
 }
 
@@ -106,10 +134,14 @@ async fn accept_store(place: &mut Place, raised: &[KeyspaceName]) -> Result<(), 
     for _ in 0..ROUNDS {
         let snapshot = place.snapshot().await?;
         if let Some(name) = newcomer(&snapshot, raised) {
-            return Err(Fail::no(format!("keyspace {name} appeared meanwhile; run the command again")));
+            return Err(Fail::no(format!(
+                "keyspace {name} appeared meanwhile; run the command again"
+            )));
         }
         let Some(seen) = snapshot.view.cluster.seen(&()) else {
-            return Err(Fail::no("the cluster's own record is gone; see `tenure status`"));
+            return Err(Fail::no(
+                "the cluster's own record is gone; see `tenure status`",
+            ));
         };
         let new = ClusterRecord {
             head: seen.record.head.next(place.nonce()),
@@ -123,7 +155,9 @@ async fn accept_store(place: &mut Place, raised: &[KeyspaceName]) -> Result<(), 
             return Ok(());
         }
     }
-    Err(Fail::no("others keep changing the cluster's record; run the command again"))
+    Err(Fail::no(
+        "others keep changing the cluster's record; run the command again",
+    ))
 }
 
 fn newcomer<'a>(snapshot: &'a Snapshot, raised: &[KeyspaceName]) -> Option<&'a KeyspaceName> {

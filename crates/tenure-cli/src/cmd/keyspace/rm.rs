@@ -16,10 +16,12 @@ use crate::place::{Place, Wrote};
 
 /// Remove a keyspace
 #[derive(Debug, Args)]
-#[command(after_help = "Marks the keyspace as removed: nodes let go of its shards and claim none. The records stay, because\n\
+#[command(
+    after_help = "Marks the keyspace as removed: nodes let go of its shards and claim none. The records stay, because\n\
     they hold the epochs that must not be given out again. Refused while shards are owned by sessions that may\n\
     be live; with --force their nodes close, finish or cancel what is in flight, and let go.\n\n\
-    Examples:\n  tenure --store sqlite:shop.db --cluster shop keyspace rm orders --yes")]
+    Examples:\n  tenure --store sqlite:shop.db --cluster shop keyspace rm orders --yes"
+)]
 pub(crate) struct Rm {
     /// The keyspace's name
     name: KeyspaceName,
@@ -61,7 +63,9 @@ impl Rm {
         let record = Record::Keyspace(Arc::new(record));
         match place.put(&key, expect, &record).await? {
             Wrote::Done if owned > 0 => {
-                eprintln!("removed keyspace {name}; its nodes are letting go of {owned} shards (`tenure status`)");
+                eprintln!(
+                    "removed keyspace {name}; its nodes are letting go of {owned} shards (`tenure status`)"
+                );
             }
             Wrote::Done => eprintln!("removed keyspace {name}"),
             Wrote::Lost => {

@@ -23,11 +23,13 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Show who owns what, and what is wrong
 #[derive(Debug, Args)]
-#[command(after_help = "The summary comes first; of the shards only those that are not simply served are listed.\n\
+#[command(
+    after_help = "The summary comes first; of the shards only those that are not simply served are listed.\n\
     States: serving, loading, free, restored (waiting until nobody claims to own it), warming, freezing,\n\
     sealed, orphaned (its owner's session is over), quarantined, damaged, missing.\n\n\
     Examples:\n  tenure --store sqlite:shop.db status\n  tenure --store sqlite:shop.db status --watch\n  \
-    tenure --store sqlite:shop.db status --json | jq '.shards[] | select(.state != \"serving\")'")]
+    tenure --store sqlite:shop.db status --json | jq '.shards[] | select(.state != \"serving\")'"
+)]
 pub(crate) struct Status {
     /// Print JSON; with --watch one document per line
     #[arg(long)]

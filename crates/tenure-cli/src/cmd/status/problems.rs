@@ -34,7 +34,12 @@ pub(crate) fn all(snapshot: &Snapshot, keyspaces: &[Keyspace]) -> Vec<Problem> {
     problems
 }
 
-fn problem(kind: &'static str, key: &Key, problem: impl Into<String>, help: impl Into<String>) -> Problem {
+fn problem(
+    kind: &'static str,
+    key: &Key,
+    problem: impl Into<String>,
+    help: impl Into<String>,
+) -> Problem {
     Problem {
         kind,
         key: key.to_string(),
@@ -70,24 +75,50 @@ fn cluster(snapshot: &Snapshot, problems: &mut Vec<Problem>) {
 /// Records that cannot be read, of every kind.
 fn damaged(snapshot: &Snapshot, problems: &mut Vec<Problem>) {
     let view = &snapshot.view;
-    each(&view.cluster, |()| Key::Cluster, problems, |_| {
-        "no node can start; put the record back from a backup, or delete the key: the next node writes it anew".to_owned()
-    });
-    each(&view.leader, |()| Key::Leader, problems, |_| {
-        "delete the key; the nodes elect anew".to_owned()
-    });
-    each(&view.keyspaces, |name| Key::Keyspace(name.clone()), problems, |name| {
-        format!(
-            "delete the key keyspaces/{name}; the nodes that serve it write it anew at a raised generation"
-        )
-    });
-    each(&view.nodes, |name| Key::Node(name.clone()), problems, |name| {
-        format!("the node {name} cannot start; delete the key nodes/{name} while it is stopped")
-    });
-    each(&view.sessions, |id| Key::Session(*id), problems, |_| {
-        "its holder stops serving, and the nodes end it by themselves after its ttl".to_owned()
-    });
-    each(&view.shards, |id| Key::Shard(id.clone()), problems, |id| format!("tenure repair {id}"));
+    each(
+        &view.cluster,
+        |()| Key::Cluster,
+        problems,
+        |_| {
+            "no node can start; put the record back from a backup, or delete the key: the next node writes it anew".to_owned()
+        },
+    );
+    each(
+        &view.leader,
+        |()| Key::Leader,
+        problems,
+        |_| "delete the key; the nodes elect anew".to_owned(),
+    );
+    each(
+        &view.keyspaces,
+        |name| Key::Keyspace(name.clone()),
+        problems,
+        |name| {
+            format!(
+                "delete the key keyspaces/{name}; the nodes that serve it write it anew at a raised generation"
+            )
+        },
+    );
+    each(
+        &view.nodes,
+        |name| Key::Node(name.clone()),
+        problems,
+        |name| {
+            format!("the node {name} cannot start; delete the key nodes/{name} while it is stopped")
+        },
+    );
+    each(
+        &view.sessions,
+        |id| Key::Session(*id),
+        problems,
+        |_| "its holder stops serving, and the nodes end it by themselves after its ttl".to_owned(),
+    );
+    each(
+        &view.shards,
+        |id| Key::Shard(id.clone()),
+        problems,
+        |id| format!("tenure repair {id}"),
+    );
 }
 
 fn each<K: Ord + Clone, R>(
@@ -114,7 +145,12 @@ fn each<K: Ord + Clone, R>(
 
 /// Keyspaces that have shards but no record of their own.
 fn missing_keyspaces(snapshot: &Snapshot, problems: &mut Vec<Problem>) {
-    let mut names: Vec<&KeyspaceName> = snapshot.view.shards.cells().map(|(id, _)| &id.keyspace).collect();
+    let mut names: Vec<&KeyspaceName> = snapshot
+        .view
+        .shards
+        .cells()
+        .map(|(id, _)| &id.keyspace)
+        .collect();
     names.dedup();
     for name in names {
         if snapshot.view.keyspaces.cell(name).is_none() {
@@ -161,9 +197,19 @@ fn shards(snapshot: &Snapshot, name: &KeyspaceName, problems: &mut Vec<Problem>)
 
 /// Sessions that something refers to and that are not as they should be.
 fn sessions(snapshot: &Snapshot, problems: &mut Vec<Problem>) {
-    let owners = snapshot.view.shards.iter().filter_map(|(_, s)| s.record.owner());
+    let owners = snapshot
+        .view
+        .shards
+        .iter()
+        .filter_map(|(_, s)| s.record.owner());
     let mut known: Vec<SessionId> = owners.map(|owner| owner.session).collect();
-    known.extend(snapshot.view.nodes.iter().map(|(_, seen)| seen.record.session));
+    known.extend(
+        snapshot
+            .view
+            .nodes
+            .iter()
+            .map(|(_, seen)| seen.record.session),
+    );
     known.sort();
     known.dedup();
     for session in known {

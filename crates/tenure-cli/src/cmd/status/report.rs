@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use tenure_core::ids::{ClusterName, Epoch, KeyspaceName, NodeName, SessionId, ShardName};
-use tenure_core::record::{KeyspaceKind, KeyspaceRecord, MovePhase, NodeMode, ShardRecord, Tenancy};
+use tenure_core::record::{
+    KeyspaceKind, KeyspaceRecord, MovePhase, NodeMode, ShardRecord, Tenancy,
+};
 use tenure_core::view::Cell;
 
 use super::problems::{self, Problem};

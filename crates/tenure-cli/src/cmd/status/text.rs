@@ -44,7 +44,11 @@ fn summary(report: &Report) -> String {
     let counts = format!(
         "{}{}, {}, {}: {} owned, {} unowned, {} loading, {} moving; {}",
         count(report.nodes.len() - gone, "node"),
-        if gone > 0 { format!(" ({gone} gone)") } else { String::new() },
+        if gone > 0 {
+            format!(" ({gone} gone)")
+        } else {
+            String::new()
+        },
         count(report.keyspaces.len(), "keyspace"),
         count(sum(|k| k.shards), "shard"),
         sum(|k| k.owned),
@@ -63,14 +67,26 @@ fn count(n: usize, what: &str) -> String {
 }
 
 fn nodes(nodes: &[Node]) -> String {
-    let mut table = Table::new(&["NODE", "MODE", "LEASE", "ZONE", "#WEIGHT", "#SHARDS", "ADDRESSES"]);
+    let mut table = Table::new(&[
+        "NODE",
+        "MODE",
+        "LEASE",
+        "ZONE",
+        "#WEIGHT",
+        "#SHARDS",
+        "ADDRESSES",
+    ]);
     let mut gone = 0;
     for node in nodes {
         gone += usize::from(node.mode == "gone");
         if gone > MOST {
             continue;
         }
-        let addresses: Vec<String> = node.addresses.iter().map(|(kind, at)| format!("{kind}={at}")).collect();
+        let addresses: Vec<String> = node
+            .addresses
+            .iter()
+            .map(|(kind, at)| format!("{kind}={at}"))
+            .collect();
         table.row(vec![
             node.name.to_string(),
             match &node.reason {
@@ -79,7 +95,8 @@ fn nodes(nodes: &[Node]) -> String {
             },
             node.lease.clone(),
             node.zone.clone().unwrap_or_else(|| "-".to_owned()),
-            node.weight.map_or_else(|| "-".to_owned(), |w| w.to_string()),
+            node.weight
+                .map_or_else(|| "-".to_owned(), |w| w.to_string()),
             node.shards.to_string(),
             addresses.join(" "),
         ]);
@@ -96,7 +113,12 @@ fn keyspaces(keyspaces: &[Keyspace]) -> String {
     for keyspace in keyspaces {
         table.row(vec![
             keyspace.name.to_string(),
-            if keyspace.removed { "removed" } else { keyspace.kind }.to_owned(),
+            if keyspace.removed {
+                "removed"
+            } else {
+                keyspace.kind
+            }
+            .to_owned(),
             keyspace.mode.clone(),
             keyspace.shards.to_string(),
             keyspace.owned.to_string(),
@@ -129,8 +151,14 @@ fn every(shards: &[Shard]) -> String {
     }
     let mut table = shard_table();
     for shard in shards {
-        let epoch = shard.epoch.map_or_else(|| "-".to_owned(), |e| e.to_string());
-        table.row(shard_row(format!("{}/{}", shard.keyspace, shard.shard), shard, epoch));
+        let epoch = shard
+            .epoch
+            .map_or_else(|| "-".to_owned(), |e| e.to_string());
+        table.row(shard_row(
+            format!("{}/{}", shard.keyspace, shard.shard),
+            shard,
+            epoch,
+        ));
     }
     table.render(WIDTH)
 }
@@ -166,7 +194,11 @@ fn exceptions(shards: &[Shard]) -> String {
     let mut text = table.render(WIDTH);
     if shown < unusual.len() {
         let rest = unusual.len() - shown;
-        let _ = writeln!(text, "… and {} more; --shards lists all", count(rest, "shard"));
+        let _ = writeln!(
+            text,
+            "… and {} more; --shards lists all",
+            count(rest, "shard")
+        );
     }
     text
 }
@@ -184,7 +216,11 @@ fn problems(report: &Report) -> String {
         text.push_str(&wrap(&format!("{}: {}", problem.key, problem.problem), ""));
         text.push_str(&wrap(&format!("→ {}", problem.help), "  "));
     }
-    more(&mut text, report.problems.len(), "problems; --json lists all");
+    more(
+        &mut text,
+        report.problems.len(),
+        "problems; --json lists all",
+    );
     text
 }
 

@@ -104,7 +104,8 @@ impl Fenced {
     }
 
     fn begin(&mut self) -> rusqlite::Result<Transaction<'_>> {
-        self.database.transaction_with_behavior(TransactionBehavior::Immediate)
+        self.database
+            .transaction_with_behavior(TransactionBehavior::Immediate)
     }
 }
 
@@ -129,6 +130,53 @@ fn seen(transaction: &Transaction<'_>, shard: &str) -> rusqlite::Result<u64> {
 /// Epochs are below 2^63 for the first two thousand million generations.
 fn as_sql(epoch: u64) -> i64 {
     epoch.cast_signed()
+}
+
+/// What the journal of all changes says afterwards.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Audit {
+    /// How many changes it holds.
+    pub(crate) changes: u64,
+    /// How many came after one of a newer epoch of their shard.
+    pub(crate) stale: u64,
+    /// How many counters are not what the changes make them.
+    pub(crate) wrong: u64,
+}
+
+impl Audit {
+    /// Whether nothing is wrong.
+    pub(crate) fn is_clean(&self) -> bool {
+        self.stale == 0 && self.wrong == 0
+    }
+}
+
+impl std::fmt::Display for Audit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "journal read back: {} changes, {} after a newer epoch, {} counters that do not add up",
+            self.changes, self.stale, self.wrong
+        )
+    }
+}
+
+/// Reads the journal back and compares.
+pub(crate) fn audit(path: &Path) -> rusqlite::Result<Audit> {
+    let database = Connection::open(path)?;
+    let count = |sql| database.query_row(sql, [], |row| row.get::<_, i64>(0));
+    Ok(Audit {
+        changes: count("SELECT count(*) FROM journal")?.cast_unsigned(),
+        stale: count(
+            "SELECT count(*) FROM (SELECT epoch, max(epoch) OVER (PARTITION BY shard ORDER BY rowid) AS newest FROM journal)
+             WHERE epoch < newest",
+        )?
+        .cast_unsigned(),
+        wrong: count(
+            "SELECT count(*) FROM counter LEFT JOIN (SELECT key, count(*) AS made FROM journal GROUP BY key) USING (key)
+             WHERE value IS NOT made",
+        )?
+        .cast_unsigned(),
+    })
 }
 
 #[cfg(test)]
@@ -156,7 +204,10 @@ mod tests {
         assert!(!fenced.fence("0", 1).unwrap());
         assert_eq!(fenced.under("0", 1, || ()).unwrap(), None);
         let count = "SELECT value FROM counter";
-        let value: i64 = fenced.database.query_row(count, [], |row| row.get(0)).unwrap();
+        let value: i64 = fenced
+            .database
+            .query_row(count, [], |row| row.get(0))
+            .unwrap();
         assert_eq!(value, 3);
     }
 }

@@ -110,7 +110,7 @@ impl Node {
             Err(why) => return Decision::Close(Close::Cut, why, Then::Look),
         };
         let record = seen.record;
-        if !self.is_mine(&record) || record.epoch != epoch {
+        if !self.is_mine(&record) || record.epoch != epoch || is_sealed(&record) {
             return Decision::Close(Close::Cut, Why::Superseded, Then::Look);
         }
         if epoch.generation() < floor {
@@ -168,6 +168,10 @@ impl Node {
             .config
             .rules
             .broken_by(Mutant::ReopenAfterUnknownRelease);
+        if self.is_mine(&record) && is_sealed(&record) {
+            // Its state ends there: only its successor, or a new epoch, goes on from it.
+            return Decision::Nothing;
+        }
         if self.is_mine(&record) {
             self.wait_for(id, false);
             if record.epoch.generation() < floor {
@@ -189,6 +193,11 @@ impl Node {
         if let Some(owner) = record.owner() {
             self.mourn(owner.session);
         }
+        if let Tenancy::Free { witnesses } = &record.tenancy {
+            for witness in witnesses {
+                self.mourn(*witness);
+            }
+        }
         if let Tenancy::Free { witnesses } = &record.tenancy
             && let Some(change) = self.deny(witnesses)
         {
@@ -196,7 +205,11 @@ impl Node {
         }
         let wanted = !self.is_leaving() && self.wants(id, &record);
         let live_owner = record.owner().is_some_and(|o| !self.ended(o.session));
-        self.wait_for(id, wanted && live_owner && self.config.role == Role::Node);
+        let deaf = self.from_watch && !self.config.timing.acquire_watch_enabled;
+        self.wait_for(
+            id,
+            wanted && (live_owner || deaf) && self.config.role == Role::Node,
+        );
         if !wanted || record.quarantine.is_some() || matches!(record.tenancy, Tenancy::Deleted) {
             return Decision::Nothing;
         }
@@ -254,4 +267,8 @@ impl Node {
             _ => Decision::Nothing,
         }
     }
+}
+
+fn is_sealed(record: &ShardRecord) -> bool {
+    matches!(record.tenancy, Tenancy::Sealed { .. })
 }

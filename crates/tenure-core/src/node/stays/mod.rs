@@ -19,6 +19,7 @@ use crate::layout::Key;
 use crate::machine::{Action, Close, Expect, RunId};
 use crate::note::{Note, ShardStep};
 use crate::record::{Owner, Record, Tenancy};
+use crate::rules::Mutant;
 use crate::shard::{self, Change, Facts, QUARANTINE_AFTER, Writer};
 use crate::time::Time;
 use crate::why::Why;
@@ -84,6 +85,8 @@ enum Writing {
 pub(super) struct Stay {
     phase: Phase,
     writing: Option<Writing>,
+    /// The highest epoch that was ever seen of it.
+    pub(super) highest: Epoch,
     /// Epochs up to here are never served again: a release of them was sent.
     given_up: Epoch,
     /// The last epoch that was served here.
@@ -92,18 +95,23 @@ pub(super) struct Stay {
     /// How often in a row it could not be loaded or its loop failed.
     pub(super) attempts: u32,
     last_error: String,
+    /// It was told that its work does not stop.
+    overdue: bool,
     /// The rev for which an observer has already said what it would do.
     would: u64,
 }
 
 impl Stay {
     pub(super) fn is_settling(&self) -> bool {
+        let claims_again = matches!(self.phase, Phase::Idle) && self.not_before > Time::ZERO;
         matches!(self.phase, Phase::Loading { .. })
             || matches!(self.writing, Some(Writing::Claim))
-            || matches!(self.phase, Phase::Idle)
-                && self.not_before > Time::ZERO
-                && self.served == Epoch(0)
-                && self.attempts == 0
+            || (claims_again && self.served == Epoch(0) && self.attempts == 0)
+    }
+
+    /// Nothing will be heard any more of what was being written.
+    pub(super) fn forget_writing(&mut self) {
+        self.writing = None;
     }
 
     pub(super) fn is_serving(&self) -> bool {
@@ -136,14 +144,22 @@ impl Node {
 
     /// Decides about one shard and does it.
     pub(super) fn look_at(&mut self, id: &ShardId) {
-        if !matches!(self.life, Life::Running | Life::Stopping)
-            || !self.config.keyspaces.contains_key(&id.keyspace)
-        {
+        if !matches!(self.life, Life::Running | Life::Stopping) {
             return;
         }
+        if !self.config.keyspaces.contains_key(&id.keyspace) {
+            return self.disown(id);
+        }
+        self.tell_overdue(id);
         self.derive_wants(&id.keyspace);
         match self.decide(id) {
-            Decision::Nothing => {}
+            Decision::Nothing => {
+                if let Some(stay) = self.stays.get_mut(id)
+                    && self.now >= stay.not_before
+                {
+                    stay.not_before = Time::ZERO;
+                }
+            }
             Decision::WaitUntil(at) => self.timers.set(Timer::Stay(id.clone()), at),
             Decision::Close(how, why, then) => self.close(id, how, why, then),
             Decision::Adopt(epoch) => self.adopt(id, epoch),
@@ -163,8 +179,45 @@ impl Node {
         }
     }
 
+    /// A shard of a keyspace that this node has nothing to do with: all it can say is that it does not own it.
+    fn disown(&mut self, id: &ShardId) {
+        let quiet = self.stays.get(id).is_none_or(Stay::is_quiet);
+        let Some(record) = self.view.shards.get(id).filter(|_| quiet && self.may_own()) else {
+            return;
+        };
+        if let Tenancy::Free { witnesses } = &record.tenancy
+            && let Some(change) = self.deny(witnesses)
+        {
+            self.write(id, change);
+        }
+    }
+
+    /// Says once that work which was cancelled does not stop: as long as it runs, nobody else can have the shard.
+    fn tell_overdue(&mut self, id: &ShardId) {
+        let Some(stay) = self.stays.get_mut(id) else {
+            return;
+        };
+        if let Phase::Closing {
+            how: Close::Cut,
+            cut_at,
+            epoch,
+            ..
+        } = stay.phase
+            && self.now >= cut_at
+            && !std::mem::replace(&mut stay.overdue, true)
+        {
+            self.note(Note::Overdue {
+                shard: id.clone(),
+                epoch,
+            });
+        }
+    }
+
     fn close(&mut self, id: &ShardId, how: Close, why: Why, then: Then) {
-        let cut_at = self.now + self.config.timing.drain_timeout;
+        let limits = [
+            self.config.timing.drain_timeout,
+            self.config.timing.kill_grace,
+        ];
         let Some(stay) = self.stays.get_mut(id) else {
             return;
         };
@@ -180,10 +233,17 @@ impl Node {
             } if how == Close::Cut => (*run, *epoch, how),
             _ => return,
         };
-        let why = match &stay.phase {
+        let first = match &stay.phase {
             Phase::Closing { why: first, .. } => *first,
             _ => why,
         };
+        let cut_at = self.now
+            + if how == Close::Drain {
+                limits[0]
+            } else {
+                limits[1]
+            };
+        stay.overdue = false;
         if matches!(
             then,
             Then::Release {
@@ -193,13 +253,18 @@ impl Node {
         ) {
             self.leaving.insert(id.clone());
         }
+        if let Phase::Serving { since, .. } = stay.phase
+            && self.now.since(since) >= self.config.timing.load_retry_max
+        {
+            stay.attempts = 0;
+        }
         stay.phase = Phase::Closing {
             run,
             epoch,
             how,
             cut_at,
             then,
-            why,
+            why: first,
         };
         self.out.push(Action::Close { run, how });
         let step = if how == Close::Drain {
@@ -208,9 +273,7 @@ impl Node {
             ShardStep::Cut
         };
         self.tell(id, step, epoch, why, None);
-        if how == Close::Drain {
-            self.timers.set(Timer::Stay(id.clone()), cut_at);
-        }
+        self.timers.set(Timer::Stay(id.clone()), cut_at);
     }
 
     /// Closes every gate and cancels all work; the records are left alone.
@@ -289,7 +352,13 @@ impl Node {
             nonce,
         };
         let keyspace = self.view.keyspaces.get(&id.keyspace);
-        let (generation, floor) = keyspace.map_or((0, 0), |k| (k.generation, k.floor));
+        let floor = keyspace.map_or(0, |k| k.floor);
+        let forgetful = self.config.rules.broken_by(Mutant::EpochForgotten);
+        let highest = self
+            .stays
+            .get(id)
+            .filter(|_| !forgetful)
+            .map_or(Epoch(0), |s| s.highest);
         let writing = match &change {
             Change::Claim => Writing::Claim,
             Change::Serve => Writing::Serve,
@@ -300,7 +369,7 @@ impl Node {
         };
         let facts = Facts {
             ended: &|s| self.ended(s),
-            generation,
+            highest,
             floor,
             rules: self.config.rules,
         };
@@ -327,6 +396,10 @@ impl Node {
 
     pub(super) fn on_stay_settled(&mut self, id: ShardId, outcome: Settled) {
         let retry = self.later(self.config.timing.renew_retry_interval);
+        if outcome == (Settled::Failed { unknown: true }) {
+            let mark = self.view.mark(&Key::Shard(id.clone()));
+            self.doubtful.insert(id.clone(), mark);
+        }
         let Some(stay) = self.stays.get_mut(&id) else {
             return;
         };
@@ -427,7 +500,7 @@ impl Node {
 
     /// A load failed; nothing of this stay runs any more.
     pub(super) fn on_load_failed(&mut self, run: RunId, error: String) {
-        let Some(id) = self.runs.remove(&run) else {
+        let Some(id) = self.runs.get(&run).cloned() else {
             return;
         };
         let Some(stay) = self.stays.get_mut(&id) else {
@@ -438,11 +511,15 @@ impl Node {
                 run: current,
                 epoch,
                 ..
-            } if current == run => self.rest(&id, epoch, error),
+            } if current == run => {
+                self.runs.remove(&run);
+                self.rest(&id, epoch, error);
+            }
             Phase::Closing {
                 run: current, then, ..
             } if current == run => {
                 stay.phase = Phase::Idle;
+                self.runs.remove(&run);
                 self.after_close(&id, then);
             }
             _ => {}
@@ -478,7 +555,7 @@ impl Node {
     }
 
     pub(super) fn on_drained(&mut self, run: RunId) {
-        let Some(id) = self.runs.remove(&run) else {
+        let Some(id) = self.runs.get(&run).cloned() else {
             return;
         };
         let Some(stay) = self.stays.get_mut(&id) else {
@@ -498,6 +575,7 @@ impl Node {
             return;
         }
         stay.phase = Phase::Idle;
+        self.runs.remove(&run);
         self.timers.clear(&Timer::Stay(id.clone()));
         self.tell(&id, ShardStep::Stopped, epoch, why, None);
         self.after_close(&id, then);

@@ -36,6 +36,11 @@ struct Process {
     lists: usize,
 }
 
+enum Job {
+    Execute(usize, crate::machine::OpId, Request),
+    Deliver(usize, Event),
+}
+
 pub(super) struct Bench {
     now: Time,
     config: NodeConfig,
@@ -45,6 +50,26 @@ pub(super) struct Bench {
     processes: Vec<Process>,
     failing: BTreeSet<ShardId>,
     overlaps: usize,
+    /// (process, shard): loads there fail.
+    pub(super) failing_at: BTreeSet<(usize, ShardId)>,
+    /// shards whose Close is not answered.
+    pub(super) hold_drain: BTreeSet<ShardId>,
+    pub(super) held: Vec<(usize, RunId)>,
+    /// process: puts on shard keys fail as unavailable.
+    pub(super) fail_shard_puts: BTreeSet<usize>,
+    /// process: gets watch events no more.
+    pub(super) deaf: BTreeSet<usize>,
+    pub(super) store_id: String,
+    /// process: the outcome of its puts on shards is unknown; they land when told to.
+    pub(super) unknown_puts: BTreeSet<usize>,
+    pub(super) late: Vec<(usize, Request)>,
+    /// process: its requests are never answered, nor done.
+    pub(super) cut: BTreeSet<usize>,
+    pub(super) steps: usize,
+    pub(super) latency: BTreeMap<usize, Duration>,
+    jobs: BTreeMap<(Time, u64), Job>,
+    job_count: u64,
+    pub(super) claims: Vec<(ShardId, crate::ids::Epoch, SessionId)>,
 }
 
 impl Bench {
@@ -81,6 +106,20 @@ impl Bench {
             processes: Vec::new(),
             failing: BTreeSet::new(),
             overlaps: 0,
+            failing_at: BTreeSet::new(),
+            hold_drain: BTreeSet::new(),
+            held: Vec::new(),
+            fail_shard_puts: BTreeSet::new(),
+            deaf: BTreeSet::new(),
+            cut: BTreeSet::new(),
+            unknown_puts: BTreeSet::new(),
+            late: Vec::new(),
+            store_id: "uuid".to_owned(),
+            steps: 0,
+            latency: BTreeMap::new(),
+            jobs: BTreeMap::new(),
+            job_count: 0,
+            claims: Vec::new(),
         }
     }
 
@@ -136,6 +175,16 @@ impl Bench {
             }
             let live = self.processes.iter().enumerate().filter(|(_, p)| p.alive);
             let next = live.filter_map(|(i, p)| p.wake.map(|at| (at, i))).min();
+            let job = self.jobs.first_key_value().map(|(k, _)| *k);
+            if let Some(key) = job
+                && key.0 <= end
+                && next.is_none_or(|(at, _)| key.0 <= at)
+            {
+                self.now = self.now.max(key.0);
+                let job = self.jobs.remove(&key).unwrap();
+                self.do_job(job);
+                continue;
+            }
             match next {
                 Some((at, i)) if at <= end => {
                     self.now = self.now.max(at);
@@ -145,6 +194,22 @@ impl Bench {
             }
         }
         self.now = end;
+    }
+
+    fn job(&mut self, at: Time, job: Job) {
+        self.job_count += 1;
+        self.jobs.insert((at, self.job_count), job);
+    }
+
+    fn do_job(&mut self, job: Job) {
+        match job {
+            Job::Execute(i, op, request) => {
+                let reply = self.answer(i, request);
+                let at = self.now + self.latency.get(&i).copied().unwrap_or_default() / 2;
+                self.job(at, Job::Deliver(i, Event::Reply { op, reply }));
+            }
+            Job::Deliver(i, event) => self.step(i, event),
+        }
     }
 
     fn step(&mut self, i: usize, event: Event) {
@@ -161,6 +226,8 @@ impl Bench {
                 .map(|a| self.act(i, a))
                 .count();
         }
+        self.steps += 1;
+        assert!(self.steps < 2_000_000, "hot loop");
         let step = self.processes[i].node.step(self.now, event);
         self.processes[i].wake = step.wake;
         for action in step.actions {
@@ -172,6 +239,11 @@ impl Bench {
     fn act(&mut self, i: usize, action: Action) {
         self.processes[i].log.push(action.clone());
         match action {
+            Action::Store { .. } if self.cut.contains(&i) => {}
+            Action::Store { op, request, .. } if self.latency.contains_key(&i) => {
+                let at = self.now + self.latency[&i] / 2;
+                self.job(at, Job::Execute(i, op, request));
+            }
             Action::Store { op, request, .. } => {
                 let reply = self.answer(i, request);
                 self.processes[i]
@@ -182,9 +254,12 @@ impl Bench {
                 run,
                 shard,
                 session,
+                epoch,
                 ..
             } => {
-                let fails = self.failing.contains(&shard);
+                self.claims.push((shard.clone(), epoch, session));
+                let fails =
+                    self.failing.contains(&shard) || self.failing_at.contains(&(i, shard.clone()));
                 let process = &mut self.processes[i];
                 process.runs.insert(run, (shard, session));
                 process.events.push_back(match fails {
@@ -200,6 +275,11 @@ impl Bench {
             }
             Action::Close { run, .. } => {
                 self.processes[i].open.remove(&run);
+                let shard = self.processes[i].runs[&run].0.clone();
+                if self.hold_drain.contains(&shard) {
+                    self.held.push((i, run));
+                    return;
+                }
                 self.processes[i].events.push_back(Event::Drained(run));
             }
             Action::Lease {
@@ -225,7 +305,7 @@ impl Bench {
                 Reply::Listed(Listed {
                     entries,
                     revision: Revision(self.revision),
-                    store: "uuid".to_owned(),
+                    store: self.store_id.clone(),
                 })
             }
             Request::Put {
@@ -233,6 +313,20 @@ impl Bench {
                 expect,
                 record,
             } => {
+                if self.unknown_puts.contains(&i) && matches!(key, Key::Shard(_)) {
+                    self.late.push((
+                        i,
+                        Request::Put {
+                            key,
+                            expect,
+                            record,
+                        },
+                    ));
+                    return Reply::Failed(crate::machine::StoreFailure::Unknown("x".into()));
+                }
+                if self.fail_shard_puts.contains(&i) && matches!(key, Key::Shard(_)) {
+                    return Reply::Failed(crate::machine::StoreFailure::Unavailable("x".into()));
+                }
                 let there = self.store.get(&key).map(|(version, _)| version.clone());
                 if expect != there.map_or(Expect::Absent, Expect::Version) {
                     return Reply::Lost;
@@ -267,12 +361,25 @@ impl Bench {
 
     fn publish(&mut self, key: Key) {
         let changes = vec![(key.clone(), self.found(&key))];
-        for process in &mut self.processes {
+        for (i, process) in self.processes.iter_mut().enumerate() {
+            if self.deaf.contains(&i) {
+                continue;
+            }
             let upto = Revision(self.revision);
-            process.events.push_back(Event::Changed {
+            let event = Event::Changed {
                 changes: changes.clone(),
                 upto,
-            });
+            };
+            match self.latency.get(&i) {
+                None => process.events.push_back(event),
+                Some(latency) => {
+                    self.job_count += 1;
+                    self.jobs.insert(
+                        (self.now + *latency / 2, self.job_count),
+                        Job::Deliver(i, event),
+                    );
+                }
+            }
         }
     }
 
@@ -314,6 +421,37 @@ impl Bench {
         self.revision += 1;
         self.store.remove(&key);
         self.publish(key);
+    }
+
+    pub(super) fn land(&mut self) {
+        self.unknown_puts.clear();
+        for (i, request) in std::mem::take(&mut self.late) {
+            self.answer(i, request);
+        }
+    }
+
+    pub(super) fn wipe(&mut self) {
+        let keys: Vec<_> = self.store.keys().cloned().collect();
+        for key in keys {
+            self.delete(key);
+        }
+    }
+
+    pub(super) fn reset_store(&mut self) {
+        self.store.clear();
+        self.revision = 1;
+    }
+
+    pub(super) fn keys(&self) -> Vec<Key> {
+        self.store.keys().cloned().collect()
+    }
+
+    pub(super) fn raw(&self, key: &Key) -> Found {
+        self.found(key).unwrap()
+    }
+
+    pub(super) fn raw_set(&mut self, key: Key, record: Record) -> Version {
+        self.set(key, Ok(record))
     }
 
     pub(super) fn corrupt(&mut self, key: Key) {

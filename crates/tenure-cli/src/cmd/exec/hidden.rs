@@ -1,0 +1,43 @@
+//! Commands that the program runs itself with: the processes of `exec` and `up`, and those of their tests.
+
+use std::process::ExitCode;
+
+use clap::Subcommand;
+
+use super::beat::Beat;
+use crate::cmd::up::worker::UpNode;
+use crate::fail::Fail;
+use crate::supervise::{self, ChildArgs, KeepArgs, WatchdogArgs};
+
+/// Not for people.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Hidden {
+    #[command(name = "__watchdog", hide = true)]
+    Watchdog(WatchdogArgs),
+    #[command(name = "__keep", hide = true)]
+    Keep(KeepArgs),
+    #[command(name = "__child", hide = true)]
+    Child(ChildArgs),
+    #[command(name = "__beat", hide = true)]
+    Beat(Beat),
+    #[command(name = "__up-node", hide = true)]
+    UpNode(UpNode),
+}
+
+impl Hidden {
+    pub(crate) fn run(self) -> Result<ExitCode, Fail> {
+        match self {
+            Self::Watchdog(args) => Ok(supervise::watchdog(args)),
+            Self::Keep(args) => Ok(supervise::keep(&args)),
+            Self::Child(args) => Ok(supervise::child(&args)),
+            Self::Beat(args) => Ok(args.run()),
+            Self::UpNode(args) => {
+                let runtime = tokio::runtime::Runtime::new()
+                    .map_err(|e| Fail::no(format!("the runtime cannot be started: {e}")))?;
+                let done = runtime.block_on(args.run());
+                runtime.shutdown_background();
+                done
+            }
+        }
+    }
+}

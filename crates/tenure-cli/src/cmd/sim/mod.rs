@@ -1,0 +1,76 @@
+//! `tenure sim`: the simulator. The same machines that ship, in virtual time, under seeded misfortune.
+
+mod run;
+mod state;
+
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use tenure_sim::plan::Mask;
+use tenure_sim::run::replay;
+use tenure_sim::shrink::shrink;
+use tenure_sim::world::Under;
+
+use crate::fail::Fail;
+use crate::out;
+
+/// Simulate whole clusters under faults, in virtual time
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  tenure sim run --seeds 10000\n  \
+    tenure sim run --seeds 1000000 --state sim.json --json\n  tenure sim replay 4711 | less")]
+pub(crate) struct Sim {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    Run(run::Run),
+    Replay(Replay),
+}
+
+/// Run one seed again and tell its story
+#[derive(Debug, Args)]
+#[command(after_help = "Exits with 1 if the seed breaks a promise.\n\n\
+    Examples:\n  tenure sim replay 4711\n  tenure sim replay 4711 --shrink")]
+struct Replay {
+    /// The seed
+    seed: u64,
+    /// Leave out whatever it fails without
+    #[arg(long)]
+    shrink: bool,
+}
+
+impl Sim {
+    pub(crate) async fn run(self) -> Result<ExitCode, Fail> {
+        match self.action {
+            Action::Run(run) => run.run().await,
+            Action::Replay(replay) => replay.run(),
+        }
+    }
+}
+
+impl Replay {
+    fn run(&self) -> Result<ExitCode, Fail> {
+        let seed = self.seed;
+        let mask = match self.shrink {
+            false => Mask::default(),
+            true => match shrink(seed, Under::default()) {
+                Some(shrunk) => {
+                    eprintln!("{} faults are left", shrunk.faults);
+                    shrunk.mask
+                }
+                None => Mask::default(),
+            },
+        };
+        let story = replay(seed, &mask, Under::default());
+        out::line(story.lines.join("\n"));
+        match story.violation {
+            None => {
+                eprintln!("seed {seed} keeps every promise");
+                Ok(ExitCode::SUCCESS)
+            }
+            Some(violation) => Err(Fail::no(format!("seed {seed}: {violation}"))),
+        }
+    }
+}

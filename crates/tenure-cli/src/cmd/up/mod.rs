@@ -1,0 +1,154 @@
+//! `tenure up`: a small cluster on this machine, to look at and to break.
+
+pub(crate) mod fenced;
+mod nodes;
+mod view;
+mod wire;
+pub(crate) mod worker;
+
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use tokio::sync::mpsc;
+
+use crate::cmd::exec::Signals;
+use crate::config::{Config, duration};
+use crate::fail::Fail;
+use fenced::Fenced;
+use nodes::{Fleet, Plan};
+use view::View;
+
+/// How often the picture is renewed.
+const TICK: Duration = Duration::from_millis(500);
+
+/// Start a few nodes with a small real workload, and watch who owns what
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Every node counts things: each change of a counter is written, with the epoch of its shard, to a \
+    SQLite file that refuses older epochs. Kill nodes, stop them, let them go on, and see what happens.\n\n\
+    Examples:\n  tenure up\n  tenure up --nodes 5 --shards 128 --for 30s\n  tenure up --data /tmp/demo"
+)]
+pub(crate) struct Up {
+    /// How many node processes
+    #[arg(long, default_value = "3", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
+    nodes: u32,
+    /// How many shards
+    #[arg(long, default_value = "64", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    shards: u32,
+    /// Keep everything in this directory instead of in a temporary one
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// End after this long instead of on Ctrl-C
+    #[arg(long = "for", value_name = "TIME", value_parser = duration::parse)]
+    time: Option<Duration>,
+    /// How long a session is good after a confirmed renewal
+    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    ttl: Option<Duration>,
+}
+
+impl Up {
+    pub(crate) async fn run(self, config: &Config) -> Result<ExitCode, Fail> {
+        let mut signals = Signals::new()?;
+        let temporary = match &self.data {
+            Some(_) => None,
+            None => Some(
+                tempfile::Builder::new()
+                    .prefix("tenure-up-")
+                    .tempdir()
+                    .map_err(|e| Fail::no(format!("no temporary directory can be made: {e}")))?,
+            ),
+        };
+        let dir = match (&self.data, &temporary) {
+            (Some(dir), _) => dir.clone(),
+            (None, Some(temporary)) => temporary.path().to_owned(),
+            (None, None) => return Err(Fail::bad("pass --data")),
+        };
+        let made = std::fs::create_dir_all(&dir).and_then(|()| std::path::absolute(&dir));
+        let dir = made.map_err(|e| Fail::bad(format!("--data {}: {e}", dir.display())))?;
+        let plan = self.plan(config, &dir);
+        Fenced::open(&plan.work).map_err(|e| work_trouble(&plan.work, &e))?;
+        let (sender, mut news) = mpsc::unbounded_channel();
+        let mut fleet = Fleet::start(plan.clone(), sender)?;
+        let mut view = View::new(self.shards, std::io::stdout().is_terminal());
+        view.say(&welcome(&plan, &fleet));
+        let until = tokio::time::sleep(self.time.unwrap_or(Duration::MAX / 4));
+        tokio::pin!(until);
+        let mut ticks = tokio::time::interval(TICK);
+        loop {
+            tokio::select! {
+                biased;
+                () = signals.any() => break,
+                () = &mut until => break,
+                Some(news) = news.recv() => view.hear(news),
+                _ = ticks.tick() => {
+                    for line in fleet.look_after() {
+                        view.say(&line);
+                    }
+                    view.draw(&fleet.states());
+                }
+            }
+        }
+        view.say("stopping: gates close, work stops, shards are released, sessions end");
+        fleet.stop(&mut signals).await;
+        while let Ok(news) = news.try_recv() {
+            view.hear(news);
+        }
+        view.flush();
+        let audit = fenced::audit(&plan.work).map_err(|e| work_trouble(&plan.work, &e))?;
+        view.say(&view.summary());
+        view.say(&audit.to_string());
+        Ok(if audit.is_clean() {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::FAILURE
+        })
+    }
+
+    fn plan(&self, config: &Config, dir: &Path) -> Plan {
+        let store = match config.text("store") {
+            Some(url) => url.to_owned(),
+            None => format!("sqlite:{}", dir.join("tenure.db").display()),
+        };
+        Plan {
+            store,
+            cluster: config.text("cluster").unwrap_or("demo").to_owned(),
+            shards: self.shards,
+            nodes: self.nodes,
+            ttl: self.ttl,
+            work: dir.join("work.db"),
+            dir: dir.to_owned(),
+        }
+    }
+}
+
+fn work_trouble(path: &Path, error: &rusqlite::Error) -> Fail {
+    Fail::no(format!(
+        "the workload's file {} cannot be used: {error}",
+        path.display()
+    ))
+}
+
+fn welcome(plan: &Plan, fleet: &Fleet) -> String {
+    let me = std::env::current_exe().map_or("tenure".to_owned(), |path| path.display().to_string());
+    let pids = fleet.pids();
+    let pid = pids.first().map_or("PID".to_owned(), ToString::to_string);
+    let last = pids.last().map_or("PID".to_owned(), ToString::to_string);
+    format!(
+        "{} nodes, {} shards, each change of a counter written with its epoch to {}\n\
+         try, in another terminal:\n  \
+         kill -9 {pid}                  a node dies: the others take its shards; it comes back after a while\n  \
+         kill -STOP {last}; sleep 5; kill -CONT {last}   a node is paused: it wakes too late, and its late writes are refused\n  \
+         {me} status --store {}\n  \
+         {me} exec --store {} --cluster {} --singleton cron -- sleep 1000\n\
+         Ctrl-C ends it\n",
+        plan.nodes,
+        plan.shards,
+        plan.work.display(),
+        plan.store,
+        plan.store,
+        plan.cluster,
+    )
+}

@@ -1,0 +1,239 @@
+//! The node processes of `tenure up`: started, watched, started again, and ended.
+
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::sync::mpsc;
+
+use super::wire::News;
+use crate::cmd::exec::Signals;
+use crate::config::duration;
+use crate::fail::Fail;
+use crate::supervise::{is_stopped, myself};
+
+/// How long a node that died stays dead: long enough to see the others take over.
+const ABSENCE: Duration = Duration::from_secs(6);
+/// How long a node may take to end in good order.
+const FAREWELL: Duration = Duration::from_secs(5);
+
+/// What is to be run.
+#[derive(Clone, Debug)]
+pub(super) struct Plan {
+    pub(super) store: String,
+    pub(super) cluster: String,
+    pub(super) shards: u32,
+    pub(super) nodes: u32,
+    pub(super) ttl: Option<Duration>,
+    pub(super) work: PathBuf,
+    pub(super) dir: PathBuf,
+}
+
+/// News and the number of the node that it is from, counted from one.
+pub(super) type From = (u32, News);
+
+/// All node processes.
+pub(super) struct Fleet {
+    plan: Plan,
+    news: mpsc::UnboundedSender<From>,
+    members: Vec<Member>,
+}
+
+struct Member {
+    number: u32,
+    process: Child,
+    // Its end tells the process to end.
+    stdin: Option<ChildStdin>,
+    state: State,
+}
+
+/// How a node process stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    Runs,
+    Stopped,
+    Dead(Instant),
+}
+
+impl State {
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Runs => "runs",
+            Self::Stopped => "stopped",
+            Self::Dead(_) => "dead",
+        }
+    }
+}
+
+impl Fleet {
+    pub(super) fn start(plan: Plan, news: mpsc::UnboundedSender<From>) -> Result<Self, Fail> {
+        let mut fleet = Self {
+            members: Vec::new(),
+            news,
+            plan,
+        };
+        for number in 1..=fleet.plan.nodes {
+            let member = fleet.spawn(number)?;
+            fleet.members.push(member);
+        }
+        Ok(fleet)
+    }
+
+    pub(super) fn pids(&self) -> Vec<u32> {
+        self.members.iter().map(|m| m.process.id()).collect()
+    }
+
+    /// Number, process and state of each node.
+    pub(super) fn states(&self) -> Vec<(u32, u32, State)> {
+        let members = self.members.iter();
+        members
+            .map(|m| (m.number, m.process.id(), m.state))
+            .collect()
+    }
+
+    /// Sees how the processes stand, starts dead ones again after a while, and says what changed.
+    pub(super) fn look_after(&mut self) -> Vec<String> {
+        let mut said = Vec::new();
+        for at in 0..self.members.len() {
+            let member = &mut self.members[at];
+            let (number, pid) = (member.number, member.process.id());
+            let state = match (member.state, member.process.try_wait()) {
+                (State::Dead(since), _) if since.elapsed() >= ABSENCE => match self.spawn(number) {
+                    Ok(again) => {
+                        said.push(format!(
+                            "n{number} is started again as process {}",
+                            again.process.id()
+                        ));
+                        self.members[at] = again;
+                        continue;
+                    }
+                    Err(fail) => {
+                        said.push(format!("n{number} cannot be started: {fail}"));
+                        State::Dead(Instant::now())
+                    }
+                },
+                (State::Dead(since), _) => State::Dead(since),
+                (_, Ok(Some(status))) => {
+                    said.push(format!(
+                        "n{number} (process {pid}) {}; it is started again in {}",
+                        ending(status),
+                        duration::show(ABSENCE)
+                    ));
+                    State::Dead(Instant::now())
+                }
+                (before, _) => {
+                    let now = if is_stopped(pid.cast_signed()) {
+                        State::Stopped
+                    } else {
+                        State::Runs
+                    };
+                    match (before, now) {
+                        (State::Runs, State::Stopped) => {
+                            said.push(format!("n{number} (process {pid}) was stopped"))
+                        }
+                        (State::Stopped, State::Runs) => {
+                            said.push(format!("n{number} (process {pid}) goes on"))
+                        }
+                        _ => {}
+                    }
+                    now
+                }
+            };
+            self.members[at].state = state;
+        }
+        said
+    }
+
+    fn spawn(&self, number: u32) -> Result<Member, Fail> {
+        let plan = &self.plan;
+        let name = format!("n{number}");
+        let mut command = myself();
+        command
+            .arg("__up-node")
+            .args(["--at", &plan.store, "--of", &plan.cluster, "--node", &name])
+            .arg(format!("--shards={}", plan.shards))
+            .arg("--data")
+            .arg(plan.dir.join(&name))
+            .arg("--work")
+            .arg(&plan.work)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            // Ctrl-C is for `up`, which then ends its nodes in good order.
+            .process_group(0);
+        if let Some(ttl) = plan.ttl {
+            command.arg("--ttl").arg(duration::show(ttl));
+        }
+        let mut process = command
+            .spawn()
+            .map_err(|e| Fail::no(format!("node {name} cannot be started: {e}")))?;
+        let news = self.news.clone();
+        if let Some(output) = process.stdout.take() {
+            thread::spawn(move || {
+                for line in BufReader::new(output).lines().map_while(Result::ok) {
+                    if let Ok(told) = serde_json::from_str(&line) {
+                        let _ = news.send((number, told));
+                    }
+                }
+                let _ = news.send((number, News::Gone));
+            });
+        }
+        Ok(Member {
+            number,
+            stdin: process.stdin.take(),
+            process,
+            state: State::Runs,
+        })
+    }
+
+    /// Ends all nodes in good order; whatever does not end in time, or when asked again, is killed.
+    pub(super) async fn stop(&mut self, signals: &mut Signals) {
+        for member in &mut self.members {
+            member.stdin = None;
+            // One that is stopped cannot hear it.
+            signal(&member.process, Signal::CONT);
+        }
+        let until = tokio::time::sleep(FAREWELL);
+        tokio::pin!(until);
+        let mut looks = tokio::time::interval(Duration::from_millis(20));
+        while self
+            .members
+            .iter_mut()
+            .any(|m| !matches!(m.process.try_wait(), Ok(Some(_))))
+        {
+            tokio::select! {
+                () = &mut until => break,
+                () = signals.any() => break,
+                _ = looks.tick() => {}
+            }
+        }
+        for member in &mut self.members {
+            let _ = member.process.kill();
+            let _ = member.process.wait();
+        }
+    }
+}
+
+impl Drop for Fleet {
+    fn drop(&mut self) {
+        for member in &mut self.members {
+            let _ = member.process.kill();
+            let _ = member.process.wait();
+        }
+    }
+}
+
+fn signal(process: &Child, signal: Signal) {
+    let _ = kill_process(Pid::from_child(process), signal);
+}
+
+fn ending(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (_, Some(9)) => "was killed".to_owned(),
+        (_, Some(signal)) => format!("died of signal {signal}"),
+        (code, None) => format!("ended with code {}", code.unwrap_or_default()),
+    }
+}

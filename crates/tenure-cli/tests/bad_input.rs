@@ -1,0 +1,287 @@
+//! Bad input: each names the input and the way out, and nothing is lost or made by the way.
+
+mod shop;
+
+use shop::{Shop, keyspace, order, ran, tenure};
+
+#[test]
+fn a_store_that_does_not_exist_is_not_made_by_looking() {
+    let shop = Shop::new();
+    for args in [
+        &["status"][..],
+        &["owner", "user-42"],
+        &["key", "user-42"],
+        &["keyspace", "ls"],
+        &["keyspace", "raise", "--all"],
+        &["keyspace", "rm", "orders", "--yes"],
+        &["cluster", "ls"],
+        &["cluster", "rm", "shop", "--yes"],
+        &["repair", "orders/1"],
+        &["config", "check"],
+    ] {
+        let ran = shop.run(args);
+        assert!(!shop.file().exists(), "{args:?}");
+        if args[0] != "config" {
+            ran.with(2)
+                .telling(&["shop.db does not exist", "check the path"]);
+        }
+    }
+}
+
+#[test]
+fn a_wrong_url_is_named_with_what_would_work_and_without_its_secrets() {
+    let check = |url: &str, wanted: &[&str]| {
+        let ran = ran(&["--store", url, "status"]).with(2).telling(wanted);
+        assert!(!ran.err.contains("hunter2"), "{}", ran.err);
+    };
+    check("shop.db", &["\"shop.db\" has no scheme", "sqlite:PATH"]);
+    check(
+        "redis://u:hunter2@h/0?password=hunter2",
+        &["redis://…@h/0?…", "unknown scheme \"redis\"", "sqlite:PATH"],
+    );
+    check("sqlite:", &["\"sqlite:\" names no file"]);
+    check(
+        "memory:",
+        &["\"memory:\" lives within one process", "sqlite:PATH"],
+    );
+    ran(&["status"])
+        .with(2)
+        .telling(&["no store is named", "--store URL", "TENURE_STORE"]);
+}
+
+#[test]
+fn a_path_that_cannot_be_used_is_named() {
+    let shop = Shop::new();
+    let dir = shop.dir.path().display();
+    std::fs::write(
+        shop.dir.path().join("text"),
+        "not a database, but long enough to be read as one",
+    )
+    .unwrap();
+    let create = |path: String, wanted: &[&str]| {
+        let url = format!("sqlite:{path}");
+        ran(&[
+            "--store",
+            &url,
+            "--cluster",
+            "shop",
+            "keyspace",
+            "create",
+            "orders",
+            "--shards",
+            "4",
+        ])
+        .with(2)
+        .telling(wanted);
+    };
+    create(
+        format!("{dir}/nowhere/shop.db"),
+        &[
+            "nowhere/shop.db cannot be made",
+            "does not exist; make it first",
+        ],
+    );
+    create(format!("{dir}"), &["is a directory; name a file in it"]);
+    create(format!("{dir}/text/shop.db"), &["text/shop.db"]);
+}
+
+#[test]
+fn a_cluster_that_is_not_there_is_told_apart_from_those_that_are() {
+    let shop = Shop::with_orders(4);
+    let url = shop.url();
+    ran(&["--store", &url, "--cluster", "ship", "status"])
+        .with(1)
+        .telling(&["holds no cluster \"ship\"", "it holds: shop"]);
+    // Only looking, and only one there: no need to name it. Changing something is another matter.
+    assert!(
+        ran(&["--store", &url, "status"])
+            .with(0)
+            .out
+            .contains("cluster shop")
+    );
+    ran(&["--store", &url, "keyspace", "create", "x", "--named"])
+        .with(2)
+        .telling(&["no cluster is named", "--cluster NAME"]);
+    ran(&[
+        "--store",
+        &url,
+        "--cluster",
+        "ship",
+        "keyspace",
+        "create",
+        "x",
+        "--named",
+    ])
+    .with(0);
+    ran(&["--store", &url, "status"])
+        .with(2)
+        .telling(&["several clusters", "ship, shop"]);
+}
+
+#[test]
+fn a_ttl_below_the_stores_minimum_and_broken_relations_are_told_at_once() {
+    let shop = Shop::new();
+    shop.run(&["config", "check", "--ttl", "100ms", "--release-batch", "0"])
+        .with(2)
+        .telling(&[
+            "ttl: 100ms is below this store's minimum of 200ms (from flag)",
+            "release_batch: must be at least 1",
+        ]);
+    shop.run(&[
+        "config",
+        "check",
+        "--renew-interval",
+        "2s",
+        "--kill-grace",
+        "2s",
+    ])
+    .with(2)
+    .telling(&[
+        "renew_interval",
+        "must be below ttl − lease_detach_margin",
+        "lease_detach_margin",
+        "lower kill_grace",
+    ]);
+    let checked = shop
+        .run(&["config", "check", "--ttl", "100ms", "--json"])
+        .with(2)
+        .json();
+    assert_eq!(checked["ok"], false);
+    assert_eq!(
+        checked["problems"].as_array().unwrap().len(),
+        1,
+        "{checked}"
+    );
+}
+
+#[test]
+fn an_unknown_configuration_key_is_named_with_what_was_meant() {
+    let shop = Shop::new();
+    let file = shop.dir.path().join("shop.toml");
+    std::fs::write(&file, "tll = \"3s\"\nlisten = 1\n").unwrap();
+    let path = file.display().to_string();
+    for args in [
+        &["--config", &path, "config", "check"][..],
+        &["--config", &path, "status"],
+    ] {
+        shop.run(args).with(2).telling(&[
+            "unknown key \"tll\"; did you mean \"ttl\"?",
+            "unknown key \"listen\"",
+            "shop.toml",
+        ]);
+    }
+    let mut command = shop.command(&["config", "check"]);
+    let ran: shop::Ran = command.env("TENURE_TLL", "3s").output().unwrap().into();
+    ran.with(2)
+        .telling(&["TENURE_TLL; did you mean TENURE_TTL?"]);
+}
+
+#[test]
+fn file_environment_and_flag_go_before_each_other_through_the_binary() {
+    let shop = Shop::new();
+    let file = shop.dir.path().join("shop.toml");
+    std::fs::write(&file, "ttl = \"7s\"\nzone = \"file\"\nweight = 7\n").unwrap();
+    let mut command = tenure(&["config", "show", "--json", "--ttl", "9s"]);
+    command
+        .env("TENURE_CONFIG", &file)
+        .env("TENURE_ZONE", "env")
+        .env("TENURE_TTL", "8s");
+    let ran: shop::Ran = command.output().unwrap().into();
+    let shown = ran.with(0).json();
+    let setting = |name: &str| {
+        let all = shown["settings"].as_array().unwrap();
+        let found = all.iter().find(|s| s["name"] == name).unwrap();
+        format!("{} {}", found["value"], found["source"])
+    };
+    assert_eq!(setting("ttl"), "\"9s\" \"flag\"");
+    assert_eq!(setting("zone"), "\"env\" \"env\"");
+    assert_eq!(setting("weight"), "7 \"file\"");
+    assert_eq!(setting("renew_interval"), "\"1500ms\" \"default\"");
+}
+
+#[test]
+fn a_keyspace_that_differs_is_refused_with_the_way_out() {
+    let shop = Shop::with_orders(8);
+    for other in [
+        &["--shards", "16"][..],
+        &["--shards", "8", "--mode", "greedy"],
+        &["--named"],
+    ] {
+        let args = [&["keyspace", "create", "orders"], other].concat();
+        shop.run(&args).with(1).telling(&[
+            "orders is there as hashed(8) in mode symmetric",
+            "another name",
+            "tenure keyspace rm orders",
+        ]);
+    }
+    shop.run(&["keyspace", "create", "x", "--shards", "0"])
+        .with(2);
+    shop.run(&["keyspace", "create", "x"]).with(2);
+    shop.run(&["keyspace", "create", "x", "--shards", "1", "--mode", "loud"])
+        .with(2)
+        .telling(&["loud", "symmetric and greedy"]);
+    shop.run(&["keyspace", "create", "", "--shards", "1"])
+        .with(2)
+        .telling(&["is empty"]);
+}
+
+#[test]
+fn a_record_of_a_newer_format_is_named_and_never_rewritten() {
+    let shop = Shop::with_orders(4);
+    let newer = br#"{"format":99,"soul":"unknown"}"#;
+    shop.lay(&order(1), newer);
+    shop.lay(&keyspace("later"), newer);
+    let status = shop.status();
+    assert_eq!(
+        shop::problems(&status),
+        ["newer keyspaces/later", "newer shards/orders/1"]
+    );
+    assert_eq!(shop::shard(&status, 1)["state"], "damaged");
+    shop.run(&["repair", "orders/1"]).with(1).telling(&[
+        "format 99",
+        "upgrade this program",
+        "left alone",
+    ]);
+    for args in [
+        &["keyspace", "create", "later", "--shards", "4"][..],
+        &["keyspace", "raise", "later"],
+        &["keyspace", "rm", "later", "--yes"],
+    ] {
+        shop.run(args).with(1).telling(&["later", "format 99"]);
+    }
+    for key in [order(1), keyspace("later")] {
+        assert_eq!(&*shop.get(&key).unwrap().value, newer);
+    }
+}
+
+#[test]
+fn what_does_not_exist_is_named_with_what_does() {
+    let shop = Shop::with_orders(4);
+    shop.run(&["owner", "k", "--keyspace", "ordres"])
+        .with(1)
+        .telling(&["no keyspace ordres", "there is: orders"]);
+    shop.run(&["repair", "orders"])
+        .with(2)
+        .telling(&["\"orders\"", "KEYSPACE/SHARD"]);
+    shop.run(&["repair", "orders/4"])
+        .with(2)
+        .telling(&["no shard orders/4", "0 to 3"]);
+    shop.run(&["repair", "orders/01"])
+        .with(2)
+        .telling(&["no shard orders/01"]);
+    shop.run(&["owner", "--shard", "9"])
+        .with(1)
+        .telling(&["no record of shard orders/9"]);
+}
+
+#[test]
+fn nothing_is_removed_without_a_word() {
+    let shop = Shop::with_orders(4);
+    shop.run(&["keyspace", "rm", "orders"])
+        .with(2)
+        .telling(&["keyspace orders will be removed", "--yes"]);
+    shop.run(&["cluster", "rm", "shop"])
+        .with(2)
+        .telling(&["5 records of cluster shop", "--yes"]);
+    assert_eq!(shop.status()["keyspaces"][0]["name"], "orders");
+}

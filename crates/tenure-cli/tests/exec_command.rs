@@ -1,0 +1,257 @@
+//! `tenure exec` and `tenure check` as a person or a script meets them.
+
+mod exec_support;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use exec_support::*;
+use rustix::process::Signal;
+
+/// `tenure exec` with a shell script as its command; its output goes to `NODE.out`.
+fn shell(site: &Site, options: &[&str], script: &str) -> Exec {
+    let mut command = site.command("a");
+    let out = fs::File::options()
+        .create(true)
+        .append(true)
+        .open(site.path("a.out"))
+        .unwrap();
+    command
+        .args(options)
+        .args(["--", "sh", "-c", script])
+        .stdout(out);
+    site.spawn("a", command)
+}
+
+fn output(site: &Site) -> String {
+    fs::read_to_string(site.path("a.out")).unwrap_or_default()
+}
+
+#[test]
+fn a_child_knows_whose_shard_it_has_and_may_ask_whether_it_still_does() {
+    let site = Site::new(2);
+    let script = format!(
+        "trap '' TERM; echo \"$TENURE_CLUSTER $TENURE_KEYSPACE/$TENURE_SHARD $TENURE_NODE $TENURE_EPOCH\"; \
+         {TENURE} check && echo granted-$TENURE_SHARD; TENURE_EPOCH=7 {TENURE} check; echo other-epoch-$?; \
+         while :; do sleep 0.05; cat $TENURE_GRANT >/dev/null && {TENURE} check && echo still-$TENURE_SHARD; done"
+    );
+    let mut exec = shell(&site, &["--drain-timeout", "200ms"], &script);
+    for expected in [
+        "c k/0 a 4294967297",
+        "c k/1 a 4294967297",
+        "granted-0",
+        "granted-1",
+        "other-epoch-1",
+        "still-0",
+    ] {
+        until(expected, || output(&site).contains(expected));
+    }
+    assert!(
+        site.said("a").contains("epoch 7 is over"),
+        "{}",
+        site.said("a")
+    );
+    assert!(exec.terminate().success());
+    let after = output(&site);
+    pass(Duration::from_millis(300));
+    assert_eq!(output(&site), after, "a child outlives its exec");
+}
+
+#[test]
+fn check_says_why_there_is_no_grant() {
+    let dir = tempfile::tempdir().unwrap();
+    let check = |grant: &str| {
+        let path = dir.path().join("grant");
+        fs::write(&path, grant).unwrap();
+        let mut command = Command::new(TENURE);
+        command.arg("check").arg("--grant").arg(&path);
+        run(command.env_remove("TENURE_EPOCH"))
+    };
+    let boot = tenure_store::host::boot_id().unwrap();
+    let grant = |boot: &str, closes: u64| {
+        format!(
+            r#"{{"cluster":"c","keyspace":"k","shard":"0","node":"n","epoch":1,"boot_id":"{boot}","closes_at_ns":{closes},"deadline_ns":{closes}}}"#
+        )
+    };
+    assert_eq!(check(&grant(&boot, u64::MAX)).0, 0);
+    for (text, code, why) in [
+        (grant(&boot, 1), 1, "the grant is over since"),
+        (grant("other", u64::MAX), 1, "another boot"),
+        ("{".to_owned(), 2, "cannot be read"),
+    ] {
+        let (found, _, error) = check(&text);
+        assert_eq!(found, code, "{error}");
+        assert!(error.contains(why), "{error}");
+    }
+    let mut gone = Command::new(TENURE);
+    gone.args(["check", "--grant", "/nonexistent/grant"]);
+    let (code, _, error) = run(&mut gone);
+    assert!(code == 1 && error.contains("is gone"), "{error}");
+    let (code, _, error) = run(Command::new(TENURE).arg("check").env_remove("TENURE_GRANT"));
+    assert!(
+        code == 2 && error.contains("TENURE_GRANT is not set"),
+        "{error}"
+    );
+}
+
+#[test]
+fn output_is_passed_through_and_marked_with_the_shard_when_asked() {
+    let site = Site::new(2);
+    let script = "echo out; echo err >&2; printf 'half a line'; exec sleep 1000";
+    let mut exec = shell(&site, &["--prefix"], script);
+    let (out, err) = (|| output(&site), || site.said("a"));
+    until("marked output", || {
+        out().contains("[k/0] out\n") && out().contains("[k/1] out\n")
+    });
+    until("marked errors", || err().contains("[k/0] err\n"));
+    assert!(exec.terminate().success());
+    until("the rest of the output", || {
+        out().contains("[k/1] half a line\n")
+    });
+}
+
+#[test]
+fn a_child_that_ends_at_once_is_started_again_with_growing_waits_and_a_clear_word() {
+    let site = Site::new(1);
+    let _exec = shell(&site, &[], "echo again; exit 3");
+    until("a few starts", || output(&site).lines().count() >= 4);
+    until("a few words", || {
+        site.said("a").matches("exited with code 3").count() >= 3
+    });
+    let said = site.said("a");
+    for wait in ["100ms", "200ms", "400ms"] {
+        assert!(said.contains(&format!("starts in {wait}")), "{said}");
+    }
+}
+
+#[test]
+fn a_child_is_started_again_only_as_the_policy_says() {
+    for (policy, script, again) in [
+        ("on-failure", "echo ran; exit 0", false),
+        ("on-failure", "echo ran; exit 1", true),
+        ("never", "echo ran; exit 1", false),
+        ("always", "echo ran; exit 0", true),
+    ] {
+        let site = Site::new(1);
+        let mut exec = shell(&site, &["--restart", policy], script);
+        if again {
+            until("a second run", || output(&site).lines().count() >= 2);
+        } else {
+            until("a run", || output(&site).lines().count() == 1);
+            pass(Duration::from_millis(500));
+            assert_eq!(output(&site), "ran\n", "{policy}");
+        }
+        assert!(exec.terminate().success());
+    }
+}
+
+#[test]
+fn a_second_signal_kills_children_that_take_their_time() {
+    let site = Site::new(1);
+    let mut exec = shell(
+        &site,
+        &["--drain-timeout", "1h"],
+        "trap '' TERM; echo ready; while :; do sleep 0.1; done",
+    );
+    until("the child is ready", || output(&site).contains("ready"));
+    exec.signal(Signal::TERM);
+    pass(Duration::from_millis(600));
+    assert_eq!(
+        exec.process.try_wait().unwrap(),
+        None,
+        "it did not wait for its child"
+    );
+    exec.signal(Signal::TERM);
+    assert!(exec.wait().success());
+}
+
+#[test]
+fn a_singleton_runs_once_in_the_fleet() {
+    let site = Site::new(1);
+    let single = |node: &str| {
+        let mut command = Command::new(TENURE);
+        command
+            .args([
+                "exec",
+                "--cluster",
+                "c",
+                "--singleton",
+                "k",
+                "--node",
+                node,
+                "--ttl",
+                "1500ms",
+            ])
+            .args(["--store", &site.store()])
+            .arg("--data")
+            .arg(site.path(node))
+            .args(["--", TENURE, "__beat"])
+            .arg(site.logs())
+            .stdin(Stdio::null());
+        site.spawn(node, command)
+    };
+    let mut execs = [single("a"), single("b"), single("c")];
+    site.await_covered();
+    until("one child is alive", || site.alive().len() == 1);
+    let holder = |site: &Site| {
+        let lines = site.lines();
+        let last = lines.iter().max_by_key(|line| line["t"].as_u64()).unwrap();
+        last["node"].as_str().unwrap().to_owned()
+    };
+    let first = holder(&site);
+    execs.iter_mut().find(|e| e.node == first).unwrap().kill();
+    until("another has it", || holder(&site) != first);
+    site.await_covered();
+    site.assert_clean();
+}
+
+#[test]
+fn what_cannot_work_is_refused_before_anything_is_owned() {
+    let site = Site::new(2);
+    let plain = site.path("plain.sh");
+    fs::write(&plain, "#!/bin/sh\n").unwrap();
+    fs::set_permissions(&plain, fs::Permissions::from_mode(0o644)).unwrap();
+    let plain = plain.to_str().unwrap();
+    let dir = site.logs();
+    for (command, why) in [
+        (vec!["--", "no-such-command-here"], "is not found in PATH"),
+        (vec!["--", "./no/such/command"], "does not exist"),
+        (vec!["--", plain], "is not executable; chmod +x"),
+        (vec!["--", dir.to_str().unwrap()], "is a directory"),
+        (vec!["sleep", "1"], "-- <CMD>"),
+        (
+            vec!["--kill-grace", "1m", "--", "true"],
+            "raise the margin or lower kill_grace",
+        ),
+        (vec!["--restart", "sometimes", "--", "true"], "on-failure"),
+    ] {
+        let (code, _, error) = run(site.command("a").args(&command));
+        assert_eq!(code, 2, "{command:?}: {error}");
+        assert!(error.contains(why), "{command:?}: {error}");
+    }
+    assert!(!site.path("store.db").exists());
+}
+
+#[test]
+fn a_data_directory_in_use_and_a_shard_count_that_differs_are_refused() {
+    let site = Site::new(2);
+    let exec = site.beating("a", &[], &[]);
+    site.await_covered();
+    let (code, _, error) = run(site.command("a").args(["--", "true"]));
+    assert_eq!(code, 1);
+    let pid = format!("in use by process {}", exec.pid());
+    assert!(error.contains(&pid), "{error}");
+    let mut other = Command::new(TENURE);
+    other
+        .args(["exec", "--cluster", "c", "--keyspace", "k", "--shards", "3"])
+        .args(["--store", &site.store(), "--", "true"]);
+    let (code, _, error) = run(&mut other);
+    assert_eq!(code, 1);
+    assert!(
+        error.contains("hashed(2)") && error.contains("hashed(3)"),
+        "{error}"
+    );
+    site.assert_clean();
+}

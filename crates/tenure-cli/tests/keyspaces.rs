@@ -1,0 +1,216 @@
+//! Making, removing and raising keyspaces, as records and with live nodes.
+
+mod shop;
+
+use std::thread;
+
+use serde_json::json;
+use shop::{Shop, keyspace, order, ran, served};
+use tenure_core::layout::Key;
+use tenure_core::record::Record;
+
+fn generation(shop: &Shop, name: &str) -> (u32, u32) {
+    match shop.record(&keyspace(name)) {
+        Record::Keyspace(record) => (record.generation, record.floor),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_keyspace_that_can_be_seen_has_all_its_shards_and_creating_it_again_changes_nothing() {
+    let shop = Shop::with_orders(3000);
+    let before = shop.runtime.block_on(shop.store().list("")).unwrap();
+    assert_eq!(before.entries.len(), 3001);
+    shop.run(&["keyspace", "create", "orders", "--shards", "3000"])
+        .with(0)
+        .telling(&["there already"]);
+    let after = shop.runtime.block_on(shop.store().list("")).unwrap();
+    assert_eq!(before, after);
+    assert_eq!(generation(&shop, "orders"), (1, 0));
+}
+
+#[test]
+fn racing_creators_of_equal_keyspaces_all_succeed() {
+    let shop = Shop::new();
+    thread::scope(|scope| {
+        let all: Vec<_> = (0..4)
+            .map(|_| {
+                scope.spawn(|| {
+                    shop.run(&["keyspace", "create", "orders", "--shards", "700"])
+                        .code
+                })
+            })
+            .collect();
+        for creator in all {
+            assert_eq!(creator.join().unwrap(), 0);
+        }
+    });
+    assert_eq!(shop.status()["keyspaces"][0]["shards"], 700);
+    assert!(shop::problems(&shop.status()).is_empty());
+}
+
+#[test]
+fn keyspaces_are_listed_and_shown() {
+    let shop = Shop::with_orders(4);
+    shop.run(&[
+        "keyspace", "create", "topics", "--named", "--mode", "greedy",
+    ])
+    .with(0);
+    let listed = shop.run(&["keyspace", "ls", "--json"]).with(0).json();
+    let names: Vec<_> = listed["keyspaces"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|k| k["name"].clone())
+        .collect();
+    assert_eq!(names, ["orders", "topics"]);
+    let shown = shop
+        .run(&["keyspace", "show", "topics", "--json"])
+        .with(0)
+        .json();
+    assert_eq!(shown["kind"], "named");
+    assert_eq!(shown["mode"], "greedy");
+    assert!(
+        shop.run(&["keyspace", "show", "orders"])
+            .with(0)
+            .out
+            .contains("hashed(4)")
+    );
+    shop.run(&["key", "user-42", "--keyspace", "topics"])
+        .with(1)
+        .telling(&["topics is named"]);
+    shop.run(&["key", "user-42"])
+        .with(2)
+        .telling(&["orders, topics"]);
+    assert_eq!(
+        shop.run(&["key", "user-42", "--keyspace", "orders"])
+            .with(0)
+            .out,
+        "orders/0\n"
+    );
+    assert_eq!(
+        ran(&["key", "user-42", "--shards", "64"]).with(0).out,
+        "14\n"
+    );
+}
+
+#[test]
+fn a_keyspace_is_removed_only_when_nobody_serves_it_and_comes_back_with_higher_epochs() {
+    let shop = Shop::new();
+    let node = shop.node("n1", 4);
+    shop.run(&["keyspace", "rm", "orders", "--yes"])
+        .with(1)
+        .telling(&["4 shards of keyspace orders", "--force"]);
+    let before = shop::shard(&shop.status(), 0)["epoch"].as_u64().unwrap();
+    shop.stop(&node);
+    shop.run(&["keyspace", "rm", "orders", "--yes"]).with(0);
+    assert_eq!(shop.status()["keyspaces"], json!([]));
+    shop.run(&["owner", "k", "--keyspace", "orders"])
+        .with(1)
+        .telling(&["was removed", "create orders"]);
+    shop.run(&["keyspace", "create", "orders", "--named"])
+        .with(1)
+        .telling(&["was hashed before"]);
+
+    shop.run(&["keyspace", "create", "orders", "--shards", "4"])
+        .with(0);
+    assert_eq!(generation(&shop, "orders"), (2, 2));
+    let node = shop.node("n1", 4);
+    let after = shop::shard(&shop.until(|s| served(s) == 4), 0)["epoch"]
+        .as_u64()
+        .unwrap();
+    assert!(after > before, "{after} {before}");
+    shop.stop(&node);
+}
+
+#[test]
+fn removing_by_force_makes_the_nodes_let_go() {
+    let shop = Shop::new();
+    let node = shop.node("n1", 4);
+    shop.run(&["keyspace", "rm", "orders", "--yes", "--force"])
+        .with(0)
+        .telling(&["letting go of 4 shards"]);
+    shop.until(|s| s["keyspaces"] == json!([]));
+    shop.run(&["keyspace", "create", "orders", "--shards", "4"])
+        .with(0);
+    shop.stop(&node);
+}
+
+#[test]
+fn a_raise_lifts_every_epoch_of_a_live_keyspace() {
+    let shop = Shop::new();
+    let node = shop.node("n1", 4);
+    let before = shop::shard(&shop.status(), 2)["epoch"].as_u64().unwrap();
+    assert_eq!(
+        shop.run(&["keyspace", "raise", "orders"]).with(0).out,
+        "orders 2\n"
+    );
+    assert_eq!(generation(&shop, "orders"), (2, 2));
+    let raised = |s: &serde_json::Value| {
+        served(s) == 4 && (0..4).all(|i| shop::shard(s, i)["epoch"].as_u64() > Some(2 << 32))
+    };
+    let after = shop.until(raised);
+    assert!(shop::shard(&after, 2)["epoch"].as_u64().unwrap() > before);
+    assert_eq!(
+        shop.run(&["keyspace", "raise", "orders", "--above", "9"])
+            .with(0)
+            .out,
+        "orders 10\n"
+    );
+    shop.run(&["keyspace", "raise"]).with(2);
+    shop.run(&["keyspace", "raise", "orders", "--all"]).with(2);
+    shop.stop(&node);
+}
+
+#[test]
+fn an_exchanged_store_is_refused_until_all_keyspaces_are_raised() {
+    let shop = Shop::new();
+    let node = shop.node("n1", 4);
+    shop.stop(&node);
+    shop.run(&["keyspace", "create", "topics", "--named"])
+        .with(0);
+    let Record::Cluster(record) = shop.record(&Key::Cluster) else {
+        panic!("a cluster record");
+    };
+    let mut elsewhere = (*record).clone();
+    elsewhere.store = "another store".to_owned();
+    elsewhere.head.rev += 1;
+    shop.lay(&Key::Cluster, &Record::Cluster(elsewhere.into()).encode());
+
+    let status = shop.status();
+    assert_eq!(shop::problems(&status), ["store_changed cluster"]);
+    assert_eq!(status["problems"][0]["help"], "tenure keyspace raise --all");
+    shop.run(&["keyspace", "create", "x", "--named"])
+        .with(1)
+        .telling(&["raise --all"]);
+    shop.run(&["keyspace", "raise", "orders"])
+        .with(0)
+        .telling(&["stays refused until", "raise --all"]);
+    assert_eq!(shop::problems(&shop.status()), ["store_changed cluster"]);
+    shop.run(&["keyspace", "raise", "--all"])
+        .with(0)
+        .telling(&["now the cluster's own"]);
+    assert_eq!(generation(&shop, "orders"), (3, 3));
+    assert_eq!(generation(&shop, "topics"), (2, 2));
+    assert!(shop::problems(&shop.status()).is_empty());
+    let node = shop.node("n1", 4);
+    shop.until(|s| served(s) == 4);
+    shop.stop(&node);
+}
+
+#[test]
+fn a_lost_keyspace_record_is_not_made_anew_under_its_owners_feet() {
+    let shop = Shop::new();
+    // Dropped without a stop, as in a crash: its session is not ended, and its shards stay owned in the records.
+    drop(shop.node("n1", 4));
+    shop.delete(&keyspace("orders"));
+    assert!(shop::problems(&shop.status()).contains(&"missing keyspaces/orders".to_owned()));
+    shop.run(&["keyspace", "create", "orders", "--shards", "4"])
+        .with(1)
+        .telling(&[
+            "4 shards of keyspace orders are owned",
+            "write it anew by themselves",
+        ]);
+    assert!(shop.get(&keyspace("orders")).is_none());
+    assert!(shop.get(&order(0)).is_some());
+}

@@ -1,0 +1,136 @@
+//! `tenure repair`: with and without live nodes, never at the price of a promise.
+
+mod shop;
+
+use shop::{Shop, head, order, problems, served, shard};
+use tenure_core::record::{Quarantine, Record, ShardRecord, Tenancy};
+
+fn record(shop: &Shop, index: u32) -> ShardRecord {
+    match shop.record(&order(index)) {
+        Record::Shard(record) => (*record).clone(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_corrupt_record_under_a_live_owner_comes_back_at_a_higher_epoch_and_disturbs_no_other_shard() {
+    let shop = Shop::new();
+    let node = shop.node("n1", 4);
+    let before = shop.until(|s| served(s) == 4);
+    shop.lay(&order(2), b"{ not json");
+    let damaged = shop.status();
+    assert_eq!(problems(&damaged), ["damaged shards/orders/2"]);
+    assert_eq!(damaged["problems"][0]["help"], "tenure repair orders/2");
+
+    shop.run(&["repair", "orders/2"]).with(0).telling(&[
+        "corrupt record",
+        "anew at generation 2",
+        "1 session must deny",
+    ]);
+    let after = shop.until(|s| served(s) == 4);
+    let epoch = |status: &serde_json::Value, i| shard(status, i)["epoch"].as_u64().unwrap();
+    assert!(epoch(&after, 2) > epoch(&before, 2));
+    for other in [0, 1, 3] {
+        assert_eq!(epoch(&after, other), epoch(&before, other));
+    }
+    assert!(record(&shop, 2).head.rev > 1);
+    shop.stop(&node);
+}
+
+#[test]
+fn nobody_claims_a_rewritten_shard_before_every_session_that_may_own_it_has_denied_or_ended() {
+    let shop = Shop::new();
+    // A crash: the session may still be serving as far as anybody knows.
+    drop(shop.node("n1", 4));
+    let session = shop.status()["nodes"][0]["session"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    shop.lay(&order(0), b"?");
+    shop.run(&["repair", "orders/0"]).with(0);
+    let written = record(&shop, 0);
+    let witnesses = Tenancy::Free {
+        witnesses: vec![session.parse().unwrap()],
+    };
+    assert_eq!(written.tenancy, witnesses);
+    assert_eq!(shard(&shop.status(), 0)["state"], "restored");
+    // Another node proves the end of the first, and then has them all.
+    let node = shop.node("n2", 4);
+    let status = shop.until(|s| served(s) == 4);
+    assert_eq!(shard(&status, 0)["owner"], "n2");
+    assert!(shard(&status, 0)["epoch"].as_u64().unwrap() > written.epoch.0);
+    shop.stop(&node);
+}
+
+#[test]
+fn a_missing_record_is_made_anew_after_a_ttl_at_a_raised_generation() {
+    let shop = Shop::with_orders(4);
+    shop.delete(&order(3));
+    assert_eq!(problems(&shop.status()), ["missing shards/orders/3"]);
+    let begun = std::time::Instant::now();
+    shop.run(&["repair", "orders/3"])
+        .with(0)
+        .telling(&["by themselves", "generation 2"]);
+    assert!(begun.elapsed() >= std::time::Duration::from_millis(2500));
+    assert_eq!(record(&shop, 3).epoch.generation(), 2);
+    assert!(problems(&shop.status()).is_empty());
+}
+
+#[test]
+fn a_missing_record_that_a_node_makes_anew_meanwhile_is_left_to_it() {
+    let shop = Shop::new();
+    let node = shop.node("n1", 4);
+    shop.until(|s| served(s) == 4);
+    shop.delete(&order(1));
+    // The command watches for longer than the node's own ttl, by which time the node has done it.
+    let ran = shop.run(&["repair", "orders/1"]).with(0);
+    assert!(
+        ran.err.contains("somebody else has written shard orders/1")
+            || ran.err.contains("is in order"),
+        "{}",
+        ran.err
+    );
+    shop.until(|s| served(s) == 4);
+    shop.stop(&node);
+}
+
+#[test]
+fn a_quarantined_shard_may_be_claimed_again() {
+    let shop = Shop::with_orders(2);
+    let mut bad = record(&shop, 0);
+    bad.head = head(bad.head.rev + 1);
+    bad.quarantine = Some(Quarantine {
+        reason: "could not be loaded by n1: disk on fire".to_owned(),
+    });
+    shop.lay(&order(0), &Record::Shard(bad.clone().into()).encode());
+    shop.run(&["repair", "orders/0", "--dry-run"])
+        .with(0)
+        .telling(&["disk on fire", "would let"]);
+    assert_eq!(record(&shop, 0), bad);
+    shop.run(&["repair", "orders/0"])
+        .with(0)
+        .telling(&["may claim it again"]);
+    let lifted = record(&shop, 0);
+    assert_eq!(
+        (lifted.quarantine, lifted.epoch, lifted.head.rev),
+        (None, bad.epoch, bad.head.rev + 1)
+    );
+    let node = shop.node("n1", 2);
+    shop.until(|s| served(s) == 2);
+    shop.stop(&node);
+}
+
+#[test]
+fn a_sound_shard_and_a_dry_run_change_nothing() {
+    let shop = Shop::with_orders(2);
+    shop.lay(&order(1), b"?");
+    let before = shop.runtime.block_on(shop.store().list("")).unwrap();
+    shop.run(&["repair", "orders/0"])
+        .with(0)
+        .telling(&["is in order"]);
+    shop.run(&["repair", "orders/1", "--dry-run"])
+        .with(0)
+        .telling(&["would watch", "0 witnesses"]);
+    let after = shop.runtime.block_on(shop.store().list("")).unwrap();
+    assert_eq!(before, after);
+}

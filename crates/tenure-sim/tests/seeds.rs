@@ -1,0 +1,112 @@
+//! Many seeds keep every promise, and each tells one story.
+
+use tenure_sim::plan::{Mask, Plan};
+use tenure_sim::run::{Options, Summary, fingerprint, replay, run_seeds};
+use tenure_sim::world::Under;
+
+/// How many seeds every test run tries.
+const SEEDS: u64 = 2_000;
+
+fn run() -> Summary {
+    run_seeds(0..SEEDS, &Options::default(), |_, _| ())
+}
+
+#[test]
+fn two_thousand_seeds_keep_every_promise() {
+    let summary = run();
+    let failures: Vec<String> = summary
+        .failures
+        .iter()
+        .map(|f| format!("seed {}: {}", f.seed, f.violation))
+        .collect();
+    assert_eq!(summary.failed, 0, "{}", failures.join("\n"));
+    assert_eq!(summary.seeds, SEEDS);
+    assert_everything_happened(&summary);
+}
+
+/// A run in which nothing happened shows nothing: every kind of fault, of ending and of step must have been seen.
+fn assert_everything_happened(summary: &Summary) {
+    let seen = &summary.coverage;
+    for (what, count) in [
+        ("unknown outcomes", seen.unknown_outcomes),
+        ("detachments", seen.detachments),
+        ("recoveries", seen.recoveries),
+        ("lost sessions", seen.sessions_lost),
+        ("refusals", seen.refusals),
+        ("refused effects", seen.refused_effects),
+        ("wedged processes", seen.wedged),
+        ("overslept processes", seen.overslept),
+        ("failed loads", seen.load_failures),
+    ] {
+        assert!(count > 20, "only {count} {what} in {SEEDS} seeds");
+    }
+    for why in ["expired", "missing"] {
+        assert!(seen.ended.contains_key(why), "no session ended as {why}");
+    }
+    for step in [
+        "claimed",
+        "loading",
+        "serving",
+        "draining",
+        "cut",
+        "stopped",
+        "released",
+        "restored",
+        "quarantined",
+    ] {
+        assert!(
+            seen.shard_steps.contains_key(step),
+            "no shard was ever {step}"
+        );
+    }
+    assert_eq!(
+        seen.faults.len(),
+        14,
+        "some kind of fault never happened: {:?}",
+        seen.faults
+    );
+}
+
+#[test]
+fn one_seed_tells_one_story() {
+    for seed in 0..40 {
+        let under = Under::default();
+        assert_eq!(
+            fingerprint(seed, under),
+            fingerprint(seed, under),
+            "seed {seed}"
+        );
+    }
+    assert_ne!(
+        fingerprint(0, Under::default()),
+        fingerprint(1, Under::default())
+    );
+}
+
+#[test]
+fn leaving_something_out_leaves_the_rest_as_it_was() {
+    let seed = (0..)
+        .find(|seed| Plan::draw(*seed).faults.len() > 3)
+        .expect("some seed has faults");
+    let mask = Mask {
+        faults: [1].into(),
+        ..Mask::default()
+    };
+    let whole = Plan::draw(seed).faults;
+    let mut expected = whole.clone();
+    expected.remove(1);
+    assert_eq!(Plan::draw(seed).masked(&mask).faults, expected);
+    let told = |mask: &Mask| replay(seed, mask, Under::default()).lines;
+    let before = |lines: Vec<String>| {
+        lines
+            .into_iter()
+            .filter(|line| !line.starts_with('#'))
+            .take_while(|line| !line.contains("fault:"))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        before(told(&Mask::default())),
+        before(told(&mask)),
+        "up to the first fault both are the same"
+    );
+}
