@@ -155,8 +155,11 @@ pub struct Node {
     asked_at: Revision,
     /// The next tick reads everything.
     relist: bool,
-    /// When everything was read last.
+    /// When everything was read last, and how far the store had come.
     listed_at: Time,
+    listed: Revision,
+    /// Writes of this node's own since then: they are no news.
+    written: u64,
     /// Generations that this node has drawn and not used yet.
     drawn: BTreeMap<KeyspaceName, Drawn>,
     /// The cluster's record as it was seen last.
@@ -209,6 +212,8 @@ impl Node {
             asked_at: Revision(0),
             relist: false,
             listed_at: Time::ZERO,
+            listed: Revision(0),
+            written: 0,
             drawn: BTreeMap::new(),
             cluster: None,
             mode: NodeMode::default(),

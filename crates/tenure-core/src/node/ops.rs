@@ -149,6 +149,7 @@ impl Node {
         let Some(pending) = self.pending.remove(&op) else {
             return;
         };
+        self.written += u64::from(matches!(reply, Reply::Won(_)));
         match (pending, reply) {
             (
                 Pending::Put {

@@ -31,7 +31,7 @@ impl Node {
             self.learn(&key, found);
         }
         self.view.revision = self.view.revision.max(listed.revision);
-        self.listed_at = self.now;
+        (self.listed_at, self.listed, self.written) = (self.now, listed.revision, 0);
         for (name, keyspace) in self.view.keyspaces.iter() {
             if let KeyspaceKind::Hashed(n) = keyspace.record.kind
                 && self.config.keyspaces.contains_key(name)
@@ -122,7 +122,8 @@ impl Node {
             .take()
             .is_some_and(|revision| self.view.revision < revision);
         // A watch may leave things out without a trace; now and then everything is read although nothing seems amiss.
-        let due = self.now >= self.listed_at + self.config.timing.relist_interval;
+        let others_wrote = self.asked_at.0 > self.listed.0.saturating_add(self.written);
+        let due = others_wrote && self.now >= self.listed_at + self.config.timing.relist_interval;
         if (missed || due || self.relist) && !self.config.rules.broken_by(Mutant::NeverRelist) {
             self.relist = false;
             self.list();

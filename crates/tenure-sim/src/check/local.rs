@@ -141,7 +141,14 @@ fn failover_bound(plan: &Plan) -> u64 {
         Family::Polled => 3 * plan.watch.poll,
         _ => 3 * plan.watch.delay.1,
     };
-    nanos(plan.timing.ttl) * 6 / 5
+    let t = &plan.timing;
+    // Who is told not to act on the watch acts on its next look.
+    let look = match (t.acquire_watch_enabled, t.acquire_retry_window.is_zero()) {
+        (true, _) => 0,
+        (false, false) => nanos(t.acquire_retry_interval) * 3 / 2,
+        (false, true) => nanos(t.tick_interval),
+    };
+    look + nanos(t.ttl) * 6 / 5
         + plan.app.load.1
         + told
         + 16 * plan.net.delay.1
