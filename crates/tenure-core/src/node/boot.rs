@@ -265,7 +265,11 @@ impl Node {
             .map_or(self.known_generation(name) == 0, |drawn| drawn.fresh);
         let mut since = Time::ZERO;
         if !removed && !fresh {
-            self.view.miss(self.now, &key, self.view.mark(&key));
+            if self.view.keyspaces.cell(name).is_none() {
+                // It may have been made since everything was listed: only a read of the key itself is believed.
+                self.absent.insert(key);
+                return Next::At(self.now + self.config.timing.renew_interval);
+            }
             if let Some(Cell::Missing { since: noticed }) = self.view.keyspaces.cell(name) {
                 since = *noticed;
             }

@@ -321,7 +321,11 @@ impl Node {
             .sessions
             .get(&id)
             .is_none_or(|s| s.ended.is_some());
-        self.look_at_all |= gone;
+        if gone {
+            // What the ended session had can be had now, whether or not it was a member.
+            self.wants.all_stale();
+            self.look_at_all = true;
+        }
         self.refresh_members();
     }
 

@@ -51,6 +51,8 @@ impl Node {
         self.look_at_all = true;
         if matches!(self.life, Life::Booting(_)) {
             self.boot_listed(listed.store);
+        } else if std::mem::take(&mut self.relist) {
+            self.list();
         }
     }
 
@@ -68,7 +70,12 @@ impl Node {
         if self.config.rules.broken_by(Mutant::NeverRelist) {
             return;
         }
-        if matches!(self.life, Life::Booting(_)) {
+        // A list that is under way may have been read before what was missed; a start may be past its list.
+        let under_way = self
+            .pending
+            .values()
+            .any(|p| matches!(p, Pending::List { .. }));
+        if under_way || matches!(self.life, Life::Booting(_)) {
             self.relist = true;
         } else {
             self.list();
