@@ -92,7 +92,10 @@ pub(crate) enum Command {
     Repair(cmd::repair::Repair),
     Config(cmd::config::ConfigCommand),
     Sim(cmd::sim::Sim),
+    Bench(cmd::bench::Bench),
     Completions(cmd::completions::Completions),
+    #[command(name = "__bench-node", hide = true)]
+    BenchNode(cmd::bench::BenchNode),
     #[command(flatten)]
     Hidden(cmd::exec::hidden::Hidden),
 }

@@ -59,6 +59,8 @@ fn run(cli: Cli) -> Result<ExitCode, Fail> {
             Command::Cluster(command) => command.run(&config).await,
             Command::Repair(command) => command.run(&config).await,
             Command::Sim(command) => command.run().await,
+            Command::Bench(command) => command.run().await,
+            Command::BenchNode(command) => command.run().await,
             Command::Completions(command) => command.run(),
             Command::Config(command) => command.run(&global),
             Command::Exec(command) => command.run(&config).await,

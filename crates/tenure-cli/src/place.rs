@@ -6,7 +6,7 @@ use std::time::Duration;
 use tenure_core::ids::{ClusterName, Nonce, SessionId};
 use tenure_core::layout::{self, Key};
 use tenure_core::record::Record;
-use tenure_store::{Entry, Expect, Put, PutIf, Store, StoreError, Version};
+use tenure_store::{Delete, DeleteIf, Entry, Expect, Put, PutIf, Store, StoreError, Version};
 
 use crate::config::Config;
 use crate::fail::Fail;
@@ -149,6 +149,23 @@ impl Place {
                     "whether {key} was written is unknown ({why}); run the command again, it is safe to repeat"
                 )))
             }
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    /// Deletes exactly this version of a key's value. An outcome that the store does not know is settled by reading back.
+    pub(crate) async fn delete(&self, key: &Key, version: Version) -> Result<Wrote, Fail> {
+        let delete = DeleteIf::new(key.path(&self.cluster), version.clone());
+        match within("deleting", self.store.delete_if(delete)).await? {
+            Ok(Delete::Won) => Ok(Wrote::Done),
+            Ok(Delete::Lost) => Ok(Wrote::Lost),
+            Err(StoreError::Unknown { why }) => match self.version(key).await? {
+                // Versions never repeat: whatever is there now, it is not the one that was to go.
+                now if now != Some(version) => Ok(Wrote::Done),
+                _ => Err(Fail::no(format!(
+                    "whether {key} was deleted is unknown ({why}); run the command again, it is safe to repeat"
+                ))),
+            },
             Err(e) => Err(e.into()),
         }
     }

@@ -29,6 +29,8 @@ pub(crate) struct Snapshot {
 pub(crate) enum Lease {
     /// Nothing says that it is over.
     Live,
+    /// Live, but its holder is stopping: it gives away what it has.
+    Leaving,
     /// Its own deadline, on this machine's clock, passed this long ago; nobody has ended it yet.
     Overdue(Duration),
     /// It is over.
@@ -55,6 +57,7 @@ impl std::fmt::Display for Lease {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Live => f.write_str("live"),
+            Self::Leaving => f.write_str("leaving"),
             Self::Overdue(_) => f.write_str("overdue"),
             Self::Ended(why) => write!(f, "{why}"),
             Self::Missing => f.write_str("missing"),
@@ -103,6 +106,7 @@ impl Snapshot {
             Some(clock) if Some(&clock.id) == self.clock.as_ref() && clock.until_ns < self.now => {
                 Lease::Overdue(self.now.since(clock.until_ns))
             }
+            _ if record.leaving => Lease::Leaving,
             _ => Lease::Live,
         }
     }
@@ -191,6 +195,24 @@ impl Snapshot {
         owners
             .filter(|owner| self.lease(owner.session).may_serve())
             .count()
+    }
+
+    /// The highest generation that a keyspace is known to have used: as drawn, as recorded, and as its shards have it. Zero if
+    /// there never was such a keyspace.
+    pub(crate) fn highest_generation(&self, name: &KeyspaceName) -> u32 {
+        let cluster = self.view.cluster.get(&());
+        let listed = cluster.and_then(|c| c.keyspaces.get(name).copied());
+        let recorded = self
+            .view
+            .keyspaces
+            .get(name)
+            .map(|k| k.generation.max(k.floor));
+        let shards = self.recorded(name).map(|(_, cell)| match cell {
+            Cell::Present(seen) => seen.record.epoch.generation(),
+            // Something was there, whatever it said.
+            _ => 1,
+        });
+        shards.chain(listed).chain(recorded).max().unwrap_or(0)
     }
 
     /// Sessions that may own a shard whose record is lost: every one of a node that is not proven to be over.

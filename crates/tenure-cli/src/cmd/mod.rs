@@ -1,5 +1,6 @@
 //! One file per command: what it takes, and what it does.
 
+pub(crate) mod bench;
 pub(crate) mod check;
 pub(crate) mod cluster;
 pub(crate) mod completions;

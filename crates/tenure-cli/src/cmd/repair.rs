@@ -1,9 +1,11 @@
 //! `tenure repair`: a shard whose record is corrupt, missing or quarantined is made usable again, safely.
 //!
 //! A lost record is made anew by the rule that nodes follow too (A11): what was there is watched unchanged for the longest
-//! ttl of the cluster, so that no session that cannot be seen is still serving; the keyspace's generation is raised, so
-//! that the new epochs exceed all earlier ones (P2); and the new record names every session that may be live as a
+//! ttl of the cluster, so that no session that cannot be seen is still serving; a generation is drawn in the cluster's
+//! record, so that the new epochs exceed all earlier ones (P2); and the new record names every session that may be live as a
 //! witness, each of which must deny owning the shard, or end, before anybody claims it (P1).
+
+mod key;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -19,6 +21,7 @@ use tenure_core::shard::{self, Change, Facts, Writer};
 use tenure_core::view::Cell;
 use tenure_store::Expect;
 
+use crate::cmd::keyspace::draw;
 use crate::config::{Config, duration};
 use crate::fail::Fail;
 use crate::place::{Place, Wrote};
@@ -32,16 +35,32 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 #[command(
     after_help = "A corrupt or missing record is made anew at epochs above all earlier ones, after the longest ttl of the\n\
     cluster; nobody claims the shard before every live session has said that it does not own it. A quarantined\n\
-    shard may be claimed again. A record of a newer format is left alone.\n\n\
+    shard may be claimed again. A record of a newer format is left alone.\n\
+    With --key the corrupt record of a cluster, keyspace or node is deleted, for nodes to write it anew; one that\n\
+    can be read is never deleted.\n\n\
     Examples:\n  tenure --store sqlite:shop.db --cluster shop repair orders/17\n  \
-    tenure --store sqlite:shop.db --cluster shop repair orders/17 --dry-run"
+    tenure --store sqlite:shop.db --cluster shop repair orders/17 --dry-run\n  \
+    tenure --store sqlite:shop.db --cluster shop repair --key keyspaces/orders"
 )]
 pub(crate) struct Repair {
     /// The shard
-    #[arg(value_name = "KEYSPACE/SHARD")]
-    shard: ShardId,
+    #[arg(
+        value_name = "KEYSPACE/SHARD",
+        required_unless_present = "key",
+        conflicts_with = "key"
+    )]
+    shard: Option<ShardId>,
+    /// Instead of a shard: cluster, leader, keyspaces/NAME or nodes/NAME, whose corrupt value is deleted
+    #[arg(long, value_name = "KEY")]
+    key: Option<key::Deletable>,
     /// Only say what would be done
     #[arg(long)]
+    dry_run: bool,
+}
+
+/// The repair of one shard.
+struct Shard<'a> {
+    shard: &'a ShardId,
     dry_run: bool,
 }
 
@@ -61,9 +80,20 @@ enum Trouble {
 
 impl Repair {
     pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Fail> {
+        let dry_run = self.dry_run;
+        match (&self.key, &self.shard) {
+            (Some(key), _) => key.repair(config, dry_run).await,
+            (None, Some(shard)) => Shard { shard, dry_run }.repair(config).await,
+            (None, None) => Err(Fail::bad("name a shard, or a record with --key")),
+        }
+    }
+}
+
+impl Shard<'_> {
+    async fn repair(&self, config: &Config) -> Result<ExitCode, Fail> {
         let mut place = Place::open(config).await?;
         let snapshot = place.existing().await?;
-        let id = &self.shard;
+        let id = self.shard;
         let keyspace = snapshot.keyspace(&id.keyspace)?;
         belongs(id, keyspace.kind)?;
         match trouble(&snapshot, id, keyspace.kind)? {
@@ -109,7 +139,7 @@ impl Repair {
         };
         let facts = Facts {
             ended: &|_| false,
-            generation: keyspace.generation,
+            highest: record.epoch,
             floor: keyspace.floor,
             rules: Rules::sound(),
         };
@@ -127,12 +157,12 @@ impl Repair {
         version: Option<Version>,
         config: &Config,
     ) -> Result<(), Fail> {
-        let id = &self.shard;
+        let id = self.shard;
         let settings = config.settings();
         let proof = snapshot.proof(settings.ttl, settings.clock_drift_max_permille);
         if self.dry_run {
             eprintln!(
-                "would watch it for {}, raise the generation of keyspace {}, and write a new record with {} witnesses",
+                "would watch it for {}, draw a generation for keyspace {}, and write a new record with {} witnesses",
                 duration::show(proof),
                 id.keyspace,
                 snapshot.witnesses().len()
@@ -144,8 +174,8 @@ impl Repair {
             eprintln!("somebody else has written shard {id} meanwhile; nothing was changed");
             return Ok(());
         }
-        let generation = self.raise(place).await?;
-        // Read after the raise: whoever may own the shard is among these sessions.
+        let generation = draw::draw(place, config, &id.keyspace, 0).await?;
+        // Read after the draw: whoever may own the shard is among these sessions.
         let now = place.snapshot().await?;
         let witnesses = now.witnesses();
         let head = Head {
@@ -185,28 +215,6 @@ impl Repair {
                 return Ok(true);
             }
             clock.sleep_until(until.min(clock.now() + LOOK_AGAIN)).await;
-        }
-    }
-
-    /// Raises the keyspace's generation, without disturbing the shards that are served.
-    async fn raise(&self, place: &mut Place) -> Result<u32, Fail> {
-        let name = &self.shard.keyspace;
-        let key = Key::Keyspace(name.clone());
-        loop {
-            let snapshot = place.snapshot().await?;
-            snapshot.keyspace(name)?;
-            let Some(seen) = snapshot.view.keyspaces.seen(name) else {
-                return Err(Fail::no(format!("there is no keyspace {name}")));
-            };
-            let mut record = (*seen.record).clone();
-            record.head = record.head.next(place.nonce());
-            record.generation += 1;
-            let generation = record.generation;
-            let expect = Expect::Version(seen.version.clone());
-            let record = Record::Keyspace(Arc::new(record));
-            if place.put(&key, expect, &record).await? == Wrote::Done {
-                return Ok(generation);
-            }
         }
     }
 

@@ -14,6 +14,7 @@ use tokio::net::UnixStream;
 use tokio::net::unix::OwnedReadHalf;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 use tracing::{error, warn};
 
 use super::family::{self, boot_now};
@@ -22,6 +23,8 @@ use super::wire::{Ended, Limits, Order, Report, Start};
 /// How long a watchdog may take to begin, and how long to wait before the next one is tried.
 const BIRTH: Duration = Duration::from_secs(10);
 const RETRY: Duration = Duration::from_millis(200);
+/// How long to look for reports that are there already.
+const GLANCE: Duration = Duration::from_millis(5);
 /// How long after the time that a stop named the watchdog may take to report.
 const SLOW: Duration = Duration::from_secs(1);
 
@@ -145,10 +148,10 @@ impl Guard {
                     self.bury(link.take()).await;
                 }
                 Next::TooLate => {
-                    warn!(
-                        "the watchdog does not kill in time; killing it, and the children with it"
-                    );
-                    self.bury(link.take()).await;
+                    if self.is_late(link.as_mut()).await {
+                        warn!("the watchdog does not kill in time; killing it with its children");
+                        self.bury(link.take()).await;
+                    }
                 }
                 Next::Errand(Some(Errand::Start(start, ended))) => {
                     if link.is_none() {
@@ -169,7 +172,7 @@ impl Guard {
 
     async fn new_watchdog(&self) -> Link {
         loop {
-            match tokio::time::timeout(BIRTH, self.spawn()).await {
+            match timeout(BIRTH, self.spawn()).await {
                 Ok(Ok(link)) => return link,
                 Ok(Err(error)) => error!(%error, "no watchdog can be started; trying again"),
                 Err(_) => error!("the watchdog does not begin; trying again"),
@@ -254,6 +257,20 @@ impl Guard {
         }
     }
 
+    /// Whether the watchdog is late indeed. Perhaps it was this process that did not run: then its reports are there to read.
+    async fn is_late(&mut self, link: Option<&mut Link>) -> bool {
+        if let Some(link) = link {
+            while let Ok(report) = timeout(GLANCE, next_report(Some(&mut link.reports))).await {
+                match report {
+                    Some(report) => self.hear(report),
+                    None => return true,
+                }
+            }
+        }
+        let now = boot_now();
+        self.children.values().any(|c| c.last_resort <= now)
+    }
+
     /// Ends a watchdog that is dead or must be, and everything that it left; only then says that its children are.
     async fn bury(&mut self, link: Option<Link>) {
         drop(link);
@@ -279,7 +296,7 @@ impl Guard {
             let limit = longest
                 .unwrap_or_else(|| boot_now() + SLOW)
                 .since(boot_now());
-            let _ = tokio::time::timeout(limit, async {
+            let _ = timeout(limit, async {
                 while let Some(report) = next_report(Some(&mut reports)).await {
                     self.hear(report);
                 }

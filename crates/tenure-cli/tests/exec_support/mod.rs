@@ -126,7 +126,8 @@ impl Site {
             covered_by: Some(window),
             ..self.demands()
         });
-        verdict.uncovered.count
+        // Without a single line there is no window in which a shard could be uncovered.
+        verdict.uncovered.count.max(verdict.unseen.count)
     }
 
     /// Waits until there is a child at work on every shard.

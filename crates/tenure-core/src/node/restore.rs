@@ -261,8 +261,11 @@ impl Node {
             rev: self.view.fresh_rev(&key),
             ..Head::first(self.nonce())
         };
+        let witnesses_empty = witnesses.is_empty();
         let record = restored(head, generation, witnesses, self.config.rules);
-        self.tell(&id, ShardStep::Restored, record.epoch, Why::Restored, None);
+        if purpose == Purpose::Restore || !witnesses_empty {
+            self.tell(&id, ShardStep::Restored, record.epoch, Why::Restored, None);
+        }
         self.put(
             key,
             Expect::Absent,

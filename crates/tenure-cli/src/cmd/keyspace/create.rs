@@ -1,4 +1,5 @@
-//! `tenure keyspace create`: the shard records first, then the keyspace's own, so that one that can be seen is whole.
+//! `tenure keyspace create`: a generation is drawn in the cluster's record, then come the shard records, then the keyspace's
+//! own, so that one that can be seen is whole.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -6,12 +7,13 @@ use std::sync::Arc;
 use clap::Args;
 use tenure_core::ids::{KeyspaceName, ShardId};
 use tenure_core::layout::Key;
-use tenure_core::record::{
-    Head, KeyspaceKind, KeyspaceMode, KeyspaceRecord, Record, ShardRecord, Unknown,
-};
+use tenure_core::record::{Head, KeyspaceKind, KeyspaceMode, KeyspaceRecord, Record, Unknown};
+use tenure_core::rules::Rules;
+use tenure_core::shard::restored;
 use tenure_core::view::Cell;
 use tenure_store::{Expect, PutIf};
 
+use super::draw;
 use crate::config::Config;
 use crate::fail::Fail;
 use crate::place::{Place, Wrote, within};
@@ -22,7 +24,7 @@ const BATCH: usize = 2000;
 /// More shards than this are a slip of the finger.
 const MOST_SHARDS: i64 = 1_000_000;
 /// How often a race against another creator is looked at again.
-const ROUNDS: usize = 5;
+const ROUNDS: usize = 10;
 
 /// Create a keyspace with all its shards
 #[derive(Debug, Args)]
@@ -47,23 +49,38 @@ pub(crate) struct Create {
     mode: KeyspaceMode,
 }
 
+/// A generation that this command has drawn.
+struct Drawn {
+    generation: u32,
+    /// Zero for a keyspace that never was; else all epochs are of this generation at least.
+    floor: u32,
+}
+
 impl Create {
     pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Fail> {
         let mut place = Place::open_or_make(config).await?;
         let wanted = self
             .shards
             .map_or(KeyspaceKind::Named, KeyspaceKind::Hashed);
+        let mut drawn = None;
         for _ in 0..ROUNDS {
             let snapshot = place.snapshot().await?;
             if self.is_there(&snapshot, wanted)? {
                 return Ok(ExitCode::SUCCESS);
             }
-            let missing = self.missing(&mut place, &snapshot, wanted);
+            // One that others have overtaken is of no use any more.
+            let highest = snapshot.highest_generation(&self.name);
+            drawn = drawn.filter(|drawn: &Drawn| drawn.generation >= highest);
+            let Some(use_now) = &drawn else {
+                drawn = self.draw(&mut place, config, &snapshot).await?;
+                continue;
+            };
+            let missing = self.missing(&mut place, &snapshot, wanted, use_now);
             if !missing.is_empty() {
                 write_all(&place, missing).await?;
                 continue;
             }
-            let (expect, record) = self.record(&mut place, &snapshot, wanted);
+            let (expect, record) = self.record(&mut place, &snapshot, wanted, use_now);
             let key = Key::Keyspace(self.name.clone());
             let record = Record::Keyspace(Arc::new(record));
             if place.put(&key, expect, &record).await? == Wrote::Done {
@@ -77,13 +94,48 @@ impl Create {
         )))
     }
 
+    /// A generation for the keyspace, drawn as its past demands; `None` if that has changed meanwhile.
+    async fn draw(
+        &self,
+        place: &mut Place,
+        config: &Config,
+        snapshot: &Snapshot,
+    ) -> Result<Option<Drawn>, Fail> {
+        let name = &self.name;
+        let removed = snapshot.view.keyspaces.seen(name).is_some();
+        if !removed && snapshot.highest_generation(name) == 0 {
+            let first = draw::draw_first(place, config, name).await?;
+            return Ok(first.map(|generation| Drawn {
+                generation,
+                floor: 0,
+            }));
+        }
+        if !removed {
+            eprintln!("keyspace {name} is known, but has no record; waiting for whoever makes it");
+            let key = Key::Keyspace(name.clone());
+            if draw::comes_back(place, config, snapshot, &key).await? {
+                return Ok(None);
+            }
+            // Nobody has made it for as long as any lease lasts: it was lost, or its creator died.
+            if !place.snapshot().await?.witnesses().is_empty() {
+                return Err(Fail::no(format!(
+                    "keyspace {name} was lost while sessions that may own shards of it are not over; nodes that serve it \
+                     write it anew by themselves after a ttl: start one, or run the command again once all are over"
+                )));
+            }
+        }
+        let generation = draw::draw(place, config, name, 0).await?;
+        Ok(Some(Drawn {
+            generation,
+            floor: generation,
+        }))
+    }
+
     /// Whether an equal keyspace exists. One that differs, or that must not be touched, is refused.
     fn is_there(&self, snapshot: &Snapshot, wanted: KeyspaceKind) -> Result<bool, Fail> {
         let name = &self.name;
         if let Some(Cell::Damaged { damage, .. }) = snapshot.view.cluster.cell(&()) {
-            return Err(Fail::no(format!(
-                "the cluster's own record: {damage}; see `tenure status`"
-            )));
+            return Err(draw::unreadable(damage));
         }
         if snapshot.other_store().is_some() {
             return Err(Fail::no(
@@ -145,12 +197,21 @@ impl Create {
         }
     }
 
-    /// Records for the shards that have none.
-    fn missing(&self, place: &mut Place, snapshot: &Snapshot, wanted: KeyspaceKind) -> Vec<PutIf> {
+    /// Records for the shards that have none. Where some may have been lost, everyone who may own them has to deny it first.
+    fn missing(
+        &self,
+        place: &mut Place,
+        snapshot: &Snapshot,
+        wanted: KeyspaceKind,
+        drawn: &Drawn,
+    ) -> Vec<PutIf> {
         let KeyspaceKind::Hashed(_) = wanted else {
             return Vec::new();
         };
-        let generation = highest_generation(snapshot, &self.name).max(1);
+        let witnesses = match drawn.floor {
+            0 => Vec::new(),
+            _ => snapshot.witnesses(),
+        };
         let absent = snapshot
             .shards(&self.name, wanted)
             .filter(|(_, cell)| cell.is_none());
@@ -158,28 +219,22 @@ impl Create {
             .map(|(shard, _)| {
                 let key = Key::Shard(ShardId::new(self.name.clone(), shard));
                 let head = fresh_head(place, snapshot, &key);
-                let record = Record::Shard(Arc::new(ShardRecord::new(head, generation)));
+                let record = restored(head, drawn.generation, witnesses.clone(), Rules::sound());
+                let record = Record::Shard(Arc::new(record));
                 PutIf::create(key.path(&place.cluster), record.encode())
             })
             .collect()
     }
 
-    /// The keyspace's own record. One that nobody has used yet begins with generation 1; any other one is raised.
+    /// The keyspace's own record.
     fn record(
         &self,
         place: &mut Place,
         snapshot: &Snapshot,
         kind: KeyspaceKind,
+        drawn: &Drawn,
     ) -> (Expect, KeyspaceRecord) {
         let old = snapshot.view.keyspaces.seen(&self.name);
-        let highest = highest_generation(snapshot, &self.name);
-        let used = snapshot.recorded(&self.name).any(|(_, cell)| match cell {
-            Cell::Present(seen) => seen.record.epoch.count() > 0 || seen.record.owner().is_some(),
-            _ => true,
-        });
-        let known = old.map_or(highest, |old| old.record.generation.max(highest));
-        let used = used || old.is_some();
-        let generation = if used { known + 1 } else { known.max(1) };
         let head = match old {
             Some(old) => old.record.head.next(place.nonce()),
             None => fresh_head(place, snapshot, &Key::Keyspace(self.name.clone())),
@@ -188,8 +243,8 @@ impl Create {
             head,
             kind,
             mode: self.mode,
-            generation,
-            floor: if used { generation } else { 0 },
+            generation: drawn.generation,
+            floor: drawn.floor,
             removed: false,
             unknown: old.map_or_else(Unknown::new, |old| old.record.unknown.clone()),
         };
@@ -204,14 +259,6 @@ fn fresh_head(place: &mut Place, snapshot: &Snapshot, key: &Key) -> Head {
         rev: snapshot.view.fresh_rev(key),
         ..Head::first(place.nonce())
     }
-}
-
-fn highest_generation(snapshot: &Snapshot, name: &KeyspaceName) -> u32 {
-    let shards = snapshot.recorded(name).filter_map(|(_, cell)| match cell {
-        Cell::Present(seen) => Some(seen.record.epoch.generation()),
-        _ => None,
-    });
-    shards.max().unwrap_or(0)
 }
 
 /// Writes records that do not exist yet. Those that somebody else has written meanwhile are as good.

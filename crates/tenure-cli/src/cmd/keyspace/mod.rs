@@ -1,6 +1,7 @@
 //! `tenure keyspace`: making, showing, removing and raising sets of shards.
 
 mod create;
+pub(crate) mod draw;
 mod list;
 mod raise;
 mod rm;

@@ -1,5 +1,6 @@
 //! `tenure keyspace raise`: epochs above all that were ever given out, for a store that was restored (P2).
 
+use std::collections::BTreeSet;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -8,8 +9,9 @@ use tenure_core::ids::KeyspaceName;
 use tenure_core::layout::Key;
 use tenure_core::record::{ClusterRecord, KeyspaceRecord, Record};
 use tenure_core::view::Cell;
-use tenure_store::Expect;
+use tenure_store::{Expect, Version};
 
+use super::draw;
 use crate::config::Config;
 use crate::fail::Fail;
 use crate::out;
@@ -53,15 +55,10 @@ impl Raise {
                 snapshot.keyspace(name)?;
                 vec![name.clone()]
             }
-            None => snapshot
-                .view
-                .keyspaces
-                .cells()
-                .map(|(name, _)| name.clone())
-                .collect(),
+            None => all(&snapshot),
         };
         for name in &names {
-            let generation = self.raise(&mut place, name).await?;
+            let generation = self.raise(&mut place, config, name).await?;
             out::line(format!("{name} {generation}"));
         }
         if snapshot.other_store().is_some() {
@@ -77,37 +74,31 @@ impl Raise {
         Ok(ExitCode::SUCCESS)
     }
 
-    async fn raise(&self, place: &mut Place, name: &KeyspaceName) -> Result<u32, Fail> {
+    /// Draws a generation, then makes it the keyspace's own. One that others have overtaken is drawn anew.
+    async fn raise(
+        &self,
+        place: &mut Place,
+        config: &Config,
+        name: &KeyspaceName,
+    ) -> Result<u32, Fail> {
         let key = Key::Keyspace(name.clone());
+        let there = read(place, &key, name).await?.is_some();
+        let mut generation = draw::draw(place, config, name, self.above).await?;
+        if !there && self.all {
+            eprintln!(
+                "keyspace {name} has no record: it was lost, and comes back above this generation"
+            );
+            return Ok(generation);
+        }
         for _ in 0..ROUNDS {
-            let Some(entry) = place.get(&key).await? else {
+            let Some((version, old)) = read(place, &key, name).await? else {
                 return Err(Fail::no(format!(
                     "the record of keyspace {name} is gone; see `tenure status`"
                 )));
             };
-            let old = match Record::decode(&key, &entry.value) {
-                Ok(Record::Keyspace(old)) => old,
-                Ok(_) => {
-                    return Err(Fail::no(format!(
-                        "keyspace {name}: a record of another kind"
-                    )));
-                }
-                Err(damage) => {
-                    return Err(Fail::no(format!(
-                        "keyspace {name}: {damage}; see `tenure status`"
-                    )));
-                }
-            };
-            let generation = old
-                .generation
-                .max(self.above)
-                .checked_add(1)
-                .ok_or_else(|| {
-                    Fail::bad(format!(
-                        "keyspace {name} cannot be raised above {}",
-                        u32::MAX
-                    ))
-                })?;
+            if old.generation >= generation {
+                generation = draw::draw(place, config, name, self.above).await?;
+            }
             let new = KeyspaceRecord {
                 head: old.head.next(place.nonce()),
                 generation,
@@ -115,17 +106,42 @@ impl Raise {
                 ..(*old).clone()
             };
             let record = Record::Keyspace(Arc::new(new));
-            if place
-                .put(&key, Expect::Version(entry.version), &record)
-                .await?
-                == Wrote::Done
-            {
+            if place.put(&key, Expect::Version(version), &record).await? == Wrote::Done {
                 return Ok(generation);
             }
         }
         Err(Fail::no(format!(
             "others keep changing keyspace {name}; run the command again"
         )))
+    }
+}
+
+/// Every keyspace that there is or was, those without a record included.
+fn all(snapshot: &Snapshot) -> Vec<KeyspaceName> {
+    let recorded = snapshot.view.keyspaces.cells().map(|(name, _)| name);
+    let cluster = snapshot.view.cluster.get(&());
+    let listed = cluster.into_iter().flat_map(|c| c.keyspaces.keys());
+    let names: BTreeSet<KeyspaceName> = recorded.chain(listed).cloned().collect();
+    names.into_iter().collect()
+}
+
+/// A keyspace's record, if it has one; it must be readable.
+async fn read(
+    place: &Place,
+    key: &Key,
+    name: &KeyspaceName,
+) -> Result<Option<(Version, Arc<KeyspaceRecord>)>, Fail> {
+    let Some(entry) = place.get(key).await? else {
+        return Ok(None);
+    };
+    match Record::decode(key, &entry.value) {
+        Ok(Record::Keyspace(record)) => Ok(Some((entry.version, record))),
+        Ok(_) => Err(Fail::no(format!(
+            "keyspace {name}: a record of another kind"
+        ))),
+        Err(damage) => Err(Fail::no(format!(
+            "keyspace {name}: {damage}; see `tenure status`"
+        ))),
     }
 }
 

@@ -1,9 +1,11 @@
 //! What is wrong with a cluster's records, each with what helps.
 
+use std::collections::BTreeSet;
+
 use serde::Serialize;
 use tenure_core::ids::{KeyspaceName, SessionId, ShardId};
 use tenure_core::layout::Key;
-use tenure_core::record::{Damage, KeyspaceKind};
+use tenure_core::record::{Damage, Failure, KeyspaceKind, Quarantine};
 use tenure_core::view::{Cell, Table};
 
 use super::report::Keyspace;
@@ -61,13 +63,12 @@ fn cluster(snapshot: &Snapshot, problems: &mut Vec<Problem>) {
             "tenure keyspace raise --all",
         ));
     }
-    let nobody = snapshot.view.sessions.cells().next().is_none();
-    if snapshot.view.cluster.cell(&()).is_none() && !nobody {
+    if snapshot.view.cluster.cell(&()).is_none() {
         problems.push(problem(
             "missing",
             &Key::Cluster,
             "the cluster's own record is missing",
-            "the next node that starts writes it anew",
+            "a node that runs writes it anew by itself; if none runs, tenure keyspace raise --all before one starts",
         ));
     }
 }
@@ -79,15 +80,17 @@ fn damaged(snapshot: &Snapshot, problems: &mut Vec<Problem>) {
         &view.cluster,
         |()| Key::Cluster,
         problems,
-        |_| {
-            "no node can start; put the record back from a backup, or delete the key: the next node writes it anew".to_owned()
+        |()| {
+            "no node can start, and nothing that is lost is made anew: tenure repair --key cluster, best while a \
+             node runs that remembers it"
+                .to_owned()
         },
     );
     each(
         &view.leader,
         |()| Key::Leader,
         problems,
-        |_| "delete the key; the nodes elect anew".to_owned(),
+        |()| "tenure repair --key leader".to_owned(),
     );
     each(
         &view.keyspaces,
@@ -95,7 +98,8 @@ fn damaged(snapshot: &Snapshot, problems: &mut Vec<Problem>) {
         problems,
         |name| {
             format!(
-                "delete the key keyspaces/{name}; the nodes that serve it write it anew at a raised generation"
+                "nothing of it is served: tenure repair --key keyspaces/{name}; the nodes that serve it write it anew at a \
+                 higher generation"
             )
         },
     );
@@ -104,7 +108,9 @@ fn damaged(snapshot: &Snapshot, problems: &mut Vec<Problem>) {
         |name| Key::Node(name.clone()),
         problems,
         |name| {
-            format!("the node {name} cannot start; delete the key nodes/{name} while it is stopped")
+            format!(
+                "tenure repair --key nodes/{name}; the node writes it anew by itself, at once or when it starts"
+            )
         },
     );
     each(
@@ -143,22 +149,19 @@ fn each<K: Ord + Clone, R>(
     }
 }
 
-/// Keyspaces that have shards but no record of their own.
+/// Keyspaces that are listed or have shards, but have no record of their own.
 fn missing_keyspaces(snapshot: &Snapshot, problems: &mut Vec<Problem>) {
-    let mut names: Vec<&KeyspaceName> = snapshot
-        .view
-        .shards
-        .cells()
-        .map(|(id, _)| &id.keyspace)
-        .collect();
-    names.dedup();
+    let shards = snapshot.view.shards.cells().map(|(id, _)| &id.keyspace);
+    let cluster = snapshot.view.cluster.get(&());
+    let listed = cluster.into_iter().flat_map(|c| c.keyspaces.keys());
+    let names: BTreeSet<&KeyspaceName> = shards.chain(listed).collect();
     for name in names {
         if snapshot.view.keyspaces.cell(name).is_none() {
             problems.push(problem(
                 "missing",
                 &Key::Keyspace(name.clone()),
-                "there are shards of this keyspace but no record of its own: it is being created, or was lost",
-                "nodes that serve it write it anew by themselves after a ttl",
+                "the keyspace is known but has no record of its own: it is being created, or was lost",
+                "nodes that serve it write it anew by themselves after a ttl; without any, tenure keyspace create",
             ));
         }
     }
@@ -185,7 +188,7 @@ fn shards(snapshot: &Snapshot, name: &KeyspaceName, problems: &mut Vec<Problem>)
                     problems.push(problem(
                         "quarantined",
                         &key,
-                        quarantine.reason.clone(),
+                        why_quarantined(quarantine, &seen.record.failures),
                         format!("remove the cause, then tenure repair {id}"),
                     ));
                 }
@@ -193,6 +196,19 @@ fn shards(snapshot: &Snapshot, name: &KeyspaceName, problems: &mut Vec<Problem>)
             _ => {}
         }
     }
+}
+
+/// The reason, and of the nodes that could not load the shard those that it does not name.
+fn why_quarantined(quarantine: &Quarantine, failures: &[Failure]) -> String {
+    let mut why = quarantine.reason.clone();
+    for Failure { node, error, .. } in failures {
+        let said = format!("{node}: {error}");
+        if !why.contains(&said) {
+            why.push_str("; ");
+            why.push_str(&said);
+        }
+    }
+    why
 }
 
 /// Sessions that something refers to and that are not as they should be.
@@ -230,7 +246,7 @@ fn sessions(snapshot: &Snapshot, problems: &mut Vec<Problem>) {
                     "any node that runs ends it by itself; if none runs, start one",
                 ));
             }
-            Lease::Live | Lease::Ended(_) | Lease::Damaged => {}
+            Lease::Live | Lease::Leaving | Lease::Ended(_) | Lease::Damaged => {}
         }
     }
 }

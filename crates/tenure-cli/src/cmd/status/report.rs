@@ -29,12 +29,12 @@ pub(crate) struct Report {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Node {
     pub(crate) name: NodeName,
-    /// `active`, `draining`, `drained`, or `gone` once its session is over.
+    /// `active`, `draining`, `drained`, `leaving` while it stops, or `gone` once its session is over.
     pub(crate) mode: &'static str,
     /// Why it is drained.
     pub(crate) reason: Option<String>,
     pub(crate) session: SessionId,
-    /// `live`, `overdue`, how it ended, `missing` or `damaged`.
+    /// `live`, `leaving`, `overdue`, how it ended, `missing` or `damaged`.
     pub(crate) lease: String,
     pub(crate) addresses: BTreeMap<String, String>,
     pub(crate) zone: Option<String>,
@@ -72,9 +72,19 @@ pub(crate) struct Shard {
     pub(crate) state: &'static str,
     pub(crate) phase: Option<MovePhase>,
     pub(crate) to: Option<NodeName>,
+    /// Nodes that could not load it, and what they said; those since it was last served.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) failures: Vec<Failed>,
     /// Whether somebody owns it who may serve it.
     #[serde(skip)]
     pub(crate) owned: bool,
+}
+
+/// A node that could not load a shard.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Failed {
+    pub(crate) node: NodeName,
+    pub(crate) error: String,
 }
 
 impl Report {
@@ -143,6 +153,7 @@ impl Shard {
             state: "missing",
             phase: None,
             to: None,
+            failures: Vec::new(),
             owned: false,
         };
         let record = match cell {
@@ -158,6 +169,13 @@ impl Shard {
         }
         new.epoch = Some(record.epoch);
         new.state = record.tenancy.name();
+        if !record.served_since {
+            let failed = record.failures.iter().map(|f| Failed {
+                node: f.node.clone(),
+                error: f.error.clone(),
+            });
+            new.failures.extend(failed);
+        }
         if let Some(owner) = record.owner() {
             new.owner = Some(owner.node.clone());
             new.session = Some(owner.session);
@@ -188,6 +206,7 @@ fn nodes(snapshot: &Snapshot, shards: &[Shard]) -> Vec<Node> {
             name: name.clone(),
             mode: match mode {
                 _ if lease.is_over() => "gone",
+                _ if lease == Lease::Leaving => "leaving",
                 NodeMode::Active => "active",
                 NodeMode::Draining => "draining",
                 NodeMode::Drained(_) => "drained",
@@ -212,7 +231,7 @@ fn nodes(snapshot: &Snapshot, shards: &[Shard]) -> Vec<Node> {
     // A live session whose node record was lost is a node nevertheless.
     for (id, seen) in snapshot.view.sessions.iter() {
         let known = all.iter().any(|n| n.session == *id);
-        if !known && snapshot.lease(*id) == Lease::Live {
+        if !known && matches!(snapshot.lease(*id), Lease::Live | Lease::Leaving) {
             all.push(node(&seen.record.node, *id, &NodeMode::Active));
         }
     }

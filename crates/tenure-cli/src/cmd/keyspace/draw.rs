@@ -1,0 +1,151 @@
+//! Drawing a generation: the one step that everything begins with that gives out epochs anew (P2).
+//!
+//! A generation is drawn by compare-and-swap on the cluster's record before anything of it is written, so that no two ever
+//! use the same one, and so that a keyspace that was lost is never taken for a new one.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure::Clock;
+use tenure_core::ids::KeyspaceName;
+use tenure_core::layout::Key;
+use tenure_core::record::{ClusterRecord, Damage, Head, Record, Unknown};
+use tenure_core::view::Cell;
+use tenure_store::Expect;
+
+use crate::config::Config;
+use crate::fail::Fail;
+use crate::place::{Place, Wrote};
+use crate::snapshot::Snapshot;
+
+/// How often a race against other writers is run again.
+const ROUNDS: usize = 20;
+/// How often what is waited for is looked at again.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+
+/// Draws a generation above all that the keyspace ever had, and above `above`.
+pub(crate) async fn draw(
+    place: &mut Place,
+    config: &Config,
+    name: &KeyspaceName,
+    above: u32,
+) -> Result<u32, Fail> {
+    for _ in 0..ROUNDS {
+        let snapshot = place.snapshot().await?;
+        let highest = snapshot.highest_generation(name).max(above);
+        let generation = highest.checked_add(1).ok_or_else(|| {
+            Fail::bad(format!(
+                "keyspace {name} cannot be raised above {}",
+                u32::MAX
+            ))
+        })?;
+        if list(place, config, &snapshot, name, generation).await? == Wrote::Done {
+            return Ok(generation);
+        }
+    }
+    Err(Fail::no(
+        "others keep changing the cluster's record; run the command again",
+    ))
+}
+
+/// Draws the first generation of a keyspace that never was; `None` if there was one after all.
+pub(crate) async fn draw_first(
+    place: &mut Place,
+    config: &Config,
+    name: &KeyspaceName,
+) -> Result<Option<u32>, Fail> {
+    for _ in 0..ROUNDS {
+        let snapshot = place.snapshot().await?;
+        if snapshot.highest_generation(name) > 0 {
+            return Ok(None);
+        }
+        if list(place, config, &snapshot, name, 1).await? == Wrote::Done {
+            return Ok(Some(1));
+        }
+    }
+    Err(Fail::no(
+        "others keep changing the cluster's record; run the command again",
+    ))
+}
+
+/// Waits until a key that should come back by itself has a value again, at most until every lease has run out.
+pub(crate) async fn comes_back(
+    place: &Place,
+    config: &Config,
+    snapshot: &Snapshot,
+    key: &Key,
+) -> Result<bool, Fail> {
+    let settings = config.settings();
+    let clock = Clock::boot();
+    let until = clock.now() + snapshot.proof(settings.ttl, settings.clock_drift_max_permille);
+    loop {
+        if place.version(key).await?.is_some() {
+            return Ok(true);
+        }
+        if clock.now() >= until {
+            return Ok(false);
+        }
+        clock.sleep_until(until.min(clock.now() + LOOK_AGAIN)).await;
+    }
+}
+
+/// Writes down that this generation is used, on exactly the cluster's record that was seen.
+async fn list(
+    place: &mut Place,
+    config: &Config,
+    snapshot: &Snapshot,
+    name: &KeyspaceName,
+    generation: u32,
+) -> Result<Wrote, Fail> {
+    let (expect, mut record) = match snapshot.view.cluster.cell(&()) {
+        Some(Cell::Present(seen)) => {
+            let mut record = (*seen.record).clone();
+            record.head = record.head.next(place.nonce());
+            (Expect::Version(seen.version.clone()), record)
+        }
+        Some(Cell::Damaged { damage, .. }) => return Err(unreadable(damage)),
+        // A node that runs knows more than the records that are left, and writes it anew at once.
+        Some(Cell::Missing { .. }) | None
+            if !snapshot.witnesses().is_empty()
+                && comes_back(place, config, snapshot, &Key::Cluster).await? =>
+        {
+            return Ok(Wrote::Lost);
+        }
+        Some(Cell::Missing { .. }) | None => (Expect::Absent, anew(place, snapshot)),
+    };
+    record.keyspaces.insert(name.clone(), generation);
+    let record = Record::Cluster(Arc::new(record));
+    place.put(&Key::Cluster, expect, &record).await
+}
+
+/// Why nothing can be drawn from a cluster's record that cannot be read.
+pub(crate) fn unreadable(damage: &Damage) -> Fail {
+    Fail::no(match damage {
+        Damage::Corrupt(_) => format!(
+            "the cluster's own record: {damage}; put it back from a backup, or run `tenure repair --key cluster`"
+        ),
+        Damage::Newer(_) => format!("the cluster's own record: {damage}"),
+    })
+}
+
+/// The record of a cluster that has none, with everything that the other records still tell.
+pub(crate) fn anew(place: &mut Place, snapshot: &Snapshot) -> ClusterRecord {
+    let mut names: Vec<&KeyspaceName> = snapshot.view.keyspaces.cells().map(|(n, _)| n).collect();
+    names.extend(snapshot.view.shards.cells().map(|(id, _)| &id.keyspace));
+    names.sort();
+    names.dedup();
+    let known = names
+        .into_iter()
+        .map(|name| (name.clone(), snapshot.highest_generation(name).max(1)));
+    ClusterRecord {
+        head: Head {
+            rev: snapshot.view.fresh_rev(&Key::Cluster),
+            ..Head::first(place.nonce())
+        },
+        boot: 1,
+        store: snapshot.identity.clone(),
+        longest_ttl: snapshot.longest_ttl().max(place.store.info().default_ttl),
+        keyspaces: known.collect(),
+        unknown: Unknown::new(),
+    }
+}
