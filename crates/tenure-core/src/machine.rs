@@ -44,7 +44,7 @@ pub enum Request {
     Get(Key),
     /// Read all keys of the cluster, no older than the moment of asking.
     List,
-    /// Ask how far the store's history has come.
+    /// Ask how far the store's history has come, no older than the moment of asking.
     Revision,
     /// Write a key if it is as expected.
     Put {
@@ -131,25 +131,29 @@ pub enum Event {
         /// How far in the store's history the watch has come.
         upto: Revision,
     },
-    /// The watch broke off and was begun anew: what happened in between is not known.
+    /// The watch broke off: what happened since is not known. The machine lists; the driver then watches from the list's
+    /// revision on, so that nothing between the two is lost.
     WatchGap,
-    /// The application has loaded the shard.
+    /// The application has loaded the shard. After a [`Action::Close`] it says nothing; the [`Event::Drained`] is still owed.
     Loaded(RunId),
-    /// The application could not load the shard.
+    /// The application could not load the shard. This ends the stay: nothing of it runs any more, and no [`Event::Drained`]
+    /// is needed. A [`Action::Close`] that crosses it is to be tolerated, and answered.
     LoadFailed {
         /// Which stay.
         run: RunId,
         /// What it said.
         error: String,
     },
-    /// The application's own loop for the shard is over although nobody asked it to stop.
+    /// The application's own loop for the shard is over although nobody asked it to stop. The stay is not: a
+    /// [`Action::Close`] follows.
     RunEnded {
         /// Which stay.
         run: RunId,
         /// Its error, if it had one.
         error: Option<String>,
     },
-    /// The gate of this stay is closed, nothing is in flight, its work has stopped and its state is dropped.
+    /// The gate of this stay is closed, nothing is in flight, its work has stopped and its state is dropped. Sent once, in
+    /// answer to [`Action::Close`].
     Drained(RunId),
     /// The application's runtime showed a sign of life at this time.
     Progress(Time),
@@ -226,9 +230,9 @@ pub enum Action {
     Note(Note),
     /// All that the node owned at its start is loaded, or has failed to load: it is ready for traffic.
     Started,
-    /// The node cannot run; it owns nothing.
+    /// The node cannot run; it owns nothing. Everything before this action is still to be carried out.
     Refused(Refusal),
-    /// The node has stopped; it owns nothing.
+    /// The node has stopped; it owns nothing. Gates that this step closes close, but nobody waits for what they drain.
     Stopped,
 }
 

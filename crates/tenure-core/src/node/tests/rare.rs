@@ -1,4 +1,4 @@
-//! Hostile review: each test states what should hold.
+//! Rare courses of things that once broke a promise: each test states what must hold.
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +26,7 @@ fn assert_epochs_never_reused(bench: &Bench) {
 }
 
 #[test]
-fn f01_a_second_loss_of_a_record_raises_the_generation_again() {
+fn a_second_loss_of_a_record_raises_the_generation_again() {
     for victim in [0, 1] {
         let mut bench = Bench::new(4);
         for name in ["n1", "n2"] {
@@ -53,7 +53,7 @@ fn f01_a_second_loss_of_a_record_raises_the_generation_again() {
 }
 
 #[test]
-fn f02_a_wiped_prefix_does_not_take_epochs_back() {
+fn a_wiped_prefix_does_not_take_epochs_back() {
     let mut bench = Bench::new(2);
     let n1 = bench.start("n1");
     bench.run(ms(1000));
@@ -66,7 +66,7 @@ fn f02_a_wiped_prefix_does_not_take_epochs_back() {
 }
 
 #[test]
-fn f03_a_store_that_went_back_to_nothing_does_not_take_epochs_back() {
+fn a_store_that_went_back_to_nothing_does_not_take_epochs_back() {
     let mut bench = Bench::new(2);
     let n1 = bench.start("n1");
     bench.run(ms(1000));
@@ -78,7 +78,7 @@ fn f03_a_store_that_went_back_to_nothing_does_not_take_epochs_back() {
 }
 
 #[test]
-fn f04_started_comes_although_a_first_claim_failed_and_another_took_the_shard() {
+fn started_comes_although_a_first_claim_failed_and_another_took_the_shard() {
     let mut bench = Bench::new(8);
     let a = bench.start("n1");
     bench.run(ms(1000));
@@ -97,7 +97,7 @@ fn f04_started_comes_although_a_first_claim_failed_and_another_took_the_shard() 
 }
 
 #[test]
-fn f05_greedy_takes_the_shards_of_a_session_whose_end_is_proven_by_time_alone() {
+fn greedy_takes_the_shards_of_a_session_whose_end_is_proven_by_time_alone() {
     let mut bench = Bench::new(8);
     bench.mode(KeyspaceMode::Greedy);
     let n1 = bench.start("n1");
@@ -111,7 +111,7 @@ fn f05_greedy_takes_the_shards_of_a_session_whose_end_is_proven_by_time_alone() 
 }
 
 #[test]
-fn f06_greedy_a_shard_that_nobody_can_load_is_quarantined() {
+fn greedy_a_shard_that_nobody_can_load_is_quarantined() {
     let mut bench = Bench::new(6);
     bench.mode(KeyspaceMode::Greedy);
     for n in ["n1", "n2", "n3"] {
@@ -136,7 +136,7 @@ fn f06_greedy_a_shard_that_nobody_can_load_is_quarantined() {
 }
 
 #[test]
-fn f07_a_shard_that_only_its_winner_cannot_load_comes_to_rest_elsewhere() {
+fn a_shard_that_only_its_winner_cannot_load_comes_to_rest_elsewhere() {
     let mut bench = Bench::new(1);
     let n1 = bench.start("n1");
     let n2 = bench.start("n2");
@@ -157,7 +157,7 @@ fn f07_a_shard_that_only_its_winner_cannot_load_comes_to_rest_elsewhere() {
 }
 
 #[test]
-fn f08_a_stopping_nodes_released_shards_are_served_while_another_of_its_shards_still_drains() {
+fn a_stopping_nodes_released_shards_are_served_while_another_of_its_shards_still_drains() {
     let mut bench = Bench::new(16);
     let n1 = bench.start("n1");
     let n2 = bench.start("n2");
@@ -176,7 +176,7 @@ fn f08_a_stopping_nodes_released_shards_are_served_while_another_of_its_shards_s
 }
 
 #[test]
-fn f09_a_node_whose_name_record_was_deleted_takes_part_again() {
+fn a_node_whose_name_record_was_deleted_takes_part_again() {
     let mut bench = Bench::new(8);
     let n1 = bench.start("n1");
     let n2 = bench.start("n2");
@@ -194,7 +194,7 @@ fn f09_a_node_whose_name_record_was_deleted_takes_part_again() {
 }
 
 #[test]
-fn f10_a_late_copy_of_a_damaged_value_does_not_replace_its_repair() {
+fn a_late_copy_of_a_damaged_value_does_not_replace_its_repair() {
     let mut bench = Bench::new(1);
     let n1 = bench.start("n1");
     bench.run(ms(1000));
@@ -225,7 +225,7 @@ fn f10_a_late_copy_of_a_damaged_value_does_not_replace_its_repair() {
 }
 
 #[test]
-fn f11_a_starter_waits_out_a_namesake_that_died_after_its_first_renewal() {
+fn a_starter_waits_out_a_namesake_that_died_after_its_first_renewal() {
     let mut bench = Bench::new(4);
     let n1 = bench.start("n1");
     bench.run(ms(1000));
@@ -238,7 +238,7 @@ fn f11_a_starter_waits_out_a_namesake_that_died_after_its_first_renewal() {
 }
 
 #[test]
-fn f12_a_corrupt_session_record_of_a_healthy_node_moves_nothing() {
+fn a_corrupt_session_record_of_a_healthy_node_moves_nothing() {
     let mut bench = Bench::new(8);
     let n1 = bench.start("n1");
     let n2 = bench.start("n2");
@@ -252,7 +252,7 @@ fn f12_a_corrupt_session_record_of_a_healthy_node_moves_nothing() {
 }
 
 #[test]
-fn f13_a_record_edited_by_hand_without_its_rev_does_not_make_a_node_write_without_pause() {
+fn a_record_edited_by_hand_without_its_rev_does_not_make_a_node_write_without_pause() {
     let mut bench = Bench::new(1);
     let n1 = bench.start("n1");
     bench.run(ms(1000));
@@ -272,7 +272,7 @@ fn f13_a_record_edited_by_hand_without_its_rev_does_not_make_a_node_write_withou
 
 /// P1: B restores a lost record although a session that is not proven to have ended may own the shard.
 #[test]
-fn f14_a_restored_record_names_every_session_that_is_not_proven_to_have_ended() {
+fn a_restored_record_names_every_session_that_is_not_proven_to_have_ended() {
     let mut bench = Bench::new(1);
     let n1 = bench.start("n1");
     let n2 = bench.start("n2");
@@ -298,7 +298,7 @@ fn f14_a_restored_record_names_every_session_that_is_not_proven_to_have_ended() 
 
 /// The same with a session record that the restorer cannot read.
 #[test]
-fn f18_a_restored_record_names_the_holders_of_damaged_session_records() {
+fn a_restored_record_names_the_holders_of_damaged_session_records() {
     let mut bench = Bench::new(1);
     let n1 = bench.start("n1");
     let n2 = bench.start("n2");
@@ -320,7 +320,7 @@ fn f18_a_restored_record_names_the_holders_of_damaged_session_records() {
 }
 
 #[test]
-fn f19_a_deletion_told_while_an_older_read_is_under_way_is_still_noticed() {
+fn a_deletion_told_while_an_older_read_is_under_way_is_still_noticed() {
     use crate::machine::{OpId, Reply, Request};
     let mut bench = Bench::new(1);
     let n1 = bench.start("n1");
@@ -369,7 +369,7 @@ fn f19_a_deletion_told_while_an_older_read_is_under_way_is_still_noticed() {
 }
 
 #[test]
-fn f20_shards_on_their_way_out_are_forgotten_with_the_session() {
+fn shards_on_their_way_out_are_forgotten_with_the_session() {
     let mut bench = Bench::new(400);
     let n1 = bench.start("n1");
     bench.run(ms(1000));
@@ -396,7 +396,7 @@ fn f20_shards_on_their_way_out_are_forgotten_with_the_session() {
 }
 
 #[test]
-fn f15_a_lost_drain_order_is_noticed_at_a_tick() {
+fn a_lost_drain_order_is_noticed_at_a_tick() {
     let mut bench = Bench::new(8);
     let n1 = bench.start("n1");
     let n2 = bench.start("n2");
@@ -409,7 +409,7 @@ fn f15_a_lost_drain_order_is_noticed_at_a_tick() {
 }
 
 #[test]
-fn f16_a_late_copy_of_the_last_value_before_a_deletion_does_not_revive_it() {
+fn a_late_copy_of_the_last_value_before_a_deletion_does_not_revive_it() {
     let mut bench = Bench::new(1);
     let n1 = bench.start("n1");
     bench.run(ms(1000));
@@ -437,7 +437,7 @@ fn f16_a_late_copy_of_the_last_value_before_a_deletion_does_not_revive_it() {
 
 /// P1 and P2: a starter takes a keyspace whose records were all deleted for one that never was.
 #[test]
-fn f21_a_keyspace_whose_records_were_all_lost_is_not_taken_for_a_new_one() {
+fn a_keyspace_whose_records_were_all_lost_is_not_taken_for_a_new_one() {
     let mut bench = Bench::new(2);
     let n1 = bench.start("n1");
     bench.run(ms(1000));
@@ -455,7 +455,7 @@ fn f21_a_keyspace_whose_records_were_all_lost_is_not_taken_for_a_new_one() {
 
 /// P1: without the cluster's record nobody knows how long the others' ttl is.
 #[test]
-fn f24_a_lost_cluster_record_does_not_shorten_the_proof_of_a_missing_session() {
+fn a_lost_cluster_record_does_not_shorten_the_proof_of_a_missing_session() {
     let mut bench = Bench::new(4);
     let n1 = bench.start_with("n1", |c| {
         c.timing = crate::settings::Settings {
@@ -480,7 +480,7 @@ fn f24_a_lost_cluster_record_does_not_shorten_the_proof_of_a_missing_session() {
 
 /// A shard that failed to load now and then, with long healthy service in between, has not failed in a row.
 #[test]
-fn f23_failures_to_load_do_not_add_up_over_months() {
+fn failures_to_load_do_not_add_up_over_months() {
     let mut bench = Bench::new(2);
     let n1 = bench.start("n1");
     let n2 = bench.start("n2");
@@ -511,7 +511,7 @@ fn f23_failures_to_load_do_not_add_up_over_months() {
 
 /// "May be called too early, too often": an answer that nobody asked for must not make the machine lose track of a run.
 #[test]
-fn f25_a_drained_that_nobody_asked_for_does_not_lose_the_run() {
+fn a_drained_that_nobody_asked_for_does_not_lose_the_run() {
     let mut bench = Bench::new(2);
     let n1 = bench.start("n1");
     bench.run(ms(1000));
@@ -532,7 +532,7 @@ fn f25_a_drained_that_nobody_asked_for_does_not_lose_the_run() {
 
 /// A claim that lands late, and whose watch event is left out, must be found by its owner in the end.
 #[test]
-fn f26_a_claim_that_landed_late_and_unheard_is_found_by_its_owner() {
+fn a_claim_that_landed_late_and_unheard_is_found_by_its_owner() {
     let mut bench = Bench::new(8);
     let n0 = bench.start("n0");
     bench.run(ms(1000));
