@@ -249,6 +249,9 @@ fn a_record_of_a_newer_format_is_named_and_never_rewritten() {
     ] {
         shop.run(args).with(1).telling(&["later", "format 99"]);
     }
+    shop.run(&["repair", "--key", "keyspaces/later"])
+        .with(1)
+        .telling(&["format 99", "left alone"]);
     for key in [order(1), keyspace("later")] {
         assert_eq!(&*shop.get(&key).unwrap().value, newer);
     }
@@ -269,6 +272,17 @@ fn what_does_not_exist_is_named_with_what_does() {
     shop.run(&["repair", "orders/01"])
         .with(2)
         .telling(&["no shard orders/01"]);
+    shop.run(&["repair"])
+        .with(2)
+        .telling(&["KEYSPACE/SHARD", "--key"]);
+    shop.run(&["repair", "orders/1", "--key", "cluster"])
+        .with(2);
+    shop.run(&["repair", "--key", "orders"])
+        .with(2)
+        .telling(&["'orders'", "keyspaces/NAME"]);
+    shop.run(&["repair", "--key", "nodes/n9"])
+        .with(1)
+        .telling(&["no record nodes/n9"]);
     shop.run(&["owner", "--shard", "9"])
         .with(1)
         .telling(&["no record of shard orders/9"]);
@@ -282,6 +296,6 @@ fn nothing_is_removed_without_a_word() {
         .telling(&["keyspace orders will be removed", "--yes"]);
     shop.run(&["cluster", "rm", "shop"])
         .with(2)
-        .telling(&["5 records of cluster shop", "--yes"]);
+        .telling(&["6 records of cluster shop", "--yes"]);
     assert_eq!(shop.status()["keyspaces"][0]["name"], "orders");
 }

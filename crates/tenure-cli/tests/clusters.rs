@@ -30,7 +30,7 @@ fn every_cluster_of_a_store_is_listed() {
         .map(|c| c["name"].clone())
         .collect();
     assert_eq!(names, [json!("a/b=c"), json!("shop")]);
-    assert_eq!(listed["clusters"][1]["records"], 5);
+    assert_eq!(listed["clusters"][1]["records"], 6);
     assert!(
         ran(&["--store", &url, "cluster", "ls"])
             .with(0)

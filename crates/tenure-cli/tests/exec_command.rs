@@ -148,6 +148,18 @@ fn a_child_is_started_again_only_as_the_policy_says() {
 }
 
 #[test]
+fn a_command_that_signals_its_own_group_hurts_nobody_else() {
+    let site = Site::new(1);
+    let script = "trap '' HUP INT USR1 USR2; for s in HUP INT USR1 USR2; do kill -$s 0; done; echo survived; \
+                  trap 'exit 7' TERM; kill 0; sleep 1000";
+    let _exec = shell(&site, &[], script);
+    until("it goes on", || output(&site).contains("survived"));
+    until("its end is seen", || {
+        site.said("a").contains("exited with code 7")
+    });
+}
+
+#[test]
 fn a_second_signal_kills_children_that_take_their_time() {
     let site = Site::new(1);
     let mut exec = shell(

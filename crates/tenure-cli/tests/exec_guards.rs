@@ -155,10 +155,27 @@ fn a_child_that_ignores_sigterm_is_killed_after_the_drain_timeout() {
 }
 
 #[test]
+fn what_a_child_forked_does_not_outlive_it() {
+    let site = Site::new(1);
+    let script = format!(
+        "{TENURE} __beat {} --own-session --ignore-term & sleep 0.2; exit 1",
+        site.logs().display()
+    );
+    let mut command = site.command("a");
+    command.args(["--", "sh", "-c", &script]);
+    let _a = site.spawn("a", command);
+    let starts = || site.lines().iter().filter(|l| l["ev"] == "start").count();
+    until("it was started again twice", || starts() >= 3);
+    site.assert_clean();
+}
+
+#[test]
 fn a_store_that_is_locked_for_long_ends_the_children_in_time_and_they_come_back() {
     let site = Site::new(8);
     let _a = site.beating("a", &[], &[]);
     let _b = site.beating("b", &[], &[]);
+    let mut c = site.beating("c", &["--drain-timeout", "1s"], &[]);
+    until("c has shards", || !site.starts("c", 0).is_empty());
     site.await_covered();
     let store = Connection::open(site.path("store.db")).unwrap();
     store.busy_timeout(PATIENCE).unwrap();
@@ -170,6 +187,9 @@ fn a_store_that_is_locked_for_long_ends_the_children_in_time_and_they_come_back(
     };
     pass(held);
     assert!(site.alive().is_empty(), "children outlive the lease");
+    // Asked to stop, it does so although it cannot release anything.
+    let status = c.terminate();
+    assert_eq!(status.code(), Some(1), "{}", site.said("c"));
     store.execute_batch("ROLLBACK").unwrap();
     site.await_covered();
     site.assert_clean();

@@ -6,8 +6,9 @@ use std::thread;
 
 use serde_json::json;
 use shop::{Shop, keyspace, order, ran, served};
+use tenure_core::ids::KeyspaceName;
 use tenure_core::layout::Key;
-use tenure_core::record::Record;
+use tenure_core::record::{ClusterRecord, Record};
 
 fn generation(shop: &Shop, name: &str) -> (u32, u32) {
     match shop.record(&keyspace(name)) {
@@ -16,11 +17,33 @@ fn generation(shop: &Shop, name: &str) -> (u32, u32) {
     }
 }
 
+/// The highest generation that the cluster's record says was drawn.
+fn drawn(shop: &Shop, name: &str) -> Option<u32> {
+    match shop.record(&Key::Cluster) {
+        Record::Cluster(record) => record
+            .keyspaces
+            .get(&KeyspaceName::new(name).unwrap())
+            .copied(),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn edit_cluster(shop: &Shop, change: impl FnOnce(&mut ClusterRecord)) {
+    let Record::Cluster(record) = shop.record(&Key::Cluster) else {
+        panic!("a cluster record");
+    };
+    let mut record = (*record).clone();
+    record.head.rev += 1;
+    change(&mut record);
+    shop.lay(&Key::Cluster, &Record::Cluster(record.into()).encode());
+}
+
 #[test]
 fn a_keyspace_that_can_be_seen_has_all_its_shards_and_creating_it_again_changes_nothing() {
     let shop = Shop::with_orders(3000);
     let before = shop.runtime.block_on(shop.store().list("")).unwrap();
-    assert_eq!(before.entries.len(), 3001);
+    // The shards, the keyspace, and the cluster's record that lists it.
+    assert_eq!(before.entries.len(), 3002);
     shop.run(&["keyspace", "create", "orders", "--shards", "3000"])
         .with(0)
         .telling(&["there already"]);
@@ -169,13 +192,7 @@ fn an_exchanged_store_is_refused_until_all_keyspaces_are_raised() {
     shop.stop(&node);
     shop.run(&["keyspace", "create", "topics", "--named"])
         .with(0);
-    let Record::Cluster(record) = shop.record(&Key::Cluster) else {
-        panic!("a cluster record");
-    };
-    let mut elsewhere = (*record).clone();
-    elsewhere.store = "another store".to_owned();
-    elsewhere.head.rev += 1;
-    shop.lay(&Key::Cluster, &Record::Cluster(elsewhere.into()).encode());
+    edit_cluster(&shop, |record| record.store = "another store".to_owned());
 
     let status = shop.status();
     assert_eq!(shop::problems(&status), ["store_changed cluster"]);
@@ -213,4 +230,89 @@ fn a_lost_keyspace_record_is_not_made_anew_under_its_owners_feet() {
         ]);
     assert!(shop.get(&keyspace("orders")).is_none());
     assert!(shop.get(&order(0)).is_some());
+}
+
+#[test]
+fn a_generation_is_drawn_in_the_clusters_record_before_it_is_used() {
+    let shop = Shop::with_orders(4);
+    assert_eq!(drawn(&shop, "orders"), Some(1));
+    shop.run(&["keyspace", "raise", "orders"]).with(0);
+    assert_eq!(drawn(&shop, "orders"), Some(2));
+    // Somebody has drawn 7 and not yet used it: nobody else may.
+    edit_cluster(&shop, |record| {
+        record
+            .keyspaces
+            .insert(KeyspaceName::new("orders").unwrap(), 7);
+    });
+    assert_eq!(
+        shop.run(&["keyspace", "raise", "orders"]).with(0).out,
+        "orders 8\n"
+    );
+    assert_eq!(generation(&shop, "orders"), (8, 8));
+    shop.run(&["keyspace", "rm", "orders", "--yes"]).with(0);
+    shop.run(&["keyspace", "create", "orders", "--shards", "6"])
+        .with(0);
+    assert_eq!(generation(&shop, "orders"), (9, 9));
+    assert_eq!(drawn(&shop, "orders"), Some(9));
+    let Record::Shard(added) = shop.record(&order(5)) else {
+        panic!("a shard record");
+    };
+    assert_eq!(added.epoch.generation(), 9);
+}
+
+#[test]
+fn a_lost_keyspace_that_nobody_can_be_serving_is_made_anew_above_all_its_epochs() {
+    let shop = Shop::new();
+    let node = shop.node("n1", 4);
+    let before = shop::shard(&shop.status(), 0)["epoch"].as_u64().unwrap();
+    shop.stop(&node);
+    shop.delete(&keyspace("orders"));
+    shop.delete(&order(0));
+    assert_eq!(shop::problems(&shop.status()), ["missing keyspaces/orders"]);
+    let raised = shop.run(&["keyspace", "raise", "--all"]).with(0);
+    assert_eq!(raised.telling(&["orders has no record"]).out, "orders 2\n");
+    let begun = std::time::Instant::now();
+    shop.run(&["keyspace", "create", "orders", "--shards", "4"])
+        .with(0)
+        .telling(&["waiting for whoever makes it"]);
+    assert!(begun.elapsed() >= shop::TTL);
+    assert_eq!(generation(&shop, "orders"), (3, 3));
+    let node = shop.node("n1", 4);
+    let after = shop::shard(&shop.status(), 0)["epoch"].as_u64().unwrap();
+    assert!(after > before, "{after} {before}");
+    shop.stop(&node);
+}
+
+#[test]
+fn a_lost_keyspace_is_left_to_the_nodes_while_one_may_be_live() {
+    let shop = Shop::new();
+    let node = shop.node("n1", 4);
+    shop.run(&["keyspace", "create", "topics", "--named"])
+        .with(0);
+    shop.delete(&keyspace("topics"));
+    shop.run(&["keyspace", "create", "topics", "--named"])
+        .with(1)
+        .telling(&["topics was lost", "write it anew by themselves"]);
+    assert!(shop.get(&keyspace("topics")).is_none());
+    shop.stop(&node);
+    shop.run(&["keyspace", "create", "topics", "--named"])
+        .with(0);
+    assert_eq!(generation(&shop, "topics"), (2, 2));
+}
+
+#[test]
+fn a_missing_cluster_record_is_made_anew_with_what_the_others_tell() {
+    let shop = Shop::with_orders(4);
+    shop.run(&["keyspace", "raise", "orders", "--above", "4"])
+        .with(0);
+    shop.delete(&Key::Cluster);
+    assert_eq!(shop::problems(&shop.status()), ["missing cluster"]);
+    assert_eq!(
+        shop.run(&["keyspace", "raise", "--all"]).with(0).out,
+        "orders 6\n"
+    );
+    assert_eq!(drawn(&shop, "orders"), Some(6));
+    assert!(shop::problems(&shop.status()).is_empty());
+    let node = shop.node("n1", 4);
+    shop.stop(&node);
 }

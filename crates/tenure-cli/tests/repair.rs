@@ -2,7 +2,8 @@
 
 mod shop;
 
-use shop::{Shop, head, order, problems, served, shard};
+use shop::{Shop, head, keyspace, node_key, order, problems, served, shard};
+use tenure_core::layout::Key;
 use tenure_core::record::{Quarantine, Record, ShardRecord, Tenancy};
 
 fn record(shop: &Shop, index: u32) -> ShardRecord {
@@ -133,4 +134,78 @@ fn a_sound_shard_and_a_dry_run_change_nothing() {
         .telling(&["would watch", "0 witnesses"]);
     let after = shop.runtime.block_on(shop.store().list("")).unwrap();
     assert_eq!(before, after);
+}
+
+#[test]
+fn a_sound_record_is_never_deleted_and_a_dry_run_deletes_nothing() {
+    let shop = Shop::with_orders(2);
+    shop.run(&["keyspace", "create", "topics", "--named"])
+        .with(0);
+    shop.lay(&keyspace("topics"), b"?");
+    let before = shop.runtime.block_on(shop.store().list("")).unwrap();
+    for sound in ["cluster", "keyspaces/orders"] {
+        shop.run(&["repair", "--key", sound])
+            .with(0)
+            .telling(&["is in order"]);
+    }
+    shop.run(&["repair", "--key", "keyspaces/topics", "--dry-run"])
+        .with(0)
+        .telling(&["corrupt record", "would delete"]);
+    let after = shop.runtime.block_on(shop.store().list("")).unwrap();
+    assert_eq!(before, after);
+}
+
+#[test]
+fn corrupt_records_of_a_live_node_come_back_once_they_are_deleted() {
+    let shop = Shop::new();
+    let node = shop.node("n1", 4);
+    let before = shop.until(|s| served(s) == 4);
+    let Record::Cluster(cluster) = shop.record(&Key::Cluster) else {
+        panic!("a cluster record");
+    };
+
+    shop.lay(&Key::Cluster, b"garbage");
+    shop.run(&["repair", "--key", "cluster"])
+        .with(0)
+        .telling(&["deleted cluster", "a node has written it anew"]);
+    let Record::Cluster(again) = shop.record(&Key::Cluster) else {
+        panic!("a cluster record");
+    };
+    assert_eq!(
+        (&again.store, &again.keyspaces),
+        (&cluster.store, &cluster.keyspaces)
+    );
+
+    shop.lay(&node_key("n1"), b"garbage");
+    shop.run(&["repair", "--key", "nodes/n1"]).with(0);
+    shop.until(|s| problems(s).is_empty() && served(s) == 4);
+
+    shop.lay(&keyspace("orders"), b"garbage");
+    assert_eq!(problems(&shop.status()), ["damaged keyspaces/orders"]);
+    shop.run(&["repair", "--key", "keyspaces/orders"])
+        .with(0)
+        .telling(&["write it anew by themselves"]);
+    let after = shop.until(|s| problems(s).is_empty() && served(s) == 4);
+    let epoch = |status: &serde_json::Value| shard(status, 0)["epoch"].as_u64().unwrap();
+    assert!(epoch(&after) > epoch(&before));
+    shop.stop(&node);
+}
+
+#[test]
+fn without_nodes_a_corrupt_cluster_record_is_made_anew_from_the_others() {
+    let shop = Shop::with_orders(2);
+    shop.run(&["keyspace", "raise", "orders"]).with(0);
+    shop.lay(&Key::Cluster, b"garbage");
+    shop.run(&["keyspace", "raise", "orders"])
+        .with(1)
+        .telling(&["tenure repair --key cluster"]);
+    shop.run(&["repair", "--key", "cluster"])
+        .with(0)
+        .telling(&["no node runs", "raise --all"]);
+    assert_eq!(
+        shop.run(&["keyspace", "raise", "--all"]).with(0).out,
+        "orders 3\n"
+    );
+    let node = shop.node("n1", 2);
+    shop.stop(&node);
 }

@@ -8,7 +8,8 @@ use std::process::Stdio;
 use serde_json::{Value, json};
 use shop::{Shop, order, problems, served, shard};
 use tenure_core::ids::{Epoch, NodeName, SessionId};
-use tenure_core::record::{Move, Owner, Quarantine, Record, ShardRecord, Tenancy};
+use tenure_core::layout::Key;
+use tenure_core::record::{Failure, Move, Owner, Quarantine, Record, ShardRecord, Tenancy};
 use tenure_core::why::Why;
 
 fn fields(value: &Value) -> Vec<&str> {
@@ -91,6 +92,28 @@ fn a_node_whose_session_is_over_is_gone() {
 }
 
 #[test]
+fn a_node_that_is_stopping_is_leaving_and_serves_still() {
+    let shop = Shop::new();
+    drop(shop.node("n1", 4));
+    let session = shop.status()["nodes"][0]["session"].clone();
+    let key = Key::Session(session.as_str().unwrap().parse().unwrap());
+    let Record::Session(record) = shop.record(&key) else {
+        panic!("a session record");
+    };
+    let mut record = (*record).clone();
+    record.head.rev += 1;
+    record.leaving = true;
+    record.boot_clock = None;
+    shop.lay(&key, &Record::Session(record.into()).encode());
+    let status = shop.status();
+    assert_eq!(
+        (&status["nodes"][0]["mode"], &status["nodes"][0]["lease"]),
+        (&json!("leaving"), &json!("leaving"))
+    );
+    assert_eq!(status["keyspaces"][0]["owned"], 4);
+}
+
+#[test]
 fn a_node_that_crashed_is_overdue_once_its_lease_has_run_out() {
     let shop = Shop::new();
     drop(shop.node("n1", 4));
@@ -165,6 +188,11 @@ fn every_exception_is_listed_with_what_helps_and_none_is_fatal() {
         r.quarantine = Some(Quarantine {
             reason: "disk on fire".to_owned(),
         });
+        r.failures = vec![Failure {
+            node: by.node.clone(),
+            session: by.session,
+            error: "cannot read it".to_owned(),
+        }];
     });
     shop.lay(&order(2), b"{ not json");
     shop.delete(&order(3));
@@ -217,6 +245,10 @@ fn every_exception_is_listed_with_what_helps_and_none_is_fatal() {
         (&shard(&status, 5)["phase"], &shard(&status, 5)["to"]),
         (&json!("warming"), &json!("n2"))
     );
+    assert_eq!(
+        shard(&status, 1)["failures"],
+        json!([{"node": "n1", "error": "cannot read it"}])
+    );
     let keyspace = &status["keyspaces"][0];
     assert_eq!(
         (
@@ -240,7 +272,7 @@ fn every_exception_is_listed_with_what_helps_and_none_is_fatal() {
     }
     let text = shop.run(&["status"]).with(0).out;
     for wanted in [
-        "disk on fire",
+        "disk on fire; n1: cannot read it",
         "tenure repair orders/1",
         "tenure repair orders/2",
         "orders/5",
@@ -271,11 +303,11 @@ fn damaged_records_of_every_kind_are_listed() {
         .parse()
         .unwrap();
     let keys = [
-        tenure_core::layout::Key::Cluster,
-        tenure_core::layout::Key::Leader,
+        Key::Cluster,
+        Key::Leader,
         shop::keyspace("orders"),
         shop::node_key("n1"),
-        tenure_core::layout::Key::Session(session),
+        Key::Session(session),
         order(0),
     ];
     for key in &keys {

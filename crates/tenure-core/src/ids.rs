@@ -268,7 +268,7 @@ impl fmt::Debug for Epoch {
 /// What a store says of one value of one key: never repeated for another value of that key, compared for equality alone.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Version {
-    /// A number, as in most stores.
+    /// A number out of the store's own count of all writes, as in most stores.
     Number(u64),
     /// A text, such as an ETag.
     Text(Arc<str>),

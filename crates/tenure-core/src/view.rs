@@ -197,6 +197,8 @@ pub struct View {
     pub shards: Table<ShardId, ShardRecord>,
     /// How far in the store's history this view has come.
     pub revision: Revision,
+    /// The highest version that was seen of any key.
+    newest: u64,
     rules: Rules,
 }
 
@@ -223,6 +225,9 @@ impl View {
 
     fn take(&mut self, now: Time, key: &Key, found: Found, read: bool) -> bool {
         let Found { version, record } = found;
+        if let Version::Number(n) = version {
+            self.newest = self.newest.max(n);
+        }
         let rules = self.rules;
         macro_rules! put {
             ($table:expr, $key:expr, $kind:ident) => {{
@@ -360,9 +365,14 @@ impl View {
 
     /// A rev that no value of the key has had: for making a lost record anew.
     ///
-    /// Every write moves the store's history by one at least, so no key can have been written more often than that.
+    /// Every write moves the store's history by one at least and takes its version from there, so no key can have been
+    /// written more often than the newest version says. Whoever makes a record anew has written something else since it
+    /// learned of the loss, and so has seen a version newer than the loss.
     pub fn fresh_rev(&self, key: &Key) -> u64 {
-        self.mark(key).max(self.revision.0).saturating_add(1)
+        self.mark(key)
+            .max(self.revision.0)
+            .max(self.newest)
+            .saturating_add(1)
     }
 }
 

@@ -44,11 +44,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 )]
 pub(crate) struct Repair {
     /// The shard
-    #[arg(
-        value_name = "KEYSPACE/SHARD",
-        required_unless_present = "key",
-        conflicts_with = "key"
-    )]
+    #[arg(value_name = "KEYSPACE/SHARD", conflicts_with = "key")]
     shard: Option<ShardId>,
     /// Instead of a shard: cluster, leader, keyspaces/NAME or nodes/NAME, whose corrupt value is deleted
     #[arg(long, value_name = "KEY")]
@@ -84,7 +80,9 @@ impl Repair {
         match (&self.key, &self.shard) {
             (Some(key), _) => key.repair(config, dry_run).await,
             (None, Some(shard)) => Shard { shard, dry_run }.repair(config).await,
-            (None, None) => Err(Fail::bad("name a shard, or a record with --key")),
+            (None, None) => Err(Fail::bad(
+                "name the shard as KEYSPACE/SHARD, or another record with --key",
+            )),
         }
     }
 }

@@ -32,10 +32,15 @@ pub(crate) fn myself() -> Command {
 pub(super) fn bind_to(parent: i32, signal: Signal) -> io::Result<()> {
     set_parent_process_death_signal(Some(signal))?;
     // The parent may have died before the line above, and then nothing would ever be sent.
-    if getppid().map(Pid::as_raw_nonzero).map(Into::into) != Some(parent) {
+    if is_orphan_of(parent) {
         return Err(io::Error::other(format!("process {parent} is dead")));
     }
     Ok(())
+}
+
+/// Whether this process has another parent by now.
+pub(super) fn is_orphan_of(parent: i32) -> bool {
+    getppid().map(|pid| pid.as_raw_nonzero().get()) != Some(parent)
 }
 
 /// Makes orphans among the descendants of this process its children, wherever they have hidden.

@@ -95,6 +95,13 @@ async fn keep_until_dead(args: &KeepArgs) -> io::Result<i32> {
     let mut orphaned = signal(SignalKind::user_defined2())?;
     let mut asked = signal(SignalKind::terminate())?;
     let mut died = signal(SignalKind::child())?;
+    // A command may signal its process group, as in `kill 0`: that is not meant for this process.
+    let _deaf = [
+        signal(SignalKind::interrupt())?,
+        signal(SignalKind::hangup())?,
+        signal(SignalKind::quit())?,
+        signal(SignalKind::user_defined1())?,
+    ];
     family::adopt_orphans()?;
     family::bind_to(args.parent, Signal::USR2)?;
     let (command, output) = spawn(args)?;
@@ -105,8 +112,10 @@ async fn keep_until_dead(args: &KeepArgs) -> io::Result<i32> {
         tokio::select! {
             biased;
             _ = orphaned.recv() => {
-                family::end_descendants()?;
-                return Ok(128 + Signal::KILL.as_raw());
+                if family::is_orphan_of(args.parent) {
+                    family::end_descendants()?;
+                    return Ok(128 + Signal::KILL.as_raw());
+                }
             }
             () = clock.sleep_until(look_at) => match last_resort(grant.as_deref(), args.parent) {
                 Some(later) => look_at = later,

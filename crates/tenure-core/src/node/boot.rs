@@ -277,6 +277,13 @@ impl Node {
             if self.now < at {
                 return Next::At(at);
             }
+            if self.listed_at < at {
+                // Whoever came meanwhile must be among the witnesses, whatever the watch has told of them.
+                if let Some(boot) = self.boot() {
+                    boot.store = None;
+                }
+                return Next::At(self.now);
+            }
         }
         let drawing = self.drawn.contains_key(name);
         let Some(generation) =

@@ -79,6 +79,7 @@ pub(super) enum Pending {
     /// `asked_at`: how far the store had come when this was asked.
     List {
         asked_at: Revision,
+        begun: Time,
     },
     Revision {
         asked_at: Revision,
@@ -141,7 +142,12 @@ impl Node {
             .any(|p| matches!(p, Pending::List { .. }))
         {
             let asked_at = self.asked_at;
-            self.ask(Lane::Ordinary, Request::List, Pending::List { asked_at });
+            let begun = self.now;
+            self.ask(
+                Lane::Ordinary,
+                Request::List,
+                Pending::List { asked_at, begun },
+            );
         }
     }
 
@@ -149,7 +155,9 @@ impl Node {
         let Some(pending) = self.pending.remove(&op) else {
             return;
         };
-        self.written += u64::from(matches!(reply, Reply::Won(_)));
+        // One that the last list has seen already must not hide a write of somebody else's.
+        self.written +=
+            u64::from(matches!(reply, Reply::Won(Version::Number(n)) if n > self.listed.0));
         match (pending, reply) {
             (
                 Pending::Put {
@@ -224,7 +232,9 @@ impl Node {
                 self.note(Note::Swept { key: key.clone() });
                 self.learn_missing(key, mark);
             }
-            (Pending::List { asked_at }, Reply::Listed(listed)) => self.on_listed(listed, asked_at),
+            (Pending::List { asked_at, begun }, Reply::Listed(listed)) => {
+                self.on_listed(listed, asked_at, begun);
+            }
             (Pending::List { .. }, reply) => self.on_list_failed(reply),
             (Pending::Revision { asked_at }, Reply::Revision(revision)) => {
                 self.on_revision(revision, asked_at)

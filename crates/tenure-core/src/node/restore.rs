@@ -67,6 +67,16 @@ impl Node {
         since + self.config.timing.proof_of(self.longest_ttl())
     }
 
+    /// Whether everything was read since something could first be made anew; if not, it is read now. A watch may have left
+    /// out who came meanwhile, and whoever is not seen is not asked.
+    pub(super) fn has_read_since(&mut self, at: Time) -> bool {
+        if self.listed_at >= at {
+            return true;
+        }
+        self.list();
+        false
+    }
+
     fn is_restoring(&self) -> bool {
         self.pending.values().any(|p| {
             matches!(p, Pending::Put { purpose, .. } | Pending::ReadBack { purpose, .. }
@@ -90,6 +100,8 @@ impl Node {
                     let (since, at) = (*since, self.restore_at(*since));
                     if self.now < at {
                         self.timers.set_sooner(Timer::Restore, at);
+                    } else if !self.has_read_since(at) {
+                        // The list sees to it that this goes on.
                     } else if let Some(generation) =
                         self.draw_generation(&name, since, Purpose::Generation(name.clone()))
                     {
@@ -235,6 +247,9 @@ impl Node {
         }
         if due.is_empty() {
             self.drawn.remove(name);
+            return;
+        }
+        if !self.has_read_since(self.restore_at(last)) {
             return;
         }
         let Some(generation) = self.draw_generation(name, last, Purpose::Generation(name.clone()))

@@ -148,7 +148,7 @@ impl Node {
         let me = &self.config.name;
         let mut total = 0;
         let mut owned: BTreeMap<NodeName, usize> = BTreeMap::new();
-        let (mut mine, mut open) = (Vec::new(), Vec::new());
+        let (mut held, mut mine, mut offered, mut open) = (0, Vec::new(), Vec::new(), Vec::new());
         let mut plan = Greedy::default();
         for (id, seen) in self
             .view
@@ -175,12 +175,13 @@ impl Node {
             };
             match to {
                 Some(node) => {
-                    if live.is_some() && node == *me {
-                        if record.failures.is_empty() {
+                    if node == *me && (live.is_some() || claiming) {
+                        held += 1;
+                        if live.is_some() && record.failures.is_empty() {
                             mine.push(id);
                         }
-                    } else if node == *me && !claiming {
-                        plan.take.insert(id.clone());
+                    } else if node == *me {
+                        offered.push(id);
                     }
                     *owned.entry(node).or_default() += 1;
                 }
@@ -197,15 +198,15 @@ impl Node {
             }
         }
         let shares = Shares::new(keyspace, total, &self.peers.members);
-        let has = owned.get(me).copied().unwrap_or(0);
+        let room = shares.of(me).saturating_sub(held);
         // Everyone tries in an order of its own, so that few try the same shard.
         open.sort_by_key(|id| rank(shard_number(id), me));
-        plan.take.extend(
-            open.into_iter()
-                .take(shares.of(me).saturating_sub(has))
-                .cloned(),
-        );
-        let give = greedy_surplus(me, &shares, &owned);
+        // Two who both saw this node below its share may have offered it more than it wants.
+        plan.take
+            .extend(offered.into_iter().chain(open).take(room).cloned());
+        let give = greedy_surplus(me, &shares, &owned)
+            .into_iter()
+            .take(held.saturating_sub(shares.of(me)));
         mine.sort_by_key(|id| std::cmp::Reverse(rank(shard_number(id), me)));
         plan.give = mine.into_iter().cloned().zip(give).collect();
         plan

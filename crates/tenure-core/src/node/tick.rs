@@ -6,6 +6,7 @@ use crate::machine::{Lane, Listed, Reply, Request};
 use crate::note::Note;
 use crate::record::{KeyspaceKind, Role, Tenancy};
 use crate::rules::Mutant;
+use crate::time::Time;
 use crate::view::{Cell, View};
 use crate::why::Why;
 
@@ -16,7 +17,7 @@ use super::{Life, Node};
 
 impl Node {
     /// Everything was read.
-    pub(super) fn on_listed(&mut self, listed: Listed, asked_at: Revision) {
+    pub(super) fn on_listed(&mut self, listed: Listed, asked_at: Revision, begun: Time) {
         // Compared with what was known when it was asked for: a list that was overtaken is no sign of a store that went back.
         if listed.revision < asked_at || self.store_differs(&listed.store) {
             self.estrange(format!(
@@ -31,7 +32,8 @@ impl Node {
             self.learn(&key, found);
         }
         self.view.revision = self.view.revision.max(listed.revision);
-        (self.listed_at, self.listed, self.written) = (self.now, listed.revision, 0);
+        (self.listed_at, self.listed, self.written) = (begun, listed.revision, 0);
+        self.timers.set_sooner(Timer::Restore, self.now);
         for (name, keyspace) in self.view.keyspaces.iter() {
             if let KeyspaceKind::Hashed(n) = keyspace.record.kind
                 && self.config.keyspaces.contains_key(name)

@@ -44,13 +44,11 @@ impl GrantState {
 /// Where the grant files of one `exec` are.
 pub(super) struct GrantFiles {
     dir: PathBuf,
-    // Removed with this value, if it is there for these files alone.
-    _own: Option<TempDir>,
 }
 
 impl GrantFiles {
-    /// In the data directory, or else in one of its own.
-    pub(super) fn open(data: Option<&Path>) -> Result<Self, Fail> {
+    /// In the data directory, or else in a temporary one, which goes when it is dropped.
+    pub(super) fn open(data: Option<&Path>) -> Result<(Self, Option<TempDir>), Fail> {
         let made = match data {
             Some(data) => {
                 let dir = data.join("grants");
@@ -66,7 +64,7 @@ impl GrantFiles {
         let absolute = made.and_then(|(dir, own)| Ok((std::path::absolute(dir)?, own)));
         let (dir, own) = absolute
             .map_err(|e| Fail::no(format!("the directory for grant files cannot be made: {e}")))?;
-        Ok(Self { dir, _own: own })
+        Ok((Self { dir }, own))
     }
 
     /// The file of a shard.

@@ -14,8 +14,9 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
-use tenure::{Hashed, MetricsServer, Node};
+use tenure::{Builder, Hashed, MetricsServer, Node};
 use tenure_core::ids::KeyspaceName;
+use tenure_core::settings::Timing;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
@@ -116,47 +117,53 @@ impl Exec {
         let supervisor = Supervisor::begin(command, self.prefix)
             .map_err(|e| Fail::no(format!("orphans cannot be adopted: {e}")))?;
         let (hurry, hurried) = watch::channel(false);
+        let (files, _temporary) = GrantFiles::open(data.as_ref().map(|d| d.path()))?;
         let ward = Ward::new(
             Who {
                 cluster: cluster.to_string(),
                 keyspace: keyspace.to_string(),
                 node: node_name.clone(),
             },
-            GrantFiles::open(data.as_ref().map(|d| d.path()))?,
+            files,
             supervisor.clone(),
             self.restart,
             timing.kill_grace,
             hurried,
         );
-        let mut builder = Node::builder(url, cluster.as_str())
-            .name(&node_name)
-            .settings(config.settings());
-        if let Some(zone) = config.text("zone") {
-            builder = builder.zone(zone);
-        }
-        if let Some(Value::Count(weight)) = config.value("weight") {
-            builder = builder.weight(*weight);
-        }
+        let mut builder = configured(Node::builder(url, cluster.as_str()), config);
         if let Some(data) = data {
             builder = builder.locked_data_dir(data);
         }
         let node = builder
+            .name(&node_name)
             .keyspace(keyspace.as_str(), Hashed(shards), ward)
             .start();
-        let done = live(node, config, timing.ttl, &mut signals, hurry).await;
+        let done = live(node, config, &timing, &mut signals, hurry).await;
         supervisor.shutdown().await;
         done
     }
 }
 
+/// What the configuration says of the node beyond its name.
+fn configured(mut builder: Builder, config: &Config) -> Builder {
+    builder = builder.settings(config.settings());
+    if let Some(zone) = config.text("zone") {
+        builder = builder.zone(zone);
+    }
+    if let Some(Value::Count(weight)) = config.value("weight") {
+        builder = builder.weight(*weight);
+    }
+    builder
+}
+
 async fn live(
     start: impl Future<Output = Result<Node, tenure::StartError>>,
     config: &Config,
-    ttl: Duration,
+    timing: &Timing,
     signals: &mut Signals,
     hurry: watch::Sender<bool>,
 ) -> Result<ExitCode, Fail> {
-    let started = signals.or(patiently(start, ttl)).await;
+    let started = signals.or(patiently(start, timing.ttl)).await;
     let node = match started {
         Waited::Signal => return Ok(ExitCode::SUCCESS),
         Waited::Done(node) => node.map_err(|e| Fail::no(e.to_string()))?,
@@ -170,22 +177,32 @@ async fn live(
         None => None,
     };
     tracing::info!(node = %node.name(), owned = node.owned().len(), "started");
-    let ended = match signals.or(node.ended()).await {
-        Waited::Done(ended) => ended,
+    match signals.or(node.ended()).await {
+        Waited::Done(ended) => ended.map_err(|e| Fail::no(e.to_string()))?,
         Waited::Signal => {
-            let mut stopping = Box::pin(node.stop());
-            match signals.again_or(&mut stopping).await {
-                Waited::Done(ended) => ended,
-                // Asked twice: the children are killed, and the rest goes on in good order.
-                Waited::Signal => {
-                    hurry.send_replace(true);
-                    stopping.await
-                }
-            }
+            let limit = timing.drain_timeout + timing.ttl * 2;
+            let stopped = tokio::time::timeout(limit, stop(&node, signals, &hurry)).await;
+            stopped.unwrap_or_else(|_| Err(unreleased()))?;
         }
-    };
-    ended.map_err(|e| Fail::no(e.to_string()))?;
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Stops in good order: at the first signal with all the time that children may need, at the second without, at the third
+/// without waiting for the store either.
+async fn stop(node: &Node, signals: &mut Signals, hurry: &watch::Sender<bool>) -> Result<(), Fail> {
+    let mut stopping = Box::pin(node.stop());
+    for _ in 0..2 {
+        match signals.again_or(&mut stopping).await {
+            Waited::Done(ended) => return ended.map_err(|e| Fail::no(e.to_string())),
+            Waited::Signal => drop(hurry.send_replace(true)),
+        }
+    }
+    Err(unreleased())
+}
+
+fn unreleased() -> Fail {
+    Fail::no("stopped without releasing its shards; others have them when the ttl is over")
 }
 
 /// Says once that it is still waiting, and for what that may be.

@@ -149,6 +149,10 @@ mod tests {
     }
 
     #[test]
+    #[allow(
+        clippy::single_range_in_vec_init,
+        reason = "one range is what is expected"
+    )]
     fn what_was_run_is_left_out_and_neighbours_become_one() {
         let mut state = State::new().unwrap();
         assert_eq!(state.missing(&(0..100)), [0..100]);

@@ -1,0 +1,100 @@
+//! Processes that die, and processes that leave.
+
+use rustix::process::Signal;
+use tenure_judge::Event;
+
+use crate::site::{LONG_TTL, SLACK, Site, TTL, between};
+use crate::worker::now;
+
+// C3
+#[test]
+fn a_node_killed_and_started_again_within_the_ttl_serves_the_same_shards_at_once() {
+    let site = Site::new(8).with_ttl(LONG_TTL);
+    let (mut a, _b) = (site.start("a"), site.start("b"));
+    let before = site.await_settled(&["a", "b"]);
+    let killed = now();
+    a.kill();
+    let a = site.start("a");
+    site.await_served("a is back", |held| {
+        held.0.values().any(|h| h.pid == a.pid())
+    });
+    let started = site.started("a").pop().expect("a start that returned");
+    assert_eq!(started.owned, before.of("a"), "{}", site.scene());
+    assert!(started.loaded.is_superset(&started.owned), "{started:?}");
+    let after = site.await_served("a has them all", |held| held.of("a") == before.of("a"));
+    for (shard, holder) in &after.0 {
+        let was = &before.0[shard];
+        if was.node == "a" {
+            assert!(holder.epoch > was.epoch && holder.pid == a.pid(), "{shard}");
+        } else {
+            assert_eq!(holder.epoch, was.epoch, "{shard} is no concern of a's");
+        }
+    }
+    let took = between(killed, after.last_start().max(started.t));
+    println!("from the kill to served again: {took:?}, ttl {LONG_TTL:?}");
+    assert!(took < LONG_TTL.mul_f64(0.8), "{took:?}\n{}", site.scene());
+    site.assert_clean();
+}
+
+#[test]
+fn the_shards_of_a_killed_node_are_served_by_another_within_the_promised_time() {
+    let site = Site::new(8);
+    let (mut a, b) = (site.start("a"), site.start("b"));
+    let before = site.await_settled(&["a", "b"]);
+    let killed = now();
+    a.kill();
+    let after = site.await_served("b has them all", |held| held.nodes() == ["b"]);
+    let took = between(killed, after.last_start());
+    println!(
+        "from the kill to a new owner: {took:?}, {:.2} × ttl",
+        took.div_duration_f64(TTL)
+    );
+    assert!(
+        took <= TTL.mul_f64(1.2) + SLACK,
+        "{took:?}\n{}",
+        site.scene()
+    );
+    for (shard, was) in &before.0 {
+        let is = &after.0[shard];
+        let expected = if was.node == "a" {
+            is.epoch > was.epoch
+        } else {
+            is.epoch == was.epoch
+        };
+        assert!(
+            expected && is.pid == b.pid(),
+            "{shard}: {was:?}, then {is:?}"
+        );
+    }
+    site.assert_clean();
+}
+
+#[test]
+fn a_node_that_is_told_to_stop_ends_its_work_then_hands_over_at_once() {
+    let site = Site::new(8).with_ttl(LONG_TTL);
+    let (mut a, b) = (site.start("a"), site.start("b"));
+    let before = site.await_settled(&["a", "b"]);
+    let told = now();
+    a.signal(Signal::TERM);
+    let after = site.await_served("b has them all", |held| held.nodes() == ["b"]);
+    let took = between(told, after.last_start());
+    println!("from SIGTERM to a new owner: {took:?}");
+    assert!(took < LONG_TTL / 2, "{took:?}\n{}", site.scene());
+    assert_eq!(a.wait().code(), Some(0), "{}", site.said("a"));
+    for shard in before.of("a") {
+        let (was, is) = (&before.0[&shard], &after.0[&shard]);
+        assert!(is.epoch > was.epoch && is.pid == b.pid(), "{shard}");
+        let end = site.look(|logs| {
+            let mut ends = logs.lines.iter().filter(|l| l.ev == Event::End);
+            ends.find(|l| (&l.shard, l.epoch) == (&shard, was.epoch))
+                .map(|l| l.t)
+        });
+        let end = end.expect("work that has ended before the shard is given away");
+        assert!(
+            told < end && end < is.start,
+            "{shard}: {told} {end} {}",
+            is.start
+        );
+    }
+    site.assert_clean();
+}

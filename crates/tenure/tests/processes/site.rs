@@ -1,0 +1,263 @@
+//! A place where workers meet: one store, one set of logs, one resource.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rusqlite::{Connection, TransactionBehavior};
+use rustix::process::Signal;
+use serde::Deserialize;
+use tempfile::TempDir;
+use tenure_judge::{Demands, Judge, Verdict, read_logs};
+
+use crate::logs::{Holder, Holders, Logs};
+use crate::process::Process;
+use crate::worker::{KEYSPACE, ROLE, Role, Work, now};
+
+/// The ttl where a test waits for it to pass.
+pub(crate) const TTL: Duration = Duration::from_millis(1500);
+
+/// The ttl where a test does not: what must happen sooner has more room on a busy machine.
+pub(crate) const LONG_TTL: Duration = Duration::from_secs(3);
+
+/// What a busy machine may add to anything.
+pub(crate) const SLACK: Duration = Duration::from_millis(1500);
+
+/// How long anything may take that is bound to happen.
+const PATIENCE: Duration = Duration::from_secs(40);
+
+/// How long owners must be unchanged to be those that will stay: twice what a rebalance waits for.
+const SETTLED: Duration = Duration::from_millis(500);
+
+/// How old the last line of a shard may be that counts as served now.
+const FRESH: u64 = 300_000_000;
+
+/// The name of the test that a worker begins in.
+const ENTRANCE: &str = "this_binary_is_its_own_worker_and_refuses_a_role_that_it_does_not_know";
+
+pub(crate) struct Site {
+    dir: TempDir,
+    shards: u32,
+    ttl: Duration,
+    role: Role,
+    effects: bool,
+    logs: RefCell<Logs>,
+}
+
+impl Site {
+    pub(crate) fn new(shards: u32) -> Self {
+        let dir = tempfile::tempdir().expect("a directory");
+        fs::create_dir(dir.path().join("logs")).expect("a directory");
+        Self {
+            dir,
+            shards,
+            ttl: TTL,
+            role: Role::Node,
+            effects: false,
+            logs: RefCell::default(),
+        }
+    }
+
+    pub(crate) fn with_ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = ttl;
+        self
+    }
+
+    pub(crate) fn with_role(mut self, role: Role) -> Self {
+        self.role = role;
+        self
+    }
+
+    pub(crate) fn with_effects(mut self) -> Self {
+        self.effects = true;
+        self
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Starts a worker with the data directory that goes with its name.
+    pub(crate) fn start(&self, node: &str) -> Process {
+        self.start_with(node, node)
+    }
+
+    /// Starts a worker with another data directory.
+    pub(crate) fn start_with(&self, node: &str, data_dir: &str) -> Process {
+        let work = Work {
+            role: self.role,
+            node: node.to_owned(),
+            site: self.dir.path().to_owned(),
+            data_dir: self.path(&format!("{data_dir}.d")),
+            shards: self.shards,
+            ttl: self.ttl,
+            effects: self.effects,
+        };
+        let role = serde_json::to_string(&work).expect("plain values");
+        // Workers with other data than their own name speak for themselves.
+        self.spawn(data_dir, role)
+    }
+
+    /// Starts this binary again with a role; what it says is kept under `voice`.
+    pub(crate) fn spawn(&self, voice: &str, role: String) -> Process {
+        let stderr = File::options()
+            .create(true)
+            .append(true)
+            .open(self.path(&format!("{voice}.err")))
+            .expect("a file");
+        let child = Command::new(std::env::current_exe().expect("this binary"))
+            .args([ENTRANCE, "--exact", "--nocapture"])
+            .env(ROLE, role)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(stderr)
+            .spawn();
+        Process::new(voice, child.expect("a process"))
+    }
+
+    /// Everything that a worker has said.
+    pub(crate) fn said(&self, voice: &str) -> String {
+        fs::read_to_string(self.path(&format!("{voice}.err"))).unwrap_or_default()
+    }
+
+    /// What was owned and loaded whenever a start of this worker returned.
+    pub(crate) fn started(&self, voice: &str) -> Vec<Started> {
+        let said = self.said(voice);
+        said.lines()
+            .filter_map(|line| line.strip_prefix("started "))
+            .map(|told| serde_json::from_str(told).expect("what a worker tells"))
+            .collect()
+    }
+
+    /// Looks at the logs as they are now.
+    pub(crate) fn look<T>(&self, see: impl FnOnce(&Logs) -> T) -> T {
+        let mut logs = self.logs.borrow_mut();
+        logs.read(&self.path("logs"));
+        see(&logs)
+    }
+
+    /// Who works on each shard now, if somebody works on every one.
+    pub(crate) fn served(&self) -> Option<Holders> {
+        self.look(|logs| {
+            let fresh = now() - FRESH;
+            let held = |holder: &Holder| !holder.over && holder.last >= fresh;
+            let all =
+                logs.holders.0.len() == self.shards as usize && logs.holders.0.values().all(held);
+            all.then(|| logs.holders.clone())
+        })
+    }
+
+    /// Waits until every shard is served, and `enough` holds of who serves it.
+    pub(crate) fn await_served(
+        &self,
+        what: &str,
+        mut enough: impl FnMut(&Holders) -> bool,
+    ) -> Holders {
+        let mut found = None;
+        let reached = in_time(|| {
+            found = self.served().filter(&mut enough);
+            found.is_some()
+        });
+        assert!(reached, "never: {what}\n{}", self.scene());
+        found.expect("just seen")
+    }
+
+    /// Waits until exactly these nodes serve every shard, and nothing has changed for longer than a rebalance waits.
+    pub(crate) fn await_settled(&self, nodes: &[&str]) -> Holders {
+        let mut known = (Instant::now(), None);
+        self.await_served(&format!("settled on {nodes:?}"), |held| {
+            let owners = Some(held.owners());
+            if known.1 != owners {
+                known = (Instant::now(), owners);
+            }
+            held.nodes() == nodes && known.0.elapsed() > SETTLED
+        })
+    }
+
+    /// Stops a process between two of its writes: one that is stopped inside a write has the lock of the whole store, and
+    /// the test would be about that.
+    pub(crate) fn pause(&self, process: &Process) {
+        let mut store = Connection::open(self.path("store.db")).expect("the store");
+        store.busy_timeout(Duration::ZERO).expect("no wait");
+        for _ in 0..100 {
+            process.signal(Signal::STOP);
+            for _ in 0..20 {
+                let free = TransactionBehavior::Immediate;
+                if store.transaction_with_behavior(free).is_ok() {
+                    return;
+                }
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            process.signal(Signal::CONT);
+            std::thread::sleep(Duration::from_millis(7));
+        }
+        panic!("{} is always writing", process.node);
+    }
+
+    /// What the judge says of all that was logged: safety, and that every shard was worked on.
+    pub(crate) fn verdict(&self) -> Verdict {
+        let mut judge = Judge::default();
+        read_logs(&[self.path("logs")], &mut judge).expect("logs that can be judged");
+        judge.verdict(&Demands::of_keyspace(KEYSPACE, self.shards))
+    }
+
+    /// Nothing speaks against what happened.
+    pub(crate) fn assert_clean(&self) -> Verdict {
+        let verdict = self.verdict();
+        let against = verdict.against();
+        assert!(
+            verdict.is_clean(),
+            "{against:?}\n{verdict:#?}\n{}",
+            self.scene()
+        );
+        verdict
+    }
+
+    /// Everything there is to know when a test fails.
+    pub(crate) fn scene(&self) -> String {
+        let holders = self.look(|logs| format!("{:#?}", logs.holders));
+        let mut scene = format!("now {}\n{holders}\n", now());
+        for entry in fs::read_dir(self.dir.path()).expect("a directory") {
+            let path = entry.expect("an entry").path();
+            if path.extension().is_some_and(|extension| extension == "err") {
+                let said = fs::read_to_string(&path).unwrap_or_default();
+                let lines: Vec<_> = said.lines().collect();
+                let last = &lines[lines.len().saturating_sub(60)..];
+                scene += &format!("--- {}\n{}\n", path.display(), last.join("\n"));
+            }
+        }
+        scene
+    }
+}
+
+/// What a worker tells when its start has returned.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Started {
+    pub(crate) t: u64,
+    pub(crate) owned: BTreeSet<String>,
+    pub(crate) loaded: BTreeSet<String>,
+}
+
+/// Waits until `ready` holds, or fails.
+pub(crate) fn until(what: &str, ready: impl FnMut() -> bool) {
+    assert!(in_time(ready), "never: {what}");
+}
+
+fn in_time(mut ready: impl FnMut() -> bool) -> bool {
+    let start = Instant::now();
+    while !ready() {
+        if start.elapsed() > PATIENCE {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    true
+}
+
+/// The time between two stamps.
+pub(crate) fn between(from: u64, until: u64) -> Duration {
+    Duration::from_nanos(until.saturating_sub(from))
+}

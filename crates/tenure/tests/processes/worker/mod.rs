@@ -1,0 +1,81 @@
+//! What a worker process does: the side of the tests that is killed and paused.
+
+mod effects;
+mod naive;
+mod node;
+mod record;
+
+pub(crate) use effects::Effects;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rustix::process::{Signal, set_parent_process_death_signal};
+use serde::{Deserialize, Serialize};
+
+/// The environment variable that makes a worker of this binary.
+pub(crate) const ROLE: &str = "TENURE_TEST_ROLE";
+
+/// The exit code of a worker whose role cannot be read.
+pub(crate) const BAD_ROLE: i32 = 64;
+
+/// The exit code of a worker whose node was not started.
+pub(crate) const NOT_STARTED: i32 = 3;
+
+/// The exit code of a worker whose node did not stop in good order.
+pub(crate) const NOT_STOPPED: i32 = 4;
+
+/// The keyspace of every test.
+pub(crate) const KEYSPACE: &str = "orders";
+
+/// How long between two signs of life of one shard.
+const BEAT: Duration = Duration::from_millis(5);
+
+/// What a worker is to do.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Work {
+    pub(crate) role: Role,
+    pub(crate) node: String,
+    /// Where the store, the logs and the effects are.
+    pub(crate) site: PathBuf,
+    pub(crate) data_dir: PathBuf,
+    pub(crate) shards: u32,
+    pub(crate) ttl: Duration,
+    /// Whether it also changes a resource that checks epochs.
+    pub(crate) effects: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Role {
+    /// A `tenure::Node`.
+    Node,
+    /// A lease as it is often written: a row with a time, and an owner that trusts what it was last told.
+    Naive,
+}
+
+/// The role that this process was started for, if it was started for one.
+pub(crate) fn role() -> Option<String> {
+    std::env::var(ROLE).ok()
+}
+
+/// Does what the role says. The process ends with it.
+pub(crate) fn become_worker(role: &str) -> ! {
+    // A test that is itself killed must leave nobody behind.
+    let _ = set_parent_process_death_signal(Some(Signal::KILL));
+    let code = match serde_json::from_str::<Work>(role) {
+        Ok(work) if work.role == Role::Node => node::serve(work),
+        Ok(work) => naive::serve(&work),
+        Err(error) => {
+            eprintln!("a worker cannot read its role: {error}");
+            BAD_ROLE
+        }
+    };
+    std::process::exit(code)
+}
+
+/// Nanoseconds of the machine's boot-time clock, read without any code under test.
+pub(crate) fn now() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}

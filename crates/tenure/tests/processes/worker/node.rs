@@ -1,0 +1,198 @@
+//! The role of a `tenure::Node` whose handler writes down when it works.
+
+use std::sync::{Arc, Mutex};
+
+use tenure::{Grant, Handler, Hashed, Node, Result, Settings, Shard, Shared};
+use tenure_judge::Event;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::effects::{Effect, Effects};
+use super::record::{Record, Subject};
+use super::{BEAT, KEYSPACE, NOT_STARTED, NOT_STOPPED, Work, now};
+
+/// One effect for so many beats.
+const BEATS_PER_EFFECT: u64 = 10;
+
+/// Runs a node until it is told to stop. Returns the exit code.
+pub(crate) fn serve(work: Work) -> i32 {
+    tracing_subscriber::fmt()
+        .with_env_filter("tenure=info")
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .init();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build();
+    runtime.expect("a runtime").block_on(live(work))
+}
+
+async fn live(work: Work) -> i32 {
+    let mut terminate = signal(SignalKind::terminate()).expect("a signal handler");
+    let effects = work.effects.then(|| Effects::open(&work.site));
+    let worker = Worker(Arc::new(Inside {
+        record: Record::open(&work),
+        effects: effects.map(|opened| Mutex::new(opened.expect("the resource"))),
+        loaded: Mutex::default(),
+    }));
+    let url = format!("sqlite:{}", work.site.join("store.db").display());
+    let settings = Settings {
+        ttl: work.ttl,
+        ..Settings::default()
+    };
+    let start = Node::builder(url, "shop")
+        .name(&work.node)
+        .data_dir(&work.data_dir)
+        .settings(settings)
+        .keyspace(KEYSPACE, Hashed(work.shards), worker.clone())
+        .start();
+    let started = tokio::select! {
+        started = start => started,
+        _ = terminate.recv() => return 0,
+    };
+    let node = match started {
+        Ok(node) => node,
+        Err(error) => {
+            eprintln!("not started: {error}");
+            return NOT_STARTED;
+        }
+    };
+    worker.tell_started(&node);
+    tokio::select! {
+        _ = terminate.recv() => {}
+        ended = node.ended() => eprintln!("ended by itself: {ended:?}"),
+    }
+    match node.stop().await {
+        Ok(()) => 0,
+        Err(error) => {
+            eprintln!("not stopped: {error}");
+            NOT_STOPPED
+        }
+    }
+}
+
+#[derive(Clone)]
+struct Worker(Arc<Inside>);
+
+struct Inside {
+    record: Record,
+    effects: Option<Mutex<Effects>>,
+    loaded: Mutex<Vec<String>>,
+}
+
+impl Worker {
+    /// Says what was owned and loaded at the moment at which the start returned.
+    fn tell_started(&self, node: &Node) {
+        let t = now();
+        let owned: Vec<String> = node.owned().iter().map(ToString::to_string).collect();
+        let loaded = self.0.loaded.lock().expect("no panic").clone();
+        let told = serde_json::json!({ "t": t, "owned": owned, "loaded": loaded });
+        eprintln!("started {told}");
+    }
+
+    /// Changes the resource, and writes that down if the resource took it.
+    fn effect(&self, count: u64, grant: &Grant, subject: &Subject) {
+        let Some(effects) = &self.0.effects else {
+            return;
+        };
+        let made = tokio::task::block_in_place(|| {
+            let mut effects = effects.lock().expect("no panic");
+            effects.make(&subject.shard, subject.epoch, count, || {
+                grant.check().is_ok()
+            })
+        });
+        match made {
+            Ok(Effect::Made(at)) => self.0.record.line(at, Event::Effect, subject),
+            Ok(Effect::Refused) => eprintln!("effect refused: {subject:?}"),
+            // The resource is held up, or there is nothing left to do: there will be another beat, here or elsewhere.
+            Ok(Effect::Late) | Err(_) => {}
+        }
+    }
+}
+
+impl Handler for Worker {
+    /// The grant of the whole stay, which outlasts that of the loop while the shard is being given away.
+    type State = Grant;
+
+    async fn load(&self, shard: &Shard) -> Result<Grant> {
+        if let Some(effects) = &self.0.effects {
+            tokio::task::block_in_place(|| {
+                let effects = effects.lock().expect("no panic");
+                effects.fence(&shard.id().to_string(), shard.epoch().0)
+            })?;
+        }
+        self.0
+            .loaded
+            .lock()
+            .expect("no panic")
+            .push(shard.id().to_string());
+        Ok(shard.grant().clone())
+    }
+
+    async fn run(&self, grant: Grant, state: Shared<Grant>) -> Result<()> {
+        let whole = state.lock().await?.clone();
+        let mut span = Span {
+            worker: self.clone(),
+            subject: Subject {
+                shard: grant.shard().to_string(),
+                epoch: grant.epoch().0,
+                session: grant.session().to_string(),
+            },
+            whole,
+            last: None,
+        };
+        let mut tick = tokio::time::interval(BEAT);
+        for count in 0u64.. {
+            tokio::select! {
+                biased;
+                () = grant.cancelled() => break,
+                _ = tick.tick() => {}
+            }
+            if !span.beat(&grant) {
+                break;
+            }
+            if count % BEATS_PER_EFFECT == BEATS_PER_EFFECT - 1 {
+                self.effect(count, &grant, &span.subject);
+            }
+        }
+        drop(span);
+        grant.cancelled().await;
+        Ok(())
+    }
+}
+
+/// The loop of one stay, as the judge will see it. Ends when it is dropped, by the loop itself or from outside.
+struct Span {
+    worker: Worker,
+    subject: Subject,
+    whole: Grant,
+    last: Option<u64>,
+}
+
+impl Span {
+    /// Writes a line, if the grant holds. The stamp is taken *before* the grant is asked: a grant that holds now held
+    /// then, however long this process is stopped between any two of these three steps.
+    fn beat(&mut self, grant: &Grant) -> bool {
+        let at = now();
+        if grant.check().is_err() {
+            return false;
+        }
+        let ev = match self.last.replace(at) {
+            None => Event::Start,
+            Some(_) => Event::Beat,
+        };
+        self.worker.0.record.line(at, ev, &self.subject);
+        true
+    }
+}
+
+impl Drop for Span {
+    /// The loop ends now if the shard is still this node's, which is so when it is given away; otherwise the last beat
+    /// was the end.
+    fn drop(&mut self) {
+        let Some(last) = self.last else { return };
+        let at = now();
+        let end = if self.whole.check().is_ok() { at } else { last };
+        self.worker.0.record.line(end, Event::End, &self.subject);
+    }
+}
