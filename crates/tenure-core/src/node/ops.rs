@@ -155,9 +155,7 @@ impl Node {
         let Some(pending) = self.pending.remove(&op) else {
             return;
         };
-        // One that the last list has seen already must not hide a write of somebody else's.
-        self.written +=
-            u64::from(matches!(reply, Reply::Won(Version::Number(n)) if n > self.listed.0));
+        self.count_write(&reply);
         match (pending, reply) {
             (
                 Pending::Put {

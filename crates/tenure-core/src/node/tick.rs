@@ -1,6 +1,6 @@
 //! Lists, the slow look at everything, and sweeping.
 
-use crate::ids::{Revision, SessionId};
+use crate::ids::{Revision, SessionId, Version};
 use crate::layout::Key;
 use crate::machine::{Lane, Listed, Reply, Request};
 use crate::note::Note;
@@ -14,6 +14,10 @@ use super::boot::Boot;
 use super::ops::Pending;
 use super::timers::Timer;
 use super::{Life, Node};
+
+/// How many of the node's own last writes are remembered: more than can be under way while the store is asked for its
+/// revision.
+const LAST_WRITES: usize = 64;
 
 impl Node {
     /// Everything was read.
@@ -32,7 +36,8 @@ impl Node {
             self.learn(&key, found);
         }
         self.view.revision = self.view.revision.max(listed.revision);
-        (self.listed_at, self.listed, self.written) = (begun, listed.revision, 0);
+        (self.listed_at, self.listed) = (begun, listed.revision);
+        (self.written, self.others_wrote) = (0, false);
         self.timers.set_sooner(Timer::Restore, self.now);
         for (name, keyspace) in self.view.keyspaces.iter() {
             if let KeyspaceKind::Hashed(n) = keyspace.record.kind
@@ -131,8 +136,8 @@ impl Node {
             .take()
             .is_some_and(|revision| self.view.revision < revision);
         // A watch may leave things out without a trace; now and then everything is read although nothing seems amiss.
-        let others_wrote = self.asked_at.0 > self.listed.0.saturating_add(self.written);
-        let due = others_wrote && self.now >= self.listed_at + self.config.timing.relist_interval;
+        let due =
+            self.others_wrote && self.now >= self.listed_at + self.config.timing.relist_interval;
         if (missed || due || self.relist) && !self.config.rules.broken_by(Mutant::NeverRelist) {
             self.relist = false;
             self.list();
@@ -172,7 +177,22 @@ impl Node {
             ));
         }
         self.asked_at = self.asked_at.max(revision);
+        let later = self.last_writes.iter().filter(|n| **n > revision.0).count() as u64;
+        self.others_wrote |= revision.0 > self.listed.0 + self.written.saturating_sub(later);
         self.behind = Some(revision);
+    }
+
+    /// Counts a write of this node's own: it is no news. One that the last list has seen already must not hide a write of
+    /// somebody else's.
+    pub(super) fn count_write(&mut self, reply: &Reply) {
+        if let Reply::Won(Version::Number(n)) = reply
+            && *n > self.listed.0
+        {
+            self.written += 1;
+            self.last_writes.push(*n);
+            let surplus = self.last_writes.len().saturating_sub(LAST_WRITES);
+            self.last_writes.drain(..surplus);
+        }
     }
 
     /// Removes tombstones that nothing refers to any more. One node does it, and takes its time.
@@ -181,7 +201,7 @@ impl Node {
         if first != Some(&self.config.name) || !self.may_own() || self.config.role != Role::Node {
             return;
         }
-        let old: Vec<(SessionId, crate::ids::Version)> = self
+        let old: Vec<(SessionId, Version)> = self
             .view
             .sessions
             .cells()

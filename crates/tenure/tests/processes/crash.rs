@@ -15,10 +15,7 @@ fn a_node_killed_and_started_again_within_the_ttl_serves_the_same_shards_at_once
     let killed = now();
     a.kill();
     let a = site.start("a");
-    site.await_served("a is back", |held| {
-        held.0.values().any(|h| h.pid == a.pid())
-    });
-    let started = site.started("a").pop().expect("a start that returned");
+    let started = site.await_start("a", 2);
     assert_eq!(started.owned, before.of("a"), "{}", site.scene());
     assert!(started.loaded.is_superset(&started.owned), "{started:?}");
     let after = site.await_served("a has them all", |held| held.of("a") == before.of("a"));

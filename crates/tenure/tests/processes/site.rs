@@ -123,13 +123,21 @@ impl Site {
         fs::read_to_string(self.path(&format!("{voice}.err"))).unwrap_or_default()
     }
 
-    /// What was owned and loaded whenever a start of this worker returned.
-    pub(crate) fn started(&self, voice: &str) -> Vec<Started> {
-        let said = self.said(voice);
-        said.lines()
-            .filter_map(|line| line.strip_prefix("started "))
-            .map(|told| serde_json::from_str(told).expect("what a worker tells"))
-            .collect()
+    /// Waits until a start of this worker has returned for the `count`th time: what it owned and had loaded then.
+    pub(crate) fn await_start(&self, voice: &str, count: usize) -> Started {
+        let mut told = None;
+        until(&format!("{voice} has started {count} times"), || {
+            let said = self.said(voice);
+            let mut starts = said
+                .split_inclusive('\n')
+                .filter(|line| line.ends_with('\n'));
+            let mut starts = starts
+                .by_ref()
+                .filter_map(|line| line.strip_prefix("started "));
+            told = starts.nth(count - 1).map(str::to_owned);
+            told.is_some()
+        });
+        serde_json::from_str(&told.expect("just seen")).expect("what a worker tells")
     }
 
     /// Looks at the logs as they are now.

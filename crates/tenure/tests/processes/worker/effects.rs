@@ -57,11 +57,12 @@ impl Effects {
         let change = self
             .0
             .transaction_with_behavior(TransactionBehavior::Immediate)?;
+        // Before the grant is asked, and before the commit: if the effect is taken, then before any higher epoch can
+        // have been fenced.
+        let at = now();
         if !granted() {
             return Ok(Effect::Late);
         }
-        // Before the commit and so, if it is taken, before any higher epoch can have been fenced.
-        let at = now();
         let insert = "INSERT INTO effect (shard, epoch, count, pid) SELECT ?1, ?2, ?3, ?4
             WHERE NOT EXISTS (SELECT 1 FROM fence WHERE shard = ?1 AND epoch > ?2)";
         let row = params![

@@ -89,25 +89,6 @@ impl Worker {
         let told = serde_json::json!({ "t": t, "owned": owned, "loaded": loaded });
         eprintln!("started {told}");
     }
-
-    /// Changes the resource, and writes that down if the resource took it.
-    fn effect(&self, count: u64, grant: &Grant, subject: &Subject) {
-        let Some(effects) = &self.0.effects else {
-            return;
-        };
-        let made = tokio::task::block_in_place(|| {
-            let mut effects = effects.lock().expect("no panic");
-            effects.make(&subject.shard, subject.epoch, count, || {
-                grant.check().is_ok()
-            })
-        });
-        match made {
-            Ok(Effect::Made(at)) => self.0.record.line(at, Event::Effect, subject),
-            Ok(Effect::Refused) => eprintln!("effect refused: {subject:?}"),
-            // The resource is held up, or there is nothing left to do: there will be another beat, here or elsewhere.
-            Ok(Effect::Late) | Err(_) => {}
-        }
-    }
 }
 
 impl Handler for Worker {
@@ -152,7 +133,7 @@ impl Handler for Worker {
                 break;
             }
             if count % BEATS_PER_EFFECT == BEATS_PER_EFFECT - 1 {
-                self.effect(count, &grant, &span.subject);
+                span.effect(count, &grant);
             }
         }
         drop(span);
@@ -183,6 +164,27 @@ impl Span {
         };
         self.worker.0.record.line(at, ev, &self.subject);
         true
+    }
+
+    /// Changes the resource, and writes that down if the resource took it.
+    fn effect(&mut self, count: u64, grant: &Grant) {
+        let Some(effects) = &self.worker.0.effects else {
+            return;
+        };
+        let (shard, epoch) = (&self.subject.shard, self.subject.epoch);
+        let made = tokio::task::block_in_place(|| {
+            let mut effects = effects.lock().expect("no panic");
+            effects.make(shard, epoch, count, || grant.check().is_ok())
+        });
+        match made {
+            Ok(Effect::Made(at)) => {
+                self.last = Some(at);
+                self.worker.0.record.line(at, Event::Effect, &self.subject);
+            }
+            Ok(Effect::Refused) => eprintln!("effect refused: {:?}", self.subject),
+            // The resource is held up, or there is nothing left to do: there will be another beat, here or elsewhere.
+            Ok(Effect::Late) | Err(_) => {}
+        }
     }
 }
 
