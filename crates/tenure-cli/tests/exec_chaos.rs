@@ -8,7 +8,6 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use exec_support::*;
-use rusqlite::Connection;
 use rustix::process::Signal;
 
 const NODES: [&str; 5] = ["n1", "n2", "n3", "n4", "n5"];
@@ -156,7 +155,10 @@ fn pause_under_a_plain_lock(options: &[&str], resource: Option<&Path>) -> tenure
     let mut first = Baseline::start(&site, "first", options);
     until("the first works", || !site.starts("first", 0).is_empty());
     let _second = Baseline::start(&site, "second", options);
-    stop(first.pid(), resource);
+    match resource {
+        Some(resource) => stop_outside(first.pid(), resource),
+        None => send(first.pid(), Signal::STOP),
+    }
     until("the second works", || !site.starts("second", 0).is_empty());
     pass(Duration::from_millis(100));
     send(first.pid(), Signal::CONT);
@@ -164,20 +166,6 @@ fn pause_under_a_plain_lock(options: &[&str], resource: Option<&Path>) -> tenure
         first.0.try_wait().unwrap().is_some()
     });
     site.verdict(&tenure_judge::Demands::default())
-}
-
-/// Stops a process, but not in the middle of a transaction: then nobody could do anything wrong.
-fn stop(pid: i32, resource: Option<&Path>) {
-    until("the process is stopped between transactions", || {
-        send(pid, Signal::STOP);
-        let Some(path) = resource else { return true };
-        let database = Connection::open(path).unwrap();
-        let free = database.execute_batch("BEGIN IMMEDIATE; ROLLBACK").is_ok();
-        if !free {
-            send(pid, Signal::CONT);
-        }
-        free
-    });
 }
 
 fn plain_locks_and_unfenced_writers_are_caught() {

@@ -17,7 +17,7 @@ fn children_of_a_stopped_exec_are_dead_before_another_has_their_shards() {
     site.await_covered();
     site.await_both();
     let since = now();
-    a.signal(Signal::STOP);
+    site.stop(&a);
     until("b has all shards", || {
         site.starts("a", 0).is_subset(&site.starts("b", 0))
     });
@@ -44,6 +44,7 @@ fn ctrl_z_stops_exec_alone_and_its_children_are_ended_in_time() {
     kill_process_group(group, Signal::TSTP).unwrap();
     until("exec is stopped", || is_stopped(a.pid()));
     assert!(!is_stopped(a.await_watchdog()));
+    site.stop(&a);
     let _b = site.beating("b", &[], &[]);
     site.await_starts("b", 4);
     kill_process_group(group, Signal::CONT).unwrap();
@@ -127,7 +128,7 @@ fn keepers_kill_when_exec_and_watchdog_are_both_stopped() {
     let a = site.beating("a", &[], &["--ignore-term"]);
     site.await_covered();
     let watchdog = a.await_watchdog();
-    a.signal(Signal::STOP);
+    site.stop(&a);
     send(watchdog, Signal::STOP);
     let _b = site.beating("b", &[], &[]);
     site.await_starts("b", 4);

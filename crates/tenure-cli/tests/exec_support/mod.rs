@@ -4,10 +4,11 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use rusqlite::Connection;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use tempfile::TempDir;
 use tenure_judge::{Demands, Judge, Verdict, read_logs};
@@ -85,6 +86,11 @@ impl Site {
             node: node.to_owned(),
             process,
         }
+    }
+
+    /// Stops an `exec`, at a moment at which others can go on.
+    pub(crate) fn stop(&self, exec: &Exec) {
+        stop_outside(exec.pid(), &self.path("store.db"));
     }
 
     /// What the processes of a node have said.
@@ -260,6 +266,20 @@ impl Drop for Exec {
 /// Sends a signal to a process of this test; that it is gone is as good.
 pub(crate) fn send(pid: i32, signal: Signal) {
     let _ = kill_process(Pid::from_raw(pid).unwrap(), signal);
+}
+
+/// Stops a process, but not in the middle of a transaction on this database: that would lock everybody out.
+pub(crate) fn stop_outside(pid: i32, database: &Path) {
+    until("the process is stopped between transactions", || {
+        send(pid, Signal::STOP);
+        let database = Connection::open(database).unwrap();
+        database.busy_timeout(Duration::from_millis(200)).unwrap();
+        let free = database.execute_batch("BEGIN IMMEDIATE; ROLLBACK").is_ok();
+        if !free {
+            send(pid, Signal::CONT);
+        }
+        free
+    });
 }
 
 pub(crate) fn is_alive(pid: i32) -> bool {

@@ -166,11 +166,10 @@ impl Node {
             let to = match live {
                 Some(owner) => Some(owner.node.clone()),
                 None if claiming => Some(me.clone()),
+                // One that somebody failed to load is not for everyone, see below.
+                None if !record.failures.is_empty() => None,
                 None => record.intended.clone().filter(|n| {
-                    n == me
-                        || self
-                            .reserved_until(record, seen.since)
-                            .is_some_and(|until| self.now < until)
+                    self.peers.is_member(n) && self.now < seen.since + self.config.timing.ttl * 2
                 }),
             };
             match to {
@@ -186,7 +185,7 @@ impl Node {
                     *owned.entry(node).or_default() += 1;
                 }
                 None if record.quarantine.is_some() => {}
-                // One that somebody failed to load is not for everyone: it goes to the best of those who have not.
+                // It goes to the best of those who have not, above its share if need be.
                 None if !record.failures.is_empty() => {
                     let failed = |name: &NodeName| self.has_failed(record, name);
                     if self.peers.ranking.winner(id, |name| !failed(name)) == Some(me) {

@@ -176,7 +176,7 @@ impl Victim {
     }
 
     fn strike(&mut self) -> &'static str {
-        match self.random.below(4) {
+        match self.random.below(3) {
             0 => {
                 self.process.kill();
                 self.state = State::Dead;

@@ -34,15 +34,24 @@ pub(crate) struct Holder {
     pub(crate) over: bool,
 }
 
+/// Node, process, session and epoch: what must not change where no owner changes.
+pub(crate) type Owner = (String, u64, String, u64);
+
+impl Holder {
+    pub(crate) fn owner(&self) -> Owner {
+        let (node, session) = (self.node.clone(), self.session.clone());
+        (node, self.pid, session, self.epoch)
+    }
+}
+
 /// Who worked on each shard at its highest epoch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Holders(pub(crate) BTreeMap<String, Holder>);
 
 impl Holders {
-    /// Node, process, session and epoch of each shard: what must not change where no owner changes.
-    pub(crate) fn owners(&self) -> BTreeMap<String, (String, u64, String, u64)> {
-        let owner = |h: &Holder| (h.node.clone(), h.pid, h.session.clone(), h.epoch);
-        let owners = self.0.iter().map(|(shard, h)| (shard.clone(), owner(h)));
+    /// The owner of each shard.
+    pub(crate) fn owners(&self) -> BTreeMap<String, Owner> {
+        let owners = self.0.iter().map(|(shard, h)| (shard.clone(), h.owner()));
         owners.collect()
     }
 

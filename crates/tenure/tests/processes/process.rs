@@ -1,5 +1,6 @@
 //! A worker process as a test holds it.
 
+use std::fs;
 use std::process::{Child, ExitStatus};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -26,6 +27,21 @@ impl Process {
     pub(crate) fn signal(&self, signal: Signal) {
         let pid = Pid::from_child(&self.child);
         kill_process(pid, signal).expect("a process of our own");
+    }
+
+    /// Stops it, and waits until its last thread stands still: the signal alone only asks for that.
+    pub(crate) fn pause(&self) {
+        self.signal(Signal::STOP);
+        let threads = format!("/proc/{}/task", self.pid());
+        until(&format!("{} stands still", self.node), || {
+            let threads = fs::read_dir(&threads).expect("a process of our own");
+            let mut stats = threads.map(|thread| {
+                let stat = thread.expect("a thread").path().join("stat");
+                fs::read_to_string(stat).unwrap_or_default()
+            });
+            // The state follows the name, which is in brackets. A thread that is gone has none.
+            stats.all(|stat| stat.is_empty() || stat.contains(") T "))
+        });
     }
 
     /// Kills it, and waits until it is dead.

@@ -191,7 +191,7 @@ impl Site {
         let mut store = Connection::open(self.path("store.db")).expect("the store");
         store.busy_timeout(Duration::ZERO).expect("no wait");
         for _ in 0..100 {
-            process.signal(Signal::STOP);
+            process.pause();
             for _ in 0..20 {
                 let free = TransactionBehavior::Immediate;
                 if store.transaction_with_behavior(free).is_ok() {
