@@ -59,7 +59,9 @@ fn storm(seed: u64, time: Duration) {
     for (slot, node) in slots.iter_mut().zip(NODES) {
         recover(slot, end, || start(node));
     }
+    let healed = Instant::now();
     site.await_covered();
+    println!("covered again after {:?}", healed.elapsed());
     let verdict = site.assert_clean();
     println!(
         "{faults} faults, {} lines, {} works, {} shards",

@@ -334,18 +334,34 @@ impl Node {
         Some(Change::Deny { session })
     }
 
-    /// Writes the node's own record anew if it was lost: without it nobody, not even the node itself, counts on this node.
+    /// Writes the node's own record anew if it was lost, or if somebody took the name then and is gone: without it nobody,
+    /// not even the node itself, counts on this node.
     pub(super) fn keep_name(&mut self) {
         let key = Key::Node(self.config.name.clone());
         let Some(session) = self.my_session().map(|h| h.id) else {
             return;
         };
-        if !matches!(self.life, Life::Running) || !self.view.is_missing(&key) {
+        if !matches!(self.life, Life::Running) {
             return;
         }
-        let head = Head {
-            rev: self.view.fresh_rev(&key),
-            ..Head::first(self.nonce())
+        let nonce = self.nonce();
+        let (expect, head) = match self.view.nodes.cell(&self.config.name) {
+            Some(Cell::Missing { .. }) => (
+                Expect::Absent,
+                Head {
+                    rev: self.view.fresh_rev(&key),
+                    ..Head::first(nonce)
+                },
+            ),
+            Some(Cell::Present(seen))
+                if seen.record.session != session && self.ended(seen.record.session) =>
+            {
+                (
+                    Expect::Version(seen.version.clone()),
+                    seen.record.head.next(nonce),
+                )
+            }
+            _ => return,
         };
         let record = NodeRecord {
             head,
@@ -353,12 +369,7 @@ impl Node {
             mode: self.mode.clone(),
             unknown: Unknown::new(),
         };
-        self.put(
-            key,
-            Expect::Absent,
-            Record::Node(Arc::new(record)),
-            Purpose::Plain,
-        );
+        self.put(key, expect, Record::Node(Arc::new(record)), Purpose::Plain);
     }
 
     /// Writes the cluster's record anew, with all that this node remembers of it.
