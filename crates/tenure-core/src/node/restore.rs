@@ -361,6 +361,9 @@ impl Node {
                     seen.record.head.next(nonce),
                 )
             }
+            Some(Cell::Present(seen)) if seen.record.session != session => {
+                return self.mourn(seen.record.session);
+            }
             _ => return,
         };
         let record = NodeRecord {
