@@ -2,7 +2,7 @@
 //!
 //! | key | value | written by |
 //! |---|---|---|
-//! | `CLUSTER/cluster` | [`ClusterRecord`](crate::record::ClusterRecord) | the first node; a node with a longer ttl; `keyspace raise` |
+//! | `CLUSTER/cluster` | [`ClusterRecord`](crate::record::ClusterRecord) | the first node; whoever draws a generation or has a longer ttl |
 //! | `CLUSTER/keyspaces/KEYSPACE` | [`KeyspaceRecord`](crate::record::KeyspaceRecord) | whoever creates, raises or removes it |
 //! | `CLUSTER/nodes/NODE` | [`NodeRecord`](crate::record::NodeRecord) | the node at its start; operators |
 //! | `CLUSTER/sessions/SESSION` | [`SessionRecord`](crate::record::SessionRecord) | its holder; who proves its end |

@@ -221,6 +221,11 @@ pub(crate) const KNOBS: &[Knob] = &[
         "how often everything is looked at even if nothing was heard; default: four times the ttl",
     ),
     knob(
+        "relist_interval",
+        Kind::Time(|s, v| s.relist_interval = Some(v), |t| t.relist_interval),
+        "how often everything is read anew although nothing seems amiss; default: 24 times the ttl",
+    ),
+    knob(
         "stall_limit",
         Kind::Time(|s, v| s.stall_limit = Some(v), |t| t.stall_limit),
         "how long the application may show no sign of life before renewals stop; default: the ttl",

@@ -457,6 +457,8 @@ impl Node {
         let Some(record) = self.view.shards.get(id) else {
             return;
         };
+        let known = self.generations.entry(id.keyspace.clone()).or_default();
+        *known = (*known).max(record.epoch.generation());
         let stay = self.stays.entry(id.clone()).or_default();
         stay.highest = stay.highest.max(record.epoch);
         let serving = record.tenancy.name() != "loading" && record.owner().is_some();
