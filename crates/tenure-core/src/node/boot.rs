@@ -344,11 +344,12 @@ impl Node {
         if let Some(session) = holder
             && self.session() == Some(session)
         {
-            return Ok(Next::Done);
+            return Ok(self.end_predecessor());
         }
         if let Some(session) = holder
             && !self.was_mine(session)
             && !self.ended(session)
+            && self.config.last_session != Some(session)
         {
             return self.wait_for_name(session);
         }
@@ -387,6 +388,23 @@ impl Node {
         Ok(Next::Wait)
     }
 
+    /// Ends the session of a process that is known to be dead, once this one stands in its place for all to see: before,
+    /// others would take the shards of a node that seems to be gone.
+    fn end_predecessor(&mut self) -> Next {
+        let Some(last) = self.config.last_session else {
+            return Next::Done;
+        };
+        let live = self.view.sessions.get(&last).is_some_and(|s| s.is_live());
+        if !live || self.ended(last) {
+            return Next::Done;
+        }
+        if let Some(boot) = self.boot() {
+            boot.under_way += 1;
+        }
+        self.end_session(last, EndedWhy::Replaced, Purpose::Boot);
+        Next::Wait
+    }
+
     /// Whether a session was created by this very process.
     pub(super) fn was_mine(&self, session: SessionId) -> bool {
         let n = session.0.wrapping_sub(self.config.entropy);
@@ -399,7 +417,7 @@ impl Node {
             // Somebody took the name between our look and our write: our session is of no use.
             self.resign_session();
         }
-        if self.config.last_session == Some(session) || rules.broken_by(Mutant::StealName) {
+        if rules.broken_by(Mutant::StealName) {
             if let Some(boot) = self.boot() {
                 boot.under_way += 1;
             }
