@@ -54,6 +54,8 @@ impl Node {
         let late = now.since(wake);
         if late > self.config.timing.renew_interval {
             self.peers.trust_from(now);
+            // Nothing of this process ran: that the application was silent says nothing about it.
+            self.progress = self.progress.max(now);
             self.note(Note::Overslept { gap: late });
         }
     }
