@@ -127,6 +127,49 @@ fn a_child_that_ends_at_once_is_started_again_with_growing_waits_and_a_clear_wor
 }
 
 #[test]
+fn a_crash_loop_is_a_problem_in_status_until_a_child_lives() {
+    let site = Site::new(2);
+    let status = |more: &[&str]| {
+        let mut command = Command::new(TENURE);
+        command.args(["--store", &site.store(), "--cluster", "c", "status"]);
+        run(command.args(more)).1
+    };
+    let json = || serde_json::from_str::<serde_json::Value>(&status(&["--json"])).ok();
+    let cured = site.path("cured");
+    let script = format!(
+        "test $TENURE_SHARD = 0 || test -e {} || exit 3; exec sleep 1000",
+        cured.display()
+    );
+    let _exec = shell(&site, &[], &script);
+    let mut seen = serde_json::Value::Null;
+    until("status tells of the crashes", || {
+        seen = json().unwrap_or_default();
+        seen["problems"][0]["kind"] == "troubled"
+    });
+    assert_eq!(seen["problems"].as_array().unwrap().len(), 1);
+    assert_eq!(seen["problems"][0]["key"], "shards/k/1");
+    let shards = &seen["shards"];
+    assert!(shards[0]["trouble"].is_null(), "{shards}");
+    assert_eq!(shards[1]["state"], "serving");
+    let said = shards[1]["trouble"].as_str().unwrap();
+    assert!(
+        said.starts_with("restarting in ") && said.ends_with(" crashes: exited with code 3"),
+        "{said}"
+    );
+    assert_eq!(seen["problems"][0]["problem"], said);
+    let text = status(&[]);
+    assert!(text.contains("1 problem"), "{text}");
+    assert!(
+        text.contains("k/1    troubled") && !text.contains("k/0"),
+        "{text}"
+    );
+    fs::write(cured, "").unwrap();
+    until("a child that lives takes it back", || {
+        json().is_some_and(|s| s["problems"] == serde_json::json!([]))
+    });
+}
+
+#[test]
 fn a_child_is_started_again_only_as_the_policy_says() {
     for (policy, script, again) in [
         ("on-failure", "echo ran; exit 0", false),

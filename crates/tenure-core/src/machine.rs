@@ -152,6 +152,13 @@ pub enum Event {
         /// Its error, if it had one.
         error: Option<String>,
     },
+    /// The application says how the shard fares; none: well again. For people to see: nothing is decided by it.
+    Trouble {
+        /// Which stay.
+        run: RunId,
+        /// What is wrong.
+        said: Option<String>,
+    },
     /// The gate of this stay is closed, nothing is in flight, its work has stopped and its state is dropped. Sent once, in
     /// answer to [`Action::Close`].
     Drained(RunId),

@@ -12,7 +12,8 @@ pub struct Settings {
     pub renew_interval: Option<Duration>,
     /// How long after a failed renewal the next try comes. Default, and most: a twentieth of the ttl.
     pub renew_retry_interval: Option<Duration>,
-    /// How long any one request to the store may take. Default: a tenth of the ttl.
+    /// How long any one request to the store may take. Default: a twelfth of the ttl: the tries after a failed
+    /// renewal then fall so that a store which is away for half the ttl is not noticed.
     pub request_timeout: Option<Duration>,
     /// How long before the deadline gates close. Default: a quarter of the ttl.
     pub lease_detach_margin: Option<Duration>,
@@ -136,7 +137,7 @@ impl Settings {
             ttl,
             renew_interval: self.renew_interval.unwrap_or(ttl / 6),
             renew_retry_interval: self.renew_retry_interval.unwrap_or(ttl / 20),
-            request_timeout: self.request_timeout.unwrap_or(ttl / 10),
+            request_timeout: self.request_timeout.unwrap_or(ttl / 12),
             lease_detach_margin: self.lease_detach_margin.unwrap_or(ttl / 4),
             kill_grace: self.kill_grace.unwrap_or(ttl / 8),
             clock_drift_max_permille: self.clock_drift_max_permille,

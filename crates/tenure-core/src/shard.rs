@@ -23,6 +23,9 @@ use crate::why::Why;
 /// How many different nodes may fail to load a shard before nobody may claim it.
 pub const QUARANTINE_AFTER: usize = 3;
 
+/// How many bytes of what an application says of its trouble a record keeps.
+pub const TROUBLE_LEN: usize = 200;
+
 /// What somebody wants to do to a shard's record.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Change {
@@ -65,6 +68,11 @@ pub enum Change {
         to: Option<NodeName>,
         /// Why.
         why: Why,
+    },
+    /// Say what is wrong with it although it is served, or that all is well again. By the owner.
+    Tell {
+        /// What the application says; cut to [`TROUBLE_LEN`].
+        said: Option<String>,
     },
     /// Give it up because it could not be loaded. By the owner.
     Fail {
@@ -262,6 +270,13 @@ pub fn apply(
             new.intended = to;
             Ok(edit.give_to_nobody(new, why))
         }
+        (Tenancy::Held { by, .. }, Change::Tell { said }) => {
+            if !is_me(by) {
+                return Err(Refused::NotYours);
+            }
+            new.trouble = said.map(brief);
+            Ok(new)
+        }
         (Tenancy::Held { by, .. }, Change::Fail { error }) => {
             if !is_me(by) {
                 return Err(Refused::NotYours);
@@ -343,6 +358,12 @@ pub fn apply(
     }
 }
 
+/// What a record keeps of such a text: its first [`TROUBLE_LEN`] bytes, in whole characters.
+pub(crate) fn brief(mut said: String) -> String {
+    said.truncate(said.floor_char_boundary(TROUBLE_LEN));
+    said
+}
+
 /// A record for a shard whose record was lost: free, at an epoch of a generation that was raised for it, and not to be
 /// claimed before each of `witnesses` has denied owning it or has ended.
 pub fn restored(
@@ -377,12 +398,14 @@ impl Edit<'_> {
             by: self.writer.owner.clone(),
             serving,
         };
+        new.trouble = None;
         self.remember(&mut new, Some(self.writer.owner.node.clone()), why);
         new
     }
 
     fn give_to_nobody(&self, mut new: ShardRecord, why: Why) -> ShardRecord {
         new.tenancy = Tenancy::FREE;
+        new.trouble = None;
         self.remember(&mut new, None, why);
         new
     }

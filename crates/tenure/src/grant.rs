@@ -7,6 +7,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use tenure_core::ids::{Epoch, SessionId, ShardId};
+use tenure_core::machine::Event;
 use tenure_core::time::Time;
 use tokio_util::sync::CancellationToken;
 
@@ -113,6 +114,18 @@ impl Grant {
             work.as_mut().poll(cx).map(Ok)
         })
         .await
+    }
+
+    /// Says what is wrong with the shard although it is served, for `tenure status` to show; `None` says that all is well
+    /// again, as does the end of the stay.
+    ///
+    /// Returns at once; the word is written to the shard's record soon, cut to 200 bytes, if the grant still holds then.
+    /// Every change of it is a write to the store: report conditions, not progress.
+    pub fn report(&self, said: Option<&str>) {
+        self.stay.inputs.event(Event::Trouble {
+            run: self.stay.run,
+            said: said.map(ToOwned::to_owned),
+        });
     }
 
     pub(crate) fn stay(&self) -> &Arc<Stay> {

@@ -46,6 +46,7 @@ impl<H: Handler> AnyHandler for Typed<H> {
         let stay = Stay::new(
             &begin,
             ground.clock.clone(),
+            ground.inputs.clone(),
             cell.clone(),
             ground.data_dir.clone(),
         );

@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::clock::Clock;
 use crate::data_dir::DataDir;
+use crate::driver::Inputs;
 use crate::gate::{Gate, LeaseCell};
 
 /// One stay, from load to drained.
@@ -18,6 +19,7 @@ pub(crate) struct Stay {
     pub(crate) epoch: Epoch,
     pub(crate) session: SessionId,
     pub(crate) clock: Clock,
+    pub(crate) inputs: Inputs,
     pub(crate) gate: Gate,
     /// Cancelled when the gate opens: starts the handler's loop.
     pub(crate) opened: CancellationToken,
@@ -45,6 +47,7 @@ impl Stay {
     pub(crate) fn new(
         begin: &Begin,
         clock: Clock,
+        inputs: Inputs,
         state: Arc<dyn Any + Send + Sync>,
         data_dir: Option<Arc<DataDir>>,
     ) -> Arc<Self> {
@@ -56,6 +59,7 @@ impl Stay {
             session: begin.session,
             gate: Gate::new(clock.clone(), begin.lease.clone()),
             clock,
+            inputs,
             opened: CancellationToken::new(),
             stop: cut.child_token(),
             cut,

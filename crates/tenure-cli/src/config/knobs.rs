@@ -142,7 +142,7 @@ pub(crate) const KNOBS: &[Knob] = &[
     knob(
         "request_timeout",
         Kind::Time(|s, v| s.request_timeout = Some(v), |t| t.request_timeout),
-        "how long any one request to the store may take; default: a tenth of the ttl",
+        "how long any one request to the store may take; default: a twelfth of the ttl",
     ),
     knob(
         "lease_detach_margin",

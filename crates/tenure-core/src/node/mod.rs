@@ -329,6 +329,7 @@ impl Node {
             Event::Loaded(run) => self.on_loaded(run),
             Event::LoadFailed { run, error } => self.on_load_failed(run, error),
             Event::RunEnded { run, error } => self.on_run_ended(run, error),
+            Event::Trouble { run, said } => self.on_trouble(run, said),
             Event::Drained(run) => self.on_drained(run),
             Event::Progress(at) => self.progress = self.progress.max(at),
             Event::Stop => self.begin_stop(),

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use bench::{Bench, ms};
 
-use crate::ids::SessionId;
+use crate::ids::{SessionId, ShardId};
 use crate::layout::Key;
-use crate::machine::{Action, Event, Refusal};
+use crate::machine::{Action, Event, Refusal, RunId};
 use crate::note::Note;
 use crate::record::{Damage, KeyspaceKind, KeyspaceMode, NodeMode, Record, Tenancy};
 
@@ -375,6 +375,98 @@ fn a_node_whose_application_is_wedged_stops_renewing() {
     bench.run(bench.ttl() * 3);
     assert!(bench.notes(n1).any(|n| matches!(n, Note::Wedged { .. })));
     assert_eq!((bench.serving(n1), bench.serving(n2)), (0, 4));
+}
+
+/// The run of a shard that began last at a node.
+fn last_run(bench: &Bench, i: usize, id: &ShardId) -> RunId {
+    let mut loads = bench.log(i).iter().rev();
+    let run = loads.find_map(|action| match action {
+        Action::Load { run, shard, .. } if shard == id => Some(*run),
+        _ => None,
+    });
+    run.unwrap()
+}
+
+/// Has the application at a node say how a shard fares that is served there.
+fn say(bench: &mut Bench, i: usize, id: &ShardId, said: Option<&str>) {
+    let run = last_run(bench, i, id);
+    let said = said.map(ToOwned::to_owned);
+    bench.send(i, Event::Trouble { run, said });
+}
+
+#[test]
+fn what_an_application_says_of_a_shard_is_in_the_record_until_its_owner_changes() {
+    let mut bench = Bench::new(8);
+    let n1 = bench.start("n1");
+    let n2 = bench.start("n2");
+    bench.run(ms(3000));
+    let id = bench.served_by(n1).into_iter().next().unwrap();
+    let writes = bench.writes();
+    say(&mut bench, n1, &id, Some(&"long ".repeat(100)));
+    bench.run(ms(10));
+    assert_eq!(bench.writes() - writes, 1, "told once, although cut");
+    let told = bench.shard(&id).trouble.clone().unwrap();
+    assert_eq!(told, "long ".repeat(40));
+    say(&mut bench, n1, &id, None);
+    bench.run(ms(10));
+    assert_eq!(bench.shard(&id).trouble, None);
+    say(&mut bench, n1, &id, Some("crashes"));
+    bench.run(ms(10));
+    assert_eq!(bench.shard(&id).trouble.as_deref(), Some("crashes"));
+    assert_eq!(bench.shards().filter(|s| s.trouble.is_some()).count(), 1);
+    bench.send(n1, Event::Stop);
+    bench.run(ms(50));
+    assert!(bench.served_by(n2).contains(&id));
+    assert_eq!(bench.shard(&id).trouble, None);
+    say(&mut bench, n1, &id, Some("of a stay that is over"));
+    bench.run(ms(50));
+    assert_eq!(bench.shard(&id).trouble, None);
+}
+
+#[test]
+fn what_an_application_said_in_an_earlier_run_is_taken_back() {
+    let mut bench = Bench::new(1);
+    let n1 = bench.start("n1");
+    bench.run(ms(1000));
+    let id = bench.served_by(n1).into_iter().next().unwrap();
+    say(&mut bench, n1, &id, Some("crashes"));
+    bench.run(ms(10));
+    let before = bench.shard(&id).clone();
+    assert_eq!(before.trouble.as_deref(), Some("crashes"));
+    let run = last_run(&bench, n1, &id);
+    bench.send(n1, Event::RunEnded { run, error: None });
+    bench.run(ms(1000));
+    assert_eq!(bench.serving(n1), 1);
+    assert_eq!(bench.shard(&id).epoch, before.epoch);
+    assert_eq!(bench.shard(&id).trouble, None);
+}
+
+#[test]
+fn trouble_that_cannot_be_written_is_written_later_and_holds_up_no_close() {
+    let mut bench = Bench::new(8);
+    let n1 = bench.start("n1");
+    let n2 = bench.start("n2");
+    bench.run(ms(3000));
+    let id = bench.served_by(n1).into_iter().next().unwrap();
+    bench.fail_shard_puts.insert(n1);
+    say(&mut bench, n1, &id, Some("crashes"));
+    let steps = bench.steps;
+    bench.run(ms(1000));
+    assert_eq!(bench.shard(&id).trouble, None);
+    assert!(bench.steps - steps < 200, "tries again and again at once");
+    bench.fail_shard_puts.clear();
+    bench.run(ms(1000));
+    assert_eq!(bench.shard(&id).trouble.as_deref(), Some("crashes"));
+    bench.fail_shard_puts.insert(n1);
+    say(&mut bench, n1, &id, Some("worse"));
+    bench.run(ms(1));
+    bench.set_mode("n1", NodeMode::Draining);
+    bench.run(ms(1));
+    assert!(!bench.served_by(n1).contains(&id));
+    bench.fail_shard_puts.clear();
+    bench.run(ms(1000));
+    assert_eq!(bench.serving(n2), 8);
+    assert_eq!(bench.shard(&id).trouble, None);
 }
 
 #[test]

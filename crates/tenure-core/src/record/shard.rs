@@ -192,6 +192,8 @@ pub struct ShardRecord {
     pub served_since: bool,
     /// Set when too many nodes could not load it.
     pub quarantine: Option<Quarantine>,
+    /// What the owner's application says is wrong although it serves. Gone with the owner.
+    pub trouble: Option<String>,
     /// What the creator of a named shard attached to it.
     pub meta: Option<String>,
     /// The last few changes of owner, oldest first.
@@ -212,6 +214,7 @@ impl ShardRecord {
             failures: Vec::new(),
             served_since: false,
             quarantine: None,
+            trouble: None,
             meta: None,
             history: Vec::new(),
             unknown: Unknown::new(),
@@ -260,6 +263,8 @@ struct Wire {
     served_since: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     quarantine: Option<Quarantine>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    trouble: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     meta: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -318,6 +323,7 @@ impl From<ShardRecord> for Wire {
             failures: r.failures,
             served_since: r.served_since,
             quarantine: r.quarantine,
+            trouble: r.trouble,
             meta: r.meta,
             history: r.history,
             unknown: r.unknown,
@@ -375,6 +381,7 @@ impl TryFrom<Wire> for ShardRecord {
             failures: w.failures,
             served_since: w.served_since,
             quarantine: w.quarantine,
+            trouble: w.trouble,
             meta: w.meta,
             history: w.history,
             unknown: w.unknown,

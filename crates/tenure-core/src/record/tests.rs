@@ -110,6 +110,7 @@ fn every_kind() -> Vec<(Key, Record)> {
     full.quarantine = Some(Quarantine {
         reason: "three nodes".to_owned(),
     });
+    full.trouble = Some("three crashes".to_owned());
     full.meta = Some("{}".to_owned());
     full.history = vec![Past {
         epoch: Epoch::first(1),

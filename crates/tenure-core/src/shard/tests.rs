@@ -158,6 +158,33 @@ fn only_the_owner_serves_releases_fails_and_seals() {
 }
 
 #[test]
+fn the_owner_tells_of_trouble_and_a_change_of_owner_ends_it() {
+    let tell = |said: &str| Change::Tell {
+        said: Some(said.to_owned()),
+    };
+    assert_eq!(
+        works_from(1, tell("x"), &[]),
+        [("loading", "loading"), ("serving", "serving")]
+    );
+    assert_eq!(works_from(2, tell("x"), &[]), []);
+    let held = record(held(true));
+    let long = format!("{}ä…", "x".repeat(TROUBLE_LEN - 1));
+    let told = step(&held, 1, tell(&long), &[]).unwrap();
+    assert_eq!(told.trouble, Some("x".repeat(TROUBLE_LEN - 1)));
+    assert_eq!(told.epoch, held.epoch);
+    let well = step(&told, 1, Change::Tell { said: None }, &[]).unwrap();
+    assert_eq!(well.trouble, None);
+    let release = Change::Release {
+        to: None,
+        why: Why::Rebalance,
+    };
+    for (by, change) in [(1, release), (3, Change::Claim), (3, Change::Free)] {
+        let ended: &[u128] = if by == 3 { &[1] } else { &[] };
+        assert_eq!(step(&told, by, change, ended).unwrap().trouble, None);
+    }
+}
+
+#[test]
 fn a_move_goes_through_every_phase_and_only_its_target_takes() {
     let plan = |to| Change::Plan {
         id: 7,
@@ -422,6 +449,7 @@ fn any_change() -> impl Strategy<Value = Change> {
         1 => any::<bool>().prop_map(|too_old| Change::Reaffirm { too_old }),
         1 => Just(Change::Free),
         2 => Just(Change::Release { to: None, why: Why::Rebalance }),
+        1 => Just(Change::Tell { said: Some("t".to_owned()) }),
         1 => Just(Change::Fail { error: "e".to_owned() }),
         1 => n.prop_map(|n| Change::Deny { session: SessionId(n) }),
         1 => Just(Change::Lift),

@@ -137,3 +137,47 @@ async fn a_node_takes_part_in_several_keyspaces() {
     let refused = node.enter::<Counter>("topics", "eu.payments").unwrap_err();
     assert_eq!(refused.reason, Reason::UnknownShard);
 }
+
+/// Says of its shard what it is told to.
+#[derive(Clone)]
+struct Patient(tokio::sync::watch::Receiver<Option<&'static str>>);
+
+impl tenure::Handler for Patient {
+    type State = ();
+
+    async fn load(&self, _shard: &tenure::Shard) -> tenure::Result<()> {
+        Ok(())
+    }
+
+    async fn run(&self, grant: tenure::Grant, _state: tenure::Shared<()>) -> tenure::Result<()> {
+        let mut said = self.0.clone();
+        while let Ok(Ok(())) = grant.bound(said.changed()).await {
+            grant.report(*said.borrow_and_update());
+        }
+        Ok(())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_handler_reports_is_in_the_record_until_it_is_well_or_the_shard_goes_elsewhere() {
+    let world = World::new();
+    let (say, said) = tokio::sync::watch::channel(None);
+    let (builder, _) = world.bare("a");
+    let a = started(builder.keyspace("orders", tenure::Hashed(4), Patient(said)))
+        .await
+        .unwrap();
+    owns(&a, 4).await;
+    for word in [Some("crashes"), None, Some("crashes again")] {
+        say.send_replace(word);
+        let told = until("the record says so", async || {
+            world.record(&shard(1)).await.trouble.as_deref() == word
+        });
+        assert!(told.await < ms(100));
+    }
+    let (b, _) = world.start("b", &Counter::default()).await;
+    a.stop().await.unwrap();
+    owns(&b, 4).await;
+    for i in 0..4 {
+        assert_eq!(world.record(&shard(i)).await.trouble, None);
+    }
+}

@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-/// The first wait, the longest, and how long a child must live for its past to be forgotten.
+/// The first wait, and the longest.
 const FIRST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(30);
-const STEADY: Duration = Duration::from_secs(10);
+
+/// How long a child must live for its past to be forgotten.
+pub(super) const STEADY: Duration = Duration::from_secs(10);
 
 /// Doubles with every child that did not live long.
 #[derive(Debug, Default)]

@@ -1,6 +1,7 @@
 //! The handler of `exec`: lives each stay of a shard with its child.
 
 use std::collections::BTreeMap;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -10,9 +11,12 @@ use tokio::sync::watch;
 use tracing::{info, warn};
 
 use super::Restart;
-use super::backoff::Backoff;
+use super::backoff::{Backoff, STEADY};
 use super::grant_file::{GrantFile, GrantFiles, GrantState};
 use crate::supervise::{Ended, Limits, Running, Start, Supervisor, boot_now};
+
+/// So many children in a row that did not live long are a crash loop, which others are told of.
+const LOOP: u32 = 2;
 
 /// On whose behalf children work.
 pub(super) struct Who {
@@ -82,9 +86,11 @@ impl Inner {
             return;
         };
         let mut backoff = Backoff::default();
+        let mut troubled = false;
         while grant.check().is_ok() {
             let begun = boot_now();
-            let ended = self.one_child(&grant, &whole).await;
+            let child = self.one_child(&grant, &whole);
+            let ended = well_in_time(&grant, &mut troubled, child).await;
             if grant.check().is_err() {
                 break;
             }
@@ -94,6 +100,9 @@ impl Inner {
                 Ended::Stopped | Ended::WatchdogLost => continue,
                 Ended::Exited(code) if !self.starts_again(code) => {
                     info!(%shard, code, "child has ended and is not started again");
+                    if troubled {
+                        grant.report(None);
+                    }
                     grant.cancelled().await;
                     break;
                 }
@@ -101,6 +110,12 @@ impl Inner {
             };
             let in_a_row = backoff.short_lives();
             warn!(%shard, in_a_row, "child {ended}; the next one starts in {wait:?}");
+            if in_a_row >= LOOP {
+                troubled = true;
+                grant.report(Some(&format!(
+                    "restarting in {wait:?} after {in_a_row} crashes: {ended}"
+                )));
+            }
             tokio::select! {
                 () = grant.cancelled() => break,
                 () = tokio::time::sleep(wait) => {}
@@ -197,4 +212,24 @@ impl Inner {
             warn!(shard = %grant.shard(), %error, file = %file.path().display(), "grant file not written");
         }
     }
+}
+
+/// Sees a child to its end, and takes back what was said of its predecessors once it has lived for long enough.
+async fn well_in_time(
+    grant: &Grant,
+    troubled: &mut bool,
+    child: impl Future<Output = Ended>,
+) -> Ended {
+    let mut child = pin!(child);
+    if *troubled {
+        tokio::select! {
+            biased;
+            ended = &mut child => return ended,
+            () = tokio::time::sleep(STEADY) => {
+                *troubled = false;
+                grant.report(None);
+            }
+        }
+    }
+    child.await
 }

@@ -26,7 +26,8 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 #[command(
     after_help = "The summary comes first; of the shards only those that are not simply served are listed.\n\
     States: serving, loading, free, restored (waiting until nobody claims to own it), warming, freezing,\n\
-    sealed, orphaned (its owner's session is over), quarantined, damaged, missing.\n\n\
+    sealed, orphaned (its owner's session is over), quarantined, damaged, missing, and troubled: served, but\n\
+    its owner's application says that something is wrong (in JSON: serving, with trouble).\n\n\
     Examples:\n  tenure --store sqlite:shop.db status\n  tenure --store sqlite:shop.db status --watch\n  \
     tenure --store sqlite:shop.db status --json | jq '.shards[] | select(.state != \"serving\")'"
 )]

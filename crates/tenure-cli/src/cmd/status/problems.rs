@@ -14,7 +14,7 @@ use crate::snapshot::{Lease, Snapshot};
 /// One thing that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Problem {
-    /// `damaged`, `newer`, `missing`, `quarantined`, `overdue` or `store_changed`.
+    /// `damaged`, `newer`, `missing`, `quarantined`, `troubled`, `overdue` or `store_changed`.
     pub(crate) kind: &'static str,
     /// The record it is about.
     pub(crate) key: String,
@@ -190,6 +190,19 @@ fn shards(snapshot: &Snapshot, name: &KeyspaceName, problems: &mut Vec<Problem>)
                         &key,
                         why_quarantined(quarantine, &seen.record.failures),
                         format!("remove the cause, then tenure repair {id}"),
+                    ));
+                }
+                if let (Some(said), Some(owner)) = (&seen.record.trouble, seen.record.owner())
+                    && !snapshot.lease(owner.session).is_over()
+                {
+                    problems.push(problem(
+                        "troubled",
+                        &key,
+                        said,
+                        format!(
+                            "see what node {} logs; it takes this back once the shard fares well",
+                            owner.node
+                        ),
                     ));
                 }
             }

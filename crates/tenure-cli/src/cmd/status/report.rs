@@ -75,6 +75,9 @@ pub(crate) struct Shard {
     /// Nodes that could not load it, and what they said; those since it was last served.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) failures: Vec<Failed>,
+    /// What its owner's application says is wrong although it serves.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) trouble: Option<String>,
     /// Whether somebody owns it who may serve it.
     #[serde(skip)]
     pub(crate) owned: bool,
@@ -154,6 +157,7 @@ impl Shard {
             phase: None,
             to: None,
             failures: Vec::new(),
+            trouble: None,
             owned: false,
         };
         let record = match cell {
@@ -180,7 +184,9 @@ impl Shard {
             new.owner = Some(owner.node.clone());
             new.session = Some(owner.session);
             new.owned = !snapshot.lease(owner.session).is_over();
-            if !new.owned {
+            if new.owned {
+                new.trouble = record.trouble.clone();
+            } else {
                 new.state = "orphaned";
             }
         } else if record.quarantine.is_some() {

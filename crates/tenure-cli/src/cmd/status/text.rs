@@ -134,11 +134,19 @@ fn shard_table() -> Table {
     Table::new(&["SHARD", "STATE", "OWNER", "EPOCH", "TO"])
 }
 
+/// How a shard is: of one that is served but does not fare well, that it does not.
+fn state(shard: &Shard) -> &'static str {
+    match shard.trouble {
+        Some(_) if shard.state == "serving" => "troubled",
+        _ => shard.state,
+    }
+}
+
 fn shard_row(name: String, shard: &Shard, epoch: String) -> Vec<String> {
     let dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
     vec![
         name,
-        shard.state.to_owned(),
+        state(shard).to_owned(),
         dash(shard.owner.as_ref().map(ToString::to_string)),
         epoch,
         dash(shard.to.as_ref().map(ToString::to_string)),
@@ -165,7 +173,7 @@ fn every(shards: &[Shard]) -> String {
 
 /// Shards that are not simply served; neighbours that are alike share a line.
 fn exceptions(shards: &[Shard]) -> String {
-    let unusual: Vec<&Shard> = shards.iter().filter(|s| s.state != "serving").collect();
+    let unusual: Vec<&Shard> = shards.iter().filter(|s| state(s) != "serving").collect();
     if unusual.is_empty() {
         return String::new();
     }
@@ -207,7 +215,11 @@ fn exceptions(shards: &[Shard]) -> String {
 fn alike(a: &Shard, b: &Shard) -> bool {
     let number = |shard: &Shard| shard.shard.as_str().parse::<u64>().ok();
     let follows = matches!((number(a), number(b)), (Some(a), Some(b)) if a + 1 == b);
-    follows && a.keyspace == b.keyspace && a.state == b.state && a.owner == b.owner && a.to == b.to
+    follows
+        && a.keyspace == b.keyspace
+        && state(a) == state(b)
+        && a.owner == b.owner
+        && a.to == b.to
 }
 
 fn problems(report: &Report) -> String {

@@ -138,19 +138,27 @@ impl Node {
             }
             return Decision::Close(Close::Cut, Why::LoadFailed, Then::Rest);
         }
-        let stay = self.stays.get(id);
-        let open = stay.is_some_and(Stay::is_serving);
-        let not_before = stay.map_or(Time::ZERO, |s| s.not_before);
-        if open
-            && writing.is_none()
-            && matches!(record.tenancy, Tenancy::Held { serving: false, .. })
-        {
-            if self.now < not_before {
-                return Decision::WaitUntil(not_before);
-            }
-            return Decision::Write(Change::Serve);
+        match self.stays.get(id) {
+            Some(stay) if stay.is_serving() && writing.is_none() => self.decide_word(stay, &record),
+            _ => Decision::Nothing,
         }
-        Decision::Nothing
+    }
+
+    /// A shard that is open here and stays so: does its record say how it is?
+    fn decide_word(&self, stay: &Stay, record: &ShardRecord) -> Decision {
+        let change = match record.tenancy {
+            Tenancy::Held { serving: false, .. } => Change::Serve,
+            Tenancy::Held { .. } if record.trouble != stay.trouble && !self.is_leaving() => {
+                Change::Tell {
+                    said: stay.trouble.clone(),
+                }
+            }
+            _ => return Decision::Nothing,
+        };
+        if self.now < stay.not_before {
+            return Decision::WaitUntil(stay.not_before);
+        }
+        Decision::Write(change)
     }
 
     /// A shard of which nothing runs here: should something?

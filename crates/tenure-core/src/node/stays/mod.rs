@@ -77,6 +77,7 @@ enum Writing {
     Release(Why),
     Fail,
     Deny,
+    Tell,
     Other,
 }
 
@@ -95,6 +96,8 @@ pub(super) struct Stay {
     /// How often in a row it could not be loaded or its loop failed.
     pub(super) attempts: u32,
     last_error: String,
+    /// What the application says is wrong during the present run.
+    trouble: Option<String>,
     /// It was told that its work does not stop.
     overdue: bool,
     /// The rev for which an observer has already said what it would do.
@@ -313,6 +316,7 @@ impl Node {
             epoch,
             since: now,
         };
+        stay.trouble = None;
         self.runs.insert(run, id.clone());
         self.timers.clear(&Timer::Stay(id.clone()));
         self.tell(
@@ -365,6 +369,7 @@ impl Node {
             Change::Release { why, .. } => Writing::Release(*why),
             Change::Fail { .. } => Writing::Fail,
             Change::Deny { .. } => Writing::Deny,
+            Change::Tell { .. } => Writing::Tell,
             _ => Writing::Other,
         };
         let facts = Facts {
@@ -404,6 +409,9 @@ impl Node {
             return;
         };
         let writing = stay.writing.take();
+        // What was told meanwhile of a shard on its way out does not bring it there.
+        let told_in_leaving =
+            matches!(writing, Some(Writing::Tell)) && matches!(stay.phase, Phase::Closing { .. });
         stay.not_before = match outcome {
             Settled::Failed { .. } => retry,
             _ => Time::ZERO,
@@ -445,7 +453,7 @@ impl Node {
                 _ => {}
             }
         }
-        if !matches!(outcome, Settled::Failed { .. }) {
+        if !matches!(outcome, Settled::Failed { .. }) && !told_in_leaving {
             self.left(&id);
         }
         self.from_watch = false;
@@ -552,6 +560,26 @@ impl Node {
         }
         stay.last_error = error.unwrap_or_else(|| "its loop ended".to_owned());
         self.close(&id, Close::Drain, Why::RunFailed, Then::Rest);
+    }
+
+    /// The application says how a shard fares; the record is to say the same.
+    pub(super) fn on_trouble(&mut self, run: RunId, said: Option<String>) {
+        let Some(id) = self.runs.get(&run).cloned() else {
+            return;
+        };
+        let Some(stay) = self.stays.get_mut(&id) else {
+            return;
+        };
+        let (Phase::Loading { run: current, .. } | Phase::Serving { run: current, .. }) =
+            stay.phase
+        else {
+            return;
+        };
+        if current == run {
+            // Cut as the record has it, so that the two can be compared.
+            stay.trouble = said.map(shard::brief);
+            self.look_at(&id);
+        }
     }
 
     pub(super) fn on_drained(&mut self, run: RunId) {
