@@ -223,6 +223,21 @@ fn a_second_signal_kills_children_that_take_their_time() {
 }
 
 #[test]
+fn an_observer_says_what_it_would_do_and_starts_nothing() {
+    let site = Site::new(2);
+    let mut exec = shell(
+        &site,
+        &["--observe", "--log", "info"],
+        "echo started; sleep 100",
+    );
+    until("what it would do", || {
+        site.said("a").contains("observer would act")
+    });
+    assert!(exec.terminate().success());
+    assert_eq!(output(&site), "");
+}
+
+#[test]
 fn a_singleton_runs_once_in_the_fleet() {
     let site = Site::new(1);
     let single = |node: &str| {

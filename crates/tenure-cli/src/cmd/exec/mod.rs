@@ -64,6 +64,9 @@ pub(crate) struct Exec {
     /// Begin each line of the children's output with their shard
     #[arg(long)]
     prefix: bool,
+    /// Join and say in log and metrics what would be done, but own nothing and start no child
+    #[arg(long)]
+    observe: bool,
     #[command(flatten)]
     flags: Flags,
     /// The command and its arguments, after `--`
@@ -136,6 +139,7 @@ impl Exec {
         }
         let node = builder
             .name(&node_name)
+            .observe(self.observe)
             .keyspace(keyspace.as_str(), Hashed(shards), ward)
             .start();
         let done = live(node, config, &timing, &mut signals, hurry).await;
