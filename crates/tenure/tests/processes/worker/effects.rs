@@ -1,9 +1,10 @@
 //! A resource that checks epochs: it keeps the greatest epoch of each shard and refuses smaller ones (P2).
 
 use std::path::Path;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
-use rusqlite::{Connection, TransactionBehavior, params};
+use rusqlite::{Connection, ErrorCode, TransactionBehavior, params};
 
 use super::now;
 
@@ -29,7 +30,24 @@ pub(crate) enum Effect {
 }
 
 impl Effects {
+    /// Opens the resource, however long it takes: others may be changing its journal mode, or may be stopped in the middle
+    /// of a write, and no wait that SQLite knows helps against the first.
     pub(crate) fn open(site: &Path) -> rusqlite::Result<Self> {
+        let patience = Instant::now() + Duration::from_secs(20);
+        loop {
+            match Self::try_open(site) {
+                Err(error)
+                    if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)
+                        && Instant::now() < patience =>
+                {
+                    thread::sleep(Duration::from_millis(20));
+                }
+                opened => return opened,
+            }
+        }
+    }
+
+    fn try_open(site: &Path) -> rusqlite::Result<Self> {
         let connection = Connection::open(site.join("effects.db"))?;
         connection.busy_timeout(Duration::from_millis(200))?;
         // What survives a crash of the machine is no part of these tests.
