@@ -29,6 +29,8 @@ pub(super) struct Holder {
     /// Renewals whose outcome is unknown, and when they were sent: one of them may be what stands in the store.
     unsettled: Vec<(Nonce, Time)>,
     busy: bool,
+    /// The renewal under way replaces a value that could not be read: it counts only if its answer is here in time.
+    rewriting: bool,
 }
 
 impl Node {
@@ -80,6 +82,7 @@ impl Node {
             lease: None,
             unsettled: Vec::new(),
             busy: false,
+            rewriting: false,
         });
         self.out.push(Action::Remember(id));
         self.ask(
@@ -197,8 +200,18 @@ impl Node {
         let id = holder.id;
         let key = Key::Session(id);
         match reply {
+            Reply::Won(_)
+                if holder.rewriting
+                    && holder
+                        .lease
+                        .as_ref()
+                        .is_none_or(|l| self.now >= l.deadline()) =>
+            {
+                self.session_over(Why::RecordDamaged);
+            }
             Reply::Won(version) => {
                 holder.busy = false;
+                holder.rewriting = false;
                 holder.version = Some(version.clone());
                 holder.record = Arc::clone(&record);
                 self.learn(
@@ -237,6 +250,11 @@ impl Node {
         };
         let id = holder.id;
         holder.busy = false;
+        let late = holder.rewriting
+            && holder
+                .lease
+                .as_ref()
+                .is_none_or(|l| self.now >= l.deadline());
         match reply {
             Reply::Got(Some(found)) => {
                 let key = Key::Session(id);
@@ -251,6 +269,7 @@ impl Node {
                         holder.record = record;
                         self.learn(&key, found);
                         match own {
+                            Some(_) if late => self.session_over(Why::RecordDamaged),
                             Some((_, sent)) => self.renewal_confirmed(sent),
                             None => self.timers.set(Timer::Renew, self.now),
                         }
@@ -259,12 +278,7 @@ impl Node {
                         self.learn(&key, found);
                         self.session_over(Why::SessionEnded);
                     }
-                    Err(Damage::Corrupt(_)) => {
-                        // We know what belongs there; the deadline stands until a rewrite is confirmed.
-                        holder.version = Some(found.version.clone());
-                        self.learn(&key, found);
-                        self.timers.set(Timer::Renew, self.now);
-                    }
+                    Err(Damage::Corrupt(_)) => self.rewrite_session(found),
                     Err(newer) => self.renewal_failed(StoreFailure::Denied(newer.to_string())),
                 }
             }
@@ -272,6 +286,27 @@ impl Node {
             Reply::Failed(failure) => self.renewal_failed(failure),
             _ => {}
         }
+    }
+
+    /// The node's own session record cannot be read. What stood there may have been a tombstone; but as long as the lease has
+    /// time, nobody can have proven an end, and the record may be written again. Later it may not.
+    fn rewrite_session(&mut self, found: Found) {
+        let may_own = self.lease_phase().is_some_and(LeasePhase::may_own);
+        let Some(key) = self.session().map(Key::Session) else {
+            return;
+        };
+        let version = found.version.clone();
+        self.learn(&key, found);
+        let rev = self.view.fresh_rev(&key);
+        let Some(holder) = self.holder.as_mut().filter(|_| may_own) else {
+            return self.session_over(Why::RecordDamaged);
+        };
+        let mut record = (*holder.record).clone();
+        record.head.rev = record.head.rev.max(rev);
+        holder.record = Arc::new(record);
+        holder.version = Some(version);
+        holder.rewriting = true;
+        self.timers.set(Timer::Renew, self.now);
     }
 
     fn renewal_confirmed(&mut self, sent: Time) {
