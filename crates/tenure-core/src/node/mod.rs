@@ -369,6 +369,9 @@ impl Node {
         self.tell_damage(key, &found);
         if self.view.apply(self.now, key, found) {
             self.learned(key);
+        } else if self.view.is_missing(key) && !self.is_being_read(key) {
+            // Late news of a key that is gone, most likely; but a write that was under way may have brought it back.
+            self.read(key.clone());
         }
     }
 

@@ -391,16 +391,19 @@ impl Node {
         }
     }
 
+    pub(super) fn is_being_read(&self, key: &Key) -> bool {
+        self.pending
+            .values()
+            .any(|p| matches!(p, Pending::Read { key: k, .. } if k == key))
+    }
+
     /// Asks the store about keys that a list or a watch said are gone: only a read of the key itself is believed.
     pub(super) fn ask_about_absent(&mut self) {
         if self.absent.is_empty() || self.now < self.absent_not_before {
             return;
         }
         for key in std::mem::take(&mut self.absent) {
-            let asked = self
-                .pending
-                .values()
-                .any(|p| matches!(p, Pending::Read { key: k, .. } if *k == key));
+            let asked = self.is_being_read(&key);
             if asked {
                 // That read may have been answered before: ask again once its answer is here.
                 self.absent.insert(key);
