@@ -209,7 +209,7 @@ pub enum Note {
         /// Its key.
         key: Key,
     },
-    /// A write that was expected to be refused was refused, or the like: worth a line at debug level only.
+    /// The store will not let this node read or write a key.
     Denied {
         /// On which key.
         key: Key,

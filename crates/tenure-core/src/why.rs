@@ -48,22 +48,12 @@ pub enum Why {
     Unclaimed,
     /// A lost record was made anew.
     Restored,
-    /// This incarnation said that it does not own the shard.
-    Denied,
     /// The planner decided it.
     Planned,
-    /// The target of a move has loaded.
-    Warmed,
-    /// The owner has stopped and flushed.
-    Sealed,
     /// The target of a move took over.
     Taken,
     /// The target of the move is dead, or the move is too old.
     TargetGone,
-    /// A move was called off.
-    Cancelled,
-    /// An operator asked for it.
-    Operator,
     /// The keyspace was removed.
     KeyspaceRemoved,
 }
@@ -92,14 +82,9 @@ impl Why {
             Self::DrainTimeout => "drain_timeout",
             Self::Unclaimed => "unclaimed",
             Self::Restored => "restored",
-            Self::Denied => "denied",
             Self::Planned => "planned",
-            Self::Warmed => "warmed",
-            Self::Sealed => "sealed",
             Self::Taken => "taken",
             Self::TargetGone => "target_gone",
-            Self::Cancelled => "cancelled",
-            Self::Operator => "operator",
             Self::KeyspaceRemoved => "keyspace_removed",
         }
     }
