@@ -136,6 +136,7 @@ impl Place {
             key: path.clone(),
             value: value.clone(),
             expect,
+            lease: record.lease(key),
         };
         match within("writing", self.store.put_if(put)).await? {
             Ok(Put::Won(_)) => Ok(Wrote::Done),

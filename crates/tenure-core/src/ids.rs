@@ -189,6 +189,26 @@ impl fmt::Debug for SessionId {
     }
 }
 
+/// A lease that the store itself keeps the time of. Follows from the session that it belongs to, so that whoever knows of a
+/// session can ask about its lease, also when the session's record is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LeaseId(pub u64);
+
+impl LeaseId {
+    /// The lease of a session: 63 bits of it, and never zero, as etcd has it.
+    pub fn of(session: SessionId) -> Self {
+        let folded = (session.0 ^ (session.0 >> 64)) & u128::from(u64::MAX >> 1);
+        // Masked to 63 bits.
+        Self(u64::try_from(folded).unwrap_or(1).max(1))
+    }
+}
+
+impl fmt::Display for LeaseId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
 impl FromStr for SessionId {
     type Err = BadName;
 

@@ -5,6 +5,8 @@
 //! may be called too early, too often or late without harm, and says through [`Step::wake`] when it wants the next
 //! [`Event::Tick`] at the latest.
 
+use std::time::Duration;
+
 use crate::ids::{Epoch, Revision, SessionId, ShardId, Version};
 use crate::layout::Key;
 use crate::note::Note;
@@ -62,6 +64,28 @@ pub enum Request {
         /// The version that it must have.
         version: Version,
     },
+    /// Create the lease of a session, where the store keeps the time of leases itself.
+    Grant {
+        /// The session.
+        session: SessionId,
+        /// For how long.
+        ttl: Duration,
+    },
+    /// Restart the time of a session's lease, and see whether the session's key is still attached to it.
+    KeepAlive(SessionId),
+    /// Ask whether a session's lease is still there.
+    AskLease(SessionId),
+}
+
+/// What a store that keeps the time of leases found when it was asked to go on with one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kept {
+    /// The lease is good for this long from the time of asking, and the session's key is attached to it.
+    Alive(Duration),
+    /// The lease lives, but the key is not attached to it: it was removed, or written by somebody else.
+    Loose,
+    /// The lease is over.
+    Gone,
 }
 
 /// Which of a driver's connections a request takes.
@@ -97,6 +121,12 @@ pub enum Reply {
     Won(Version),
     /// The key was not as expected. Nothing was written, but for an earlier try of this same write.
     Lost,
+    /// To [`Request::Grant`]: the lease exists, and was granted for this long.
+    Granted(Duration),
+    /// To [`Request::KeepAlive`].
+    Kept(Kept),
+    /// To [`Request::AskLease`]: whether it is still there.
+    Lease(bool),
     /// The store did not do it, or did not say.
     Failed(StoreFailure),
 }

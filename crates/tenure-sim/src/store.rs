@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tenure_core::ids::{Revision, Version};
 use tenure_core::layout::Key;
-use tenure_core::machine::{Expect, Found, Listed, Reply, Request};
+use tenure_core::machine::{Expect, Found, Listed, Reply, Request, StoreFailure};
 use tenure_core::record::{Damage, Record};
 
 /// One change in the store's history; its position there is its revision less one.
@@ -98,6 +98,10 @@ impl Store {
                     reply: Reply::Won(version),
                     changed: Some(before),
                 }
+            }
+            Request::Grant { .. } | Request::KeepAlive(_) | Request::AskLease(_) => {
+                let why = "this store has no leases of its own".to_owned();
+                unchanged(Reply::Failed(StoreFailure::Denied(why)))
             }
             Request::Delete { key, version } => {
                 if self

@@ -22,8 +22,9 @@ pub mod conformance;
 pub use error::StoreError;
 pub use op::Op;
 pub use store::{
-    ClockScope, Delete, DeleteIf, Entry, Expect, Listing, Put, PutIf, Store, StoreInfo,
+    ClockScope, Delete, DeleteIf, Entry, Expect, Kept, Leases, Listing, Put, PutIf, Store,
+    StoreInfo,
 };
-pub use tenure_core::ids::{Revision, Version};
+pub use tenure_core::ids::{LeaseId, Revision, Version};
 pub use url::{describe, open, open_existing, redacted};
 pub use watch::{Batch, Change, Watch, WatchEnd, WatchSource};

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
-use tenure_core::ids::{Revision, Version};
+use tenure_core::ids::{LeaseId, Revision, Version};
+pub use tenure_core::machine::Kept;
 
 use crate::error::StoreError;
 use crate::watch::Watch;
@@ -48,6 +49,8 @@ pub struct PutIf {
     pub value: Arc<[u8]>,
     /// The condition.
     pub expect: Expect,
+    /// The lease that the key goes with; without one the key stays. Only stores with [`Leases`] know any.
+    pub lease: Option<LeaseId>,
 }
 
 impl PutIf {
@@ -57,6 +60,7 @@ impl PutIf {
             key: key.into(),
             value: value.into(),
             expect: Expect::Absent,
+            lease: None,
         }
     }
 
@@ -66,7 +70,15 @@ impl PutIf {
             key: key.into(),
             value: value.into(),
             expect: Expect::Version(version),
+            lease: None,
         }
+    }
+
+    /// The same write, with the key attached to a lease.
+    #[must_use]
+    pub fn under(mut self, lease: Option<LeaseId>) -> Self {
+        self.lease = lease;
+        self
     }
 }
 
@@ -192,4 +204,30 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
 
     /// The same store over a connection of its own, so that lease renewals never queue behind other calls.
     fn dedicated(&self) -> Result<Arc<dyn Store>, StoreError>;
+
+    /// The leases that this store itself keeps the time of, if it has such.
+    fn leases(&self) -> Option<&dyn Leases> {
+        None
+    }
+}
+
+/// Leases that the store itself keeps the time of: a key that is attached to one goes when the lease does.
+///
+/// What every implementation promises, beyond what [`Store`] does:
+///
+/// - **A lease that is gone is gone for ever**, together with every key attached to it, unless that key was written again
+///   without it.
+/// - **No answer comes from a server that is no longer in charge**, neither that a lease lives nor that it is gone: what
+///   one server says of its own accord is checked against the others before it counts.
+#[async_trait]
+pub trait Leases: Send + Sync {
+    /// Creates a lease under an id that was never used and answers for how long it was granted, which may be longer than
+    /// asked for. An id that is taken is refused as [`StoreError::Denied`].
+    async fn grant(&self, id: LeaseId, ttl: Duration) -> Result<Duration, StoreError>;
+
+    /// Restarts the time of a lease, and finds out whether `key` is still attached to it.
+    async fn keep_alive(&self, id: LeaseId, key: &str) -> Result<Kept, StoreError>;
+
+    /// Whether a lease is still there, no older than the moment of asking.
+    async fn is_alive(&self, id: LeaseId) -> Result<bool, StoreError>;
 }

@@ -31,6 +31,7 @@ pub(crate) fn put(cluster: &ClusterName, key: &Key, expect: Expect, record: &Rec
             Expect::Absent => tenure_store::Expect::Absent,
             Expect::Version(version) => tenure_store::Expect::Version(version),
         },
+        lease: record.lease(key),
     }
 }
 

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_core::ids::{ClusterName, Version};
+use tenure_core::ids::{ClusterName, LeaseId, Version};
 use tenure_core::layout::{Key, prefix};
 use tenure_core::machine::{Event, Expect, Lane, Listed, OpId, Reply, Request, StoreFailure};
 use tenure_core::record::Record;
-use tenure_store::{Delete, DeleteIf, Put, Store, StoreError};
+use tenure_store::{Delete, DeleteIf, Leases, Put, Store, StoreError};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -159,6 +159,9 @@ impl Calls {
             Request::Revision => ("revision", false),
             Request::Put { .. } => ("put", true),
             Request::Delete { .. } => ("delete", true),
+            Request::Grant { .. } => ("grant", true),
+            Request::KeepAlive(_) => ("keep_alive", true),
+            Request::AskLease(_) => ("ask_lease", false),
         };
         let reply = match timeout(self.timeout, self.answer(store, request)).await {
             Ok(reply) => reply,
@@ -192,6 +195,17 @@ impl Calls {
                 Request::Delete { key, version } => {
                     let delete = DeleteIf::new(key.path(&self.cluster), version.clone());
                     removed(store.delete_if(delete).await?, version)
+                }
+                Request::Grant { session, ttl } => {
+                    Reply::Granted(leases(store)?.grant(LeaseId::of(session), ttl).await?)
+                }
+                Request::KeepAlive(session) => {
+                    let key = Key::Session(session).path(&self.cluster);
+                    let kept = leases(store)?.keep_alive(LeaseId::of(session), &key);
+                    Reply::Kept(kept.await?)
+                }
+                Request::AskLease(session) => {
+                    Reply::Lease(leases(store)?.is_alive(LeaseId::of(session)).await?)
                 }
             })
         };
@@ -276,6 +290,13 @@ impl Calls {
             StoreFailure::Unavailable(why)
         })
     }
+}
+
+/// A machine asks for leases only if it was told that the store has them.
+fn leases(store: &dyn Store) -> Result<&dyn Leases, StoreError> {
+    store.leases().ok_or_else(|| StoreError::Denied {
+        why: format!("{} has no leases of its own", store.info().kind),
+    })
 }
 
 fn written(put: Put) -> Reply {

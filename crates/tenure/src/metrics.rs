@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard};
 
 use tenure_core::ids::ShardId;
 use tenure_core::lease::LeasePhase;
-use tenure_core::machine::{Reply, StoreFailure};
+use tenure_core::machine::{Kept, Reply, StoreFailure};
 use tenure_core::node::Waiting;
 use tenure_core::note::{Note, ShardStep, Transition};
 use tenure_core::time::Time;
@@ -145,8 +145,9 @@ impl Metrics {
 
     pub(crate) fn store_request(&self, kind: &'static str, reply: &Reply) {
         let outcome = match reply {
-            Reply::Got(_) | Reply::Listed(_) | Reply::Revision(_) => "ok",
-            Reply::Won(_) => "won",
+            Reply::Got(_) | Reply::Listed(_) | Reply::Revision(_) | Reply::Lease(_) => "ok",
+            Reply::Won(_) | Reply::Granted(_) | Reply::Kept(Kept::Alive(_)) => "won",
+            Reply::Kept(Kept::Loose | Kept::Gone) => "lost",
             Reply::Lost => "lost",
             Reply::Failed(StoreFailure::Unavailable(_)) => "unavailable",
             Reply::Failed(StoreFailure::Unknown(_)) => "unknown",

@@ -151,6 +151,7 @@ impl Shop {
                 Some(entry) => Expect::Version(entry.version),
                 None => Expect::Absent,
             },
+            lease: None,
         };
         let wrote = self.runtime.block_on(self.store().put_if(put)).unwrap();
         assert!(matches!(wrote, Put::Won(_)));

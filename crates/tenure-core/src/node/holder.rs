@@ -67,6 +67,7 @@ impl Node {
             reads_format: FORMAT,
             version: config.version.clone(),
             store: cluster.map(|c| c.store.clone()).unwrap_or_default(),
+            leased: false,
             boot_clock: self.boot_clock(),
             unknown: Unknown::new(),
         });

@@ -273,6 +273,7 @@ impl Node {
                 .get(&())
                 .map(|c| c.store.clone())
                 .unwrap_or_default(),
+            leased: false,
             boot_clock: None,
             unknown: Unknown::new(),
         }

@@ -26,7 +26,7 @@ pub use shard::{
     Failure, HISTORY_LEN, Move, MovePhase, Owner, Past, PlanMark, Quarantine, ShardRecord, Tenancy,
 };
 
-use crate::ids::Nonce;
+use crate::ids::{LeaseId, Nonce};
 use crate::layout::Key;
 
 /// The newest record format that this version reads, and the one that it writes.
@@ -112,6 +112,16 @@ impl Record {
             Self::Session(r) => &r.head,
             Self::Shard(r) => &r.head,
             Self::Leader(r) => &r.head,
+        }
+    }
+
+    /// The lease that the record is to be stored under: that of a session whose time the store keeps, until its end.
+    pub fn lease(&self, key: &Key) -> Option<LeaseId> {
+        match (self, key) {
+            (Self::Session(r), Key::Session(id)) if r.leased && r.is_live() => {
+                Some(LeaseId::of(*id))
+            }
+            _ => None,
         }
     }
 

@@ -115,6 +115,9 @@ pub struct SessionRecord {
     pub version: String,
     /// The identity of the store that it was created in.
     pub store: String,
+    /// Whether the store itself keeps its time: then it is over when its lease is, and not before.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub leased: bool,
     /// The deadline on the holder's machine, where all participants share one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boot_clock: Option<BootClock>,

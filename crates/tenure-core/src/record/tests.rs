@@ -52,6 +52,7 @@ fn session() -> SessionRecord {
         reads_format: FORMAT,
         version: "0.1.0".to_owned(),
         store: "uuid".to_owned(),
+        leased: false,
         boot_clock: Some(BootClock {
             id: "b".to_owned(),
             until_ns: Time(5),

@@ -334,6 +334,9 @@ impl Bench {
                 self.writes += 1;
                 Reply::Won(self.set(key, Ok(record)))
             }
+            Request::Grant { .. } | Request::KeepAlive(_) | Request::AskLease(_) => {
+                unreachable!("this bench has no leases of its own")
+            }
             Request::Delete { key, version } => {
                 if self.store.get(&key).is_none_or(|(v, _)| *v != version) {
                     return Reply::Lost;
