@@ -196,7 +196,10 @@ impl Metrics {
             Note::Overdue { .. } => self.add(&OVERDUE, ""),
             // A new session begins attached, whatever became of the one before.
             Note::Registered { .. } => self.set(&DETACHED, "", 0.0),
-            Note::WaitingForName { .. } | Note::StartedWith { .. } | Note::Denied { .. } => {}
+            Note::WaitingForName { .. }
+            | Note::StartedWith { .. }
+            | Note::Denied { .. }
+            | Note::LongLease { .. } => {}
         }
     }
 
