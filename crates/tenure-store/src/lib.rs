@@ -10,6 +10,8 @@ pub mod memory;
 pub mod observe;
 mod op;
 mod rng;
+#[cfg(feature = "servers")]
+pub mod servers;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 mod store;
