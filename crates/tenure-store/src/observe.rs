@@ -9,6 +9,7 @@ use tenure_core::ids::Revision;
 use tokio::time::Instant;
 
 use crate::error::StoreError;
+use crate::examine::Finding;
 use crate::op::Op;
 use crate::store::{Delete, DeleteIf, Entry, Listing, Put, PutIf, Store, StoreInfo};
 use crate::watch::Watch;
@@ -224,6 +225,10 @@ impl Store for ObservedStore {
 
     async fn now(&self) -> Result<Option<SystemTime>, StoreError> {
         self.one(Op::Now, self.inner.now()).await
+    }
+
+    async fn examine(&self) -> Result<Vec<Finding>, StoreError> {
+        self.inner.examine().await
     }
 
     fn dedicated(&self) -> Result<Arc<dyn Store>, StoreError> {
