@@ -9,6 +9,7 @@ pub mod clock;
 pub mod coverage;
 mod driver;
 pub mod fault;
+mod leases;
 mod misfortune;
 #[cfg(feature = "mutants")]
 pub mod mutants;

@@ -10,6 +10,7 @@
 
 pub mod batches;
 pub mod keys;
+pub mod leases;
 pub mod life;
 pub mod races;
 pub mod watches;
@@ -37,7 +38,10 @@ pub trait Subject: Send + Sync {
 #[macro_export]
 macro_rules! conformance_suite {
     ($subject:expr) => {
-        $crate::conformance_suite!(@ $subject;
+        $crate::conformance_suite!(@list tests ($subject));
+    };
+    (@list $what:ident ($arg:expr)) => {
+        $crate::conformance_suite!(@$what ($arg)
             races: [
                 racing_creates_have_one_winner,
                 racing_updates_have_one_winner,
@@ -76,9 +80,17 @@ macro_rules! conformance_suite {
                 a_cancelled_wait_loses_no_change,
                 many_watches_see_the_same,
             ]
+            leases: [
+                a_lease_that_is_not_kept_alive_takes_its_key_along,
+                a_lease_that_is_kept_alive_keeps_its_key,
+                a_key_written_again_without_the_lease_stays,
+                a_lease_that_is_over_is_gone,
+                a_key_that_is_not_attached_is_loose,
+                an_id_that_is_taken_is_refused,
+            ]
         );
     };
-    (@ $subject:expr; $($area:ident: [$($check:ident,)*])*) => {
+    (@tests ($subject:expr) $($area:ident: [$($check:ident,)*])*) => {
         $($(
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $check() {
@@ -88,6 +100,20 @@ macro_rules! conformance_suite {
             }
         )*)*
     };
+    (@in_turn ($fresh:expr) $($area:ident: [$($check:ident,)*])*) => {
+        $($(
+            eprintln!("{}", stringify!($check));
+            let subject = $fresh(stringify!($check)).await;
+            $crate::conformance::in_time($crate::conformance::$area::$check(&*subject)).await;
+        )*)*
+    };
+}
+
+/// Runs every check in turn, in one test: for stores behind a server that is too slow to start for each check.
+///
+/// `fresh` takes the name of a check and gives it a store that nobody else uses meanwhile.
+pub async fn in_turn(fresh: impl AsyncFn(&'static str) -> Box<dyn Subject>) {
+    conformance_suite!(@list in_turn (fresh));
 }
 
 /// Lets a check take a minute. A store that goes wrong should fail it, not stop it.
