@@ -6,11 +6,14 @@
 mod error;
 #[cfg(feature = "etcd")]
 pub mod etcd;
+pub mod examine;
 pub mod fault;
 pub mod host;
 pub mod memory;
 pub mod observe;
 mod op;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 mod rng;
 #[cfg(feature = "servers")]
 pub mod servers;
