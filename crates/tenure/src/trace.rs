@@ -208,3 +208,124 @@ impl Out {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::io::{BufRead as _, BufReader};
+
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    use tenure_core::ids::{ClusterName, NodeName};
+    use tenure_core::machine::RunId;
+    use tenure_core::node::NodeConfig;
+    use tenure_core::record::Role;
+    use tenure_core::rules::Rules;
+    use tenure_core::settings::Settings;
+
+    use super::*;
+
+    fn begin() -> Begin {
+        Begin {
+            format: tenure_core::trace::FORMAT,
+            version: String::new(),
+            commit: None,
+            cluster: ClusterName::new("shop").unwrap(),
+            process: 1,
+            clock: None,
+            config: NodeConfig {
+                name: NodeName::new("a").unwrap(),
+                role: Role::Node,
+                addresses: BTreeMap::new(),
+                zone: None,
+                weight: 100,
+                version: String::new(),
+                keyspaces: BTreeMap::new(),
+                timing: Settings::default().check(Duration::ZERO).unwrap(),
+                rules: Rules::sound(),
+                boot_id: None,
+                entropy: 1,
+                last_session: None,
+            },
+        }
+    }
+
+    fn kinds(text: &str) -> String {
+        let kind = |line: &str| match Line::parse(line).unwrap() {
+            Line::Begin(_) => 'b',
+            Line::Step(_) => 's',
+            Line::Gap(_) => 'g',
+            Line::End(_) => 'e',
+        };
+        text.lines().map(kind).collect()
+    }
+
+    #[test]
+    fn a_disk_that_is_too_slow_costs_the_rest_of_the_trace_and_nobody_waits_for_it() {
+        let dir = tempfile::tempdir().unwrap();
+        // A pipe that nobody reads is a disk that hangs.
+        let pipe = dir.path().join("pipe");
+        mknodat(CWD, &pipe, FileType::Fifo, Mode::RWXU, 0).unwrap();
+        let mut reader =
+            BufReader::new(File::options().read(true).write(true).open(&pipe).unwrap());
+        let mut recorder = Recorder::with_room(&pipe, begin(), 2).unwrap();
+        let mut steps = 0;
+        while recorder.lines.is_some() {
+            let error = "x".repeat(100_000);
+            let run = RunId(1);
+            let step = Step::default();
+            recorder.stepped(Time(1), Event::LoadFailed { run, error }, &step);
+            steps += 1;
+        }
+        assert!(steps < 10, "{steps} steps fitted");
+        let mut read = String::new();
+        let gap = loop {
+            let from = read.len();
+            reader.read_line(&mut read).unwrap();
+            if let Line::Gap(gap) = Line::parse(&read[from..]).unwrap() {
+                break gap;
+            }
+        };
+        // Exactly what was not written down is said to be missing.
+        assert_eq!(gap.n, steps);
+        assert_eq!(
+            kinds(&read),
+            format!("b{}g", "s".repeat(gap.n as usize - 1))
+        );
+        recorder.ended(Time(2));
+    }
+
+    #[test]
+    fn a_trace_goes_on_behind_what_is_there_and_after_half_a_line_on_a_new_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("trace");
+        let mut recorder = Recorder::open(&path, begin()).unwrap();
+        recorder.stepped(Time(1), Event::Tick, &Step::default());
+        recorder.ended(Time(2));
+        drop(recorder);
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert_eq!(kinds(&text), "bse");
+        std::fs::write(&path, &text[..text.len() - 3]).unwrap();
+        drop(Recorder::open(&path, begin()).unwrap());
+        let text = std::fs::read_to_string(&path).unwrap();
+        let whole: Vec<&str> = text.lines().filter(|l| Line::parse(l).is_ok()).collect();
+        assert_eq!(kinds(&whole.join("\n")), "bsb");
+        assert_eq!(text.lines().count(), 4);
+    }
+
+    #[test]
+    fn one_file_has_one_writer_and_is_for_its_user_alone() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("trace");
+        let first = Recorder::open(&path, begin()).unwrap();
+        let mode = path.metadata().unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        let second = Recorder::open(&path, begin()).err().unwrap().to_string();
+        assert!(
+            second.contains("is being written by another process"),
+            "{second}"
+        );
+        drop(first);
+        assert!(Recorder::open(&path, begin()).is_ok());
+    }
+}

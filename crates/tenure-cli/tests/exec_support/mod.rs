@@ -58,10 +58,14 @@ impl Site {
         format!("sqlite:{}", self.path("store.db").display())
     }
 
+    /// Where the next process of a node writes down what it does.
+    pub(crate) fn trace(&self, node: &str) -> PathBuf {
+        let number = self.traces.fetch_add(1, Ordering::Relaxed);
+        self.path("traces").join(format!("{node}.{number}.jsonl"))
+    }
+
     /// A command `tenure exec …` with its data directory, up to the `--`.
     pub(crate) fn command(&self, node: &str) -> Command {
-        let number = self.traces.fetch_add(1, Ordering::Relaxed);
-        let trace = self.path("traces").join(format!("{node}.{number}.jsonl"));
         let mut command = Command::new(TENURE);
         command
             .args(["exec", "--cluster", "c", "--keyspace", "k", "--node", node])
@@ -71,7 +75,7 @@ impl Site {
             .arg("--data")
             .arg(self.path(node))
             .arg("--trace")
-            .arg(trace)
+            .arg(self.trace(node))
             .stdin(Stdio::null());
         command
     }

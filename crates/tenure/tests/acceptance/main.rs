@@ -13,4 +13,5 @@ mod restart;
 mod serving;
 mod starting;
 mod store_io;
+mod trace;
 mod world;
