@@ -17,6 +17,7 @@ mod network;
 pub mod plan;
 mod process;
 mod queue;
+pub mod record;
 pub mod rng;
 pub mod run;
 pub mod script;
@@ -24,6 +25,7 @@ pub mod shrink;
 mod store;
 mod swarm;
 pub mod trace;
+pub mod validate;
 mod words;
 pub mod world;
 
