@@ -9,6 +9,7 @@ pub mod clock;
 pub mod coverage;
 mod driver;
 pub mod fault;
+pub mod hands;
 mod leases;
 mod misfortune;
 #[cfg(feature = "mutants")]
