@@ -48,9 +48,7 @@ impl Work<'_> {
         }
         let band = self.rules.band_shards;
         let off = givers.iter().any(|&i| over(self, i) > band)
-            || takers
-                .iter()
-                .any(|i| fills(i) && under(self, *i) > band);
+            || takers.iter().any(|i| fills(i) && under(self, *i) > band);
         if !off {
             return self.put_off(Reason::WithinBand, count(wants));
         }
@@ -67,9 +65,8 @@ impl Work<'_> {
 
     /// Takes from the fullest and gives to the emptiest, one at a time.
     fn hand_over(&mut self, givers: &[usize], shares: &[u32]) {
-        let open = |w: &Self, i: usize| {
-            w.fits[i].fills && w.seats[i].placed < shares[i] && w.has_room(i)
-        };
+        let open =
+            |w: &Self, i: usize| w.fits[i].fills && w.seats[i].placed < shares[i] && w.has_room(i);
         let mut targets = Targets::new(self, |i| open(self, i));
         let donor = |w: &Self, i: usize| Donor {
             fill: w.score(i).fill,

@@ -40,7 +40,10 @@ impl fmt::Display for Nonsense {
                 "node {node} takes no shards; choose among the takers that the policy is given"
             ),
             Self::FullNode { node, given, room } => {
-                write!(f, "node {node} was given {given} shards and has room for {room}")
+                write!(
+                    f,
+                    "node {node} was given {given} shards and has room for {room}"
+                )
             }
             Self::MissingShard(shard) => write!(f, "shard {shard} was given to no node"),
             Self::DoubleShard(shard) => write!(f, "shard {shard} was given to two nodes"),

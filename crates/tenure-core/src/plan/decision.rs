@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::check::Nonsense;
 use super::reason::Reason;
-use super::view::{NodeIx, ShardIx};
+use super::view::{NodeIx, PlanView, ShardIx};
 use crate::ids::NodeName;
 use crate::time::Time;
 
@@ -38,8 +38,8 @@ pub enum Decision {
         /// Why.
         why: Reason,
     },
-    /// It would go elsewhere, or be put right, but not now. Shards that are simply where they should be get no entry:
-    /// their reason is [`Reason::Settled`], or [`Reason::UnderWay`] while they are moving.
+    /// It would go elsewhere, or be put right, but not now. Shards that are simply where they should be, or on their way
+    /// there, get no entry: a million of them would drown the rest. [`Plan::reason`] answers for them, too.
     Stay {
         /// The shard.
         shard: ShardIx,
@@ -178,6 +178,19 @@ impl Plan {
     /// Whether there is nothing to write.
     pub fn is_quiet(&self) -> bool {
         !self.decisions.iter().any(Decision::acts)
+    }
+
+    /// Why a shard is treated as it is. Also answers for those that no decision is about.
+    pub fn reason(&self, view: &PlanView, shard: ShardIx) -> Reason {
+        if let Some(d) = self.decisions.iter().find(|d| d.shard() == shard) {
+            return d.why();
+        }
+        let state = view.shard(shard);
+        if state.owner == state.bound_for() {
+            Reason::Settled
+        } else {
+            Reason::UnderWay
+        }
     }
 
     /// The decisions that change something.

@@ -81,9 +81,9 @@ fn fit(node: &PlanNode, rules: &PlanRules, now: Time) -> Fit {
         fixed: keeps.is_ok() && (grace || node.state == NodeState::Cordoned),
         tier: tier(node, &rules.zones),
         weight: if takes { node.weight } else { 0 },
-        most: node.capacity.map_or(u32::MAX, |c| {
-            c.saturating_sub(node.elsewhere.shards)
-        }),
+        most: node
+            .capacity
+            .map_or(u32::MAX, |c| c.saturating_sub(node.elsewhere.shards)),
     }
 }
 

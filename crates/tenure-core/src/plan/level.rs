@@ -68,7 +68,11 @@ impl Work<'_> {
                 Part {
                     weight: if fit.fixed { 0 } else { fit.weight },
                     low: if fit.fixed { has } else { 0 },
-                    high: if keeps { u64::from(u32::MAX) << 24 } else { has },
+                    high: if keeps {
+                        u64::from(u32::MAX) << 24
+                    } else {
+                        has
+                    },
                     has,
                     reluctant: false,
                     share: 0,
@@ -177,9 +181,7 @@ impl Work<'_> {
             done: vec![false; nodes],
             gone: self.wanted.iter().map(|w| w.shard.0).collect(),
         };
-        let opens = |w: &Self, i: usize| {
-            w.fits[i].fills && w.fits[i].tier <= last && w.has_room(i)
-        };
+        let opens = |w: &Self, i: usize| w.fits[i].fills && w.fits[i].tier <= last && w.has_room(i);
         let mut receivers = Heap::default();
         let mut donors = Heap::default();
         for i in 0..nodes {
@@ -188,12 +190,12 @@ impl Work<'_> {
             let gives = self.fits[i].keeps.is_ok() && !self.fits[i].fixed;
             donors.push(ratio, i, gives);
         }
-        while let Some(from) = donors.top(|i, r| {
-            !scales.done[i] && self.ratio(i, scales.part[i]) == r
-        }) {
-            let Some(to) = receivers.top(|i, r| {
-                opens(self, i) && self.ratio(i, scales.part[i]) == r.0
-            }) else {
+        while let Some(from) =
+            donors.top(|i, r| !scales.done[i] && self.ratio(i, scales.part[i]) == r)
+        {
+            let Some(to) =
+                receivers.top(|i, r| opens(self, i) && self.ratio(i, scales.part[i]) == r.0)
+            else {
                 return;
             };
             let gap = self.ratio(from, scales.part[from]);
@@ -238,7 +240,11 @@ impl Work<'_> {
         let pick = match (above.checked_sub(1), items.get(above)) {
             (Some(below), Some((over, _))) => {
                 let short = ideal - u128::from(items[below].0);
-                if overshoots(*over) < short { above } else { below }
+                if overshoots(*over) < short {
+                    above
+                } else {
+                    below
+                }
             }
             (Some(below), None) => below,
             (None, Some(_)) => above,

@@ -89,9 +89,7 @@ impl Work<'_> {
     }
 
     fn within_share(&self, node: usize, shares: &[u32]) -> bool {
-        self.fits[node].takes
-            && self.seats[node].placed < shares[node]
-            && self.has_room(node)
+        self.fits[node].takes && self.seats[node].placed < shares[node] && self.has_room(node)
     }
 
     /// The node that a shard is pinned to, if it can be put there.

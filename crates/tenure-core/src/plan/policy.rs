@@ -164,7 +164,8 @@ impl Work<'_> {
                 Pin::To(to) if self.pin_fits(to) => Some(to),
                 _ => None,
             };
-            let to = chosen[ix.at()].filter(|to| self.fits[to.at()].takes && self.has_room(to.at()));
+            let to =
+                chosen[ix.at()].filter(|to| self.fits[to.at()].takes && self.has_room(to.at()));
             match pin.or(to) {
                 Some(to) => self.want(ix, &shard, f.from, to, f.urgency.cause, f.why),
                 None => self.leave(&f),
@@ -190,7 +191,14 @@ impl Work<'_> {
                 self.stay(ix, Reason::NoRoom);
             } else if let Some(from) = shard.owner {
                 self.take(&shard, from);
-                self.want(ix, &shard, Some(from), to, Cause::Better, Reason::PolicyChoice);
+                self.want(
+                    ix,
+                    &shard,
+                    Some(from),
+                    to,
+                    Cause::Better,
+                    Reason::PolicyChoice,
+                );
             }
         }
     }

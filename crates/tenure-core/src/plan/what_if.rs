@@ -227,7 +227,11 @@ fn like_the_others(view: &PlanView, name: NodeName, now: Time) -> PlanNode {
     }
     let mut weights: Vec<u32> = view.nodes().iter().map(|n| n.weight).collect();
     weights.sort_unstable();
-    node.weight = weights.get(weights.len() / 2).copied().unwrap_or(100).max(1);
+    node.weight = weights
+        .get(weights.len() / 2)
+        .copied()
+        .unwrap_or(100)
+        .max(1);
     node
 }
 

@@ -130,7 +130,11 @@ impl World {
         for d in plan.actions() {
             if let Decision::Intend { to, .. } | Decision::Move { to, .. } = *d {
                 let state = self.view.node(to).state;
-                assert_eq!(state, NodeState::Active, "{d:?} goes to a node that is {state}");
+                assert_eq!(
+                    state,
+                    NodeState::Active,
+                    "{d:?} goes to a node that is {state}"
+                );
                 *self.changes.entry(d.shard()).or_default() += 1;
             }
             self.moves += u32::from(matches!(d, Decision::Move { .. }));

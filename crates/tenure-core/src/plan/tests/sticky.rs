@@ -1,10 +1,8 @@
 //! The sticky policy: shares, zones, capacity, pins, cordons.
 
 use super::harness::*;
-use crate::plan::{
-    Decision, NodeState, PlanNode, PlanView, Reason, ShardSpec, ZoneRule, plan,
-};
 use crate::ids::ShardName;
+use crate::plan::{Decision, NodeState, PlanNode, PlanView, Reason, ShardSpec, ZoneRule, plan};
 
 /// Plans at once, carries it out, and gives how many shards each node has then, with how many were moved.
 fn settle(view: &mut PlanView, rules: &crate::plan::PlanRules) -> (Vec<u32>, usize) {
@@ -123,7 +121,10 @@ fn a_cordoned_node_keeps_what_it_has_and_gets_nothing() {
     });
     let mut shards = owned([0, 1, 1, 1, 1, 2, 2]);
     shards.extend((7..9).map(|i| ShardSpec::free(ShardName::index(i))));
-    assert_eq!(settle(&mut view(nodes, shards), &at_once()), (vec![1, 4, 4], 0));
+    assert_eq!(
+        settle(&mut view(nodes, shards), &at_once()),
+        (vec![1, 4, 4], 0)
+    );
 }
 
 #[test]
@@ -145,7 +146,10 @@ fn pinned_shards_go_to_their_node_and_count_in_its_share() {
 fn a_node_may_have_more_than_its_share_if_all_of_it_is_pinned() {
     let mut shards = owned([0; 6]);
     shards.iter_mut().for_each(|s| s.pin = Some(name("n0")));
-    assert_eq!(settle(&mut view(nodes(2), shards), &at_once()), (vec![6, 0], 0));
+    assert_eq!(
+        settle(&mut view(nodes(2), shards), &at_once()),
+        (vec![6, 0], 0)
+    );
 }
 
 #[test]
@@ -168,7 +172,9 @@ fn a_preferred_zone_is_filled_first_and_others_get_what_it_cannot_hold() {
     .at_once();
     let zone = |i: usize| Some(["a", "a", "b"][i].to_owned());
     let roomy = with(nodes(3), |i, n| n.zone = zone(i));
-    let tight = with(roomy.clone(), |i, n| n.capacity = [Some(2), Some(3), None][i]);
+    let tight = with(roomy.clone(), |i, n| {
+        n.capacity = [Some(2), Some(3), None][i]
+    });
     assert_eq!(settle(&mut view(roomy, free(8)), &rules).0, [4, 4, 0]);
     assert_eq!(settle(&mut view(tight, free(8)), &rules).0, [2, 3, 3]);
 }
