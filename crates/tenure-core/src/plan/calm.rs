@@ -10,8 +10,8 @@ use super::view::{NodeState, PlanNode, ShardState};
 use super::work::Work;
 use crate::time::Time;
 
-/// After so many debounces a node that lacks its share no longer waits for others to come to rest, and a drain no longer
-/// holds up balance.
+/// After so many debounces a new node that lacks its share no longer waits for others to come to rest, and a drain no
+/// longer holds up balance.
 const PATIENCE: u32 = 10;
 /// Probation doubles with each absence, up to so many times.
 const DOUBLINGS: u32 = 5;
@@ -50,10 +50,12 @@ impl Work<'_> {
             }
         }
         hold?;
-        // Where nodes come and go all the time, those that have waited long enough get their share nevertheless.
+        // Where nodes come and go all the time, those that have waited for long get their share nevertheless. A node that
+        // has been there for much longer had its share before, so that it is the last change that it lacks something for.
         for (i, node) in self.view.nodes().iter().enumerate() {
-            if self.fits[i].fills && starved(i) {
-                if now.since(node.since) >= patience {
+            let age = now.since(node.since);
+            if self.fits[i].fills && starved(i) && age < patience * 2 {
+                if age >= patience {
                     return None;
                 }
                 until = until.min(node.since + patience);

@@ -80,7 +80,7 @@ fn fit(node: &PlanNode, rules: &PlanRules, now: Time) -> Fit {
         pinnable,
         fixed: keeps.is_ok() && (grace || node.state == NodeState::Cordoned),
         tier: tier(node, &rules.zones),
-        weight: if takes { node.weight } else { 0 },
+        weight: node.weight,
         most: node
             .capacity
             .map_or(u32::MAX, |c| c.saturating_sub(node.elsewhere.shards)),

@@ -66,13 +66,9 @@ impl Work<'_> {
                 let (fit, has) = (&self.fits[i], self.node_cost(i));
                 let keeps = fit.keeps.is_ok() && !fit.fixed;
                 Part {
-                    weight: if fit.fixed { 0 } else { fit.weight },
+                    weight: if keeps { fit.weight } else { 0 },
                     low: if fit.fixed { has } else { 0 },
-                    high: if keeps {
-                        u64::from(u32::MAX) << 24
-                    } else {
-                        has
-                    },
+                    high: if fit.takes { u64::MAX >> 8 } else { has },
                     has,
                     reluctant: false,
                     share: 0,
@@ -99,7 +95,9 @@ impl Work<'_> {
     fn off_level(&self, node: usize, part: u64, band: u64) -> bool {
         let fit = &self.fits[node];
         let ratio = self.ratio(node, part);
-        (fit.takes && ratio > 1000 + band && self.seats[node].placed > 1)
+        let seat = &self.seats[node];
+        let movable = fit.keeps.is_ok() && !fit.fixed && seat.placed > seat.pinned;
+        (movable && ratio > 1000 + band && (seat.placed > 1 || part == 0))
             || (fit.fills && ratio + band < 1000)
     }
 
@@ -136,6 +134,9 @@ impl Work<'_> {
     fn force_excess(&mut self, shares: &[u32]) {
         let last = self.last_tier(shares);
         for i in 0..shares.len() {
+            if self.fits[i].keeps.is_err() {
+                continue;
+            }
             let mut left = self.excess_of(i, last);
             let why = match self.rules.zones {
                 ZoneRule::Prefer { .. } if self.fits[i].tier > last => Reason::ZonePreference,

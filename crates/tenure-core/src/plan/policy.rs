@@ -6,6 +6,7 @@
 use super::check::check;
 use super::decision::PlanProblem;
 use super::fit::Fit;
+use super::place::Targets;
 use super::reason::Reason;
 use super::settings::PolicyKind;
 use super::view::{NodeIx, Pin, PlanView, ShardIx};
@@ -107,7 +108,7 @@ impl Work<'_> {
     }
 
     fn jump(&self, takers: &[Taker]) -> Vec<Option<NodeIx>> {
-        let mut left: Vec<u32> = takers.iter().map(|t| t.room).collect();
+        let mut left: Vec<u32> = takers.iter().map(|t| self.unpinned_room(t)).collect();
         let mut choose = |i: usize| {
             let id = self.view.shard_id(ShardIx(i as u32));
             let n = u32::try_from(takers.len()).ok().filter(|n| *n > 0)?;
@@ -122,6 +123,12 @@ impl Work<'_> {
         (0..self.view.shard_count()).map(&mut choose).collect()
     }
 
+    /// What pinned shards leave free.
+    fn unpinned_room(&self, taker: &Taker) -> u32 {
+        let pinned = self.seats[taker.node.at()].pinned;
+        taker.room.saturating_sub(pinned)
+    }
+
     fn rendezvous(&self, takers: &[Taker]) -> Vec<Option<NodeIx>> {
         let member = |t: &Taker| Member {
             name: self.view.node(t.node).name.clone(),
@@ -131,7 +138,9 @@ impl Work<'_> {
         let members: Vec<Member> = takers.iter().map(member).collect();
         let ranking = Ranking::new(&members);
         let mut left = vec![0; self.fits.len()];
-        takers.iter().for_each(|t| left[t.node.at()] = t.room);
+        for t in takers {
+            left[t.node.at()] = self.unpinned_room(t);
+        }
         let bounded = takers.iter().any(|t| t.room < u32::MAX);
         let mut choose = |i: usize| {
             let id = self.view.shard_id(ShardIx(i as u32));
@@ -157,6 +166,7 @@ impl Work<'_> {
     fn towards(&mut self, chosen: &[Option<NodeIx>]) {
         let mut forced = std::mem::take(&mut self.forced);
         forced.sort_unstable_by_key(|f| f.urgency);
+        let mut beyond: Option<Targets> = None;
         for f in forced {
             let ix = f.urgency.shard;
             let shard = self.view.shard(ix);
@@ -164,9 +174,14 @@ impl Work<'_> {
                 Pin::To(to) if self.pin_fits(to) => Some(to),
                 _ => None,
             };
-            let to =
-                chosen[ix.at()].filter(|to| self.fits[to.at()].takes && self.has_room(to.at()));
-            match pin.or(to) {
+            let open = |i: usize| self.fits[i].takes && self.has_room(i);
+            let to = chosen[ix.at()].filter(|to| open(to.at()));
+            // Better served where it does not belong than not at all.
+            let any = || {
+                let targets = beyond.get_or_insert_with(|| Targets::new(self, open));
+                targets.best(self, open)
+            };
+            match pin.or(to).or_else(any) {
                 Some(to) => self.want(ix, &shard, f.from, to, f.urgency.cause, f.why),
                 None => self.leave(&f),
             }

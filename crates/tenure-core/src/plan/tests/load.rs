@@ -151,7 +151,7 @@ fn a_shard_that_has_become_hot_drives_others_away_and_stays() {
     let mut world = world(4, &[100; 80]);
     let hot = ShardIx(7);
     let mut shard = world.view.shard(hot);
-    shard.load = 2500;
+    shard.load = 4000;
     world.view.set_shard(hot, shard);
     let owner = shard.owner.unwrap();
     settle(&mut world);

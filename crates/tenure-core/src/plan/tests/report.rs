@@ -88,7 +88,7 @@ fn each_change_has_its_effect() {
     check("add z9", &[3, 3, 3, 3]);
     check("weight n1=200", &[3, 6, 3]);
     check("capacity n1=0", &[6, 0, 6]);
-    check("cordon n0; add 1", &[4, 3, 2, 3]);
+    check("cordon n0; add 1", &[4, 3, 3, 2]);
     check("pin orders/0=n2; drain n1", &[6, 0, 6]);
 }
 
