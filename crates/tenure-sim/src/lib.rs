@@ -10,6 +10,7 @@ pub mod coverage;
 mod driver;
 pub mod fault;
 mod misfortune;
+pub mod model;
 #[cfg(feature = "mutants")]
 pub mod mutants;
 mod network;

@@ -21,6 +21,7 @@
 mod acquire;
 mod boot;
 mod holder;
+mod model;
 mod ops;
 mod peers;
 mod restore;
@@ -56,6 +57,8 @@ use restore::Drawn;
 use share::Wants;
 use stays::Stay;
 use timers::{Timer, Timers};
+
+pub use model::Counters;
 
 /// What a node expects of a keyspace; created so if it does not exist.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
