@@ -7,12 +7,12 @@
 //! it makes equal ones differ, and the state space larger.
 //!
 //! Left out are: the `rev` of a record (its mark says which write it was) and the mark of a key where it is that of the
-//! value seen; how often a session was renewed; the changes of owner that a shard's record remembers for people; and, once
-//! a node knows that others have written since its last list, how often it has written itself.
+//! value seen; since when a value has been known, unless it is that of a session whose end is not proven; how often a session was renewed; the changes of owner that a shard's record remembers for people; and how
+//! often a node has written since its last list, but for whether that explains how far the store has come.
 
 use std::hash::{Hash, Hasher};
 
-use crate::store::Fnv;
+use tenure_core::record::EndedWhy;
 
 /// Where each kind of number begins.
 pub(crate) mod base {
@@ -24,6 +24,9 @@ pub(crate) mod base {
     pub(super) const SPAN: u64 = 1 << 40;
     pub(super) const EPOCHS: std::ops::Range<u64> = 1 << 32..1 << 40;
 }
+
+/// How [`EndedWhy::Missing`] hashes.
+const UNPROVEN: isize = EndedWhy::Missing as isize;
 
 /// One recognised word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,12 +63,15 @@ impl Hasher for Recorder {
     fn write(&mut self, bytes: &[u8]) {
         let (numbers, rest) = bytes.as_chunks();
         let versions = numbers.iter().map(|n| u64::from_ne_bytes(*n));
-        if rest.is_empty() && versions.clone().all(|n| within(n, base::VERSIONS)) {
+        if rest.is_empty() && !numbers.is_empty() && versions.clone().all(|n| within(n, base::VERSIONS)) {
             return self.0.extend(versions.map(Word::U64));
         }
-        let mut fnv = Fnv(0xcbf2_9ce4_8422_2325);
-        fnv.write(bytes);
-        self.0.push(Word::Bytes(fnv.finish()));
+        let mut print = fold(rest.len() as u64, numbers.len() as u64);
+        for part in bytes.chunks(8) {
+            let n = part.iter().fold(0, |n, byte| n << 8 | u64::from(*byte));
+            print = fold(print, n);
+        }
+        self.0.push(Word::Bytes(print));
     }
     fn write_u8(&mut self, n: u8) {
         self.0.push(Word::U8(n));
@@ -93,9 +99,9 @@ pub(crate) fn toks(value: &impl Hash, out: &mut Vec<Tok>) {
     value.hash(&mut recorder);
     let words = recorder.0;
     let mut at = 0;
-    let mut rev = None;
+    let mut seen = None;
     while at < words.len() {
-        at += recognise(&words[at..], &mut rev, out);
+        at += recognise(&words[at..], &mut seen, out);
     }
 }
 
@@ -107,8 +113,25 @@ fn is_nonce(n: u64) -> bool {
     within(n, base::NONCES)
 }
 
-/// Takes one thing off the front; says how many words it was. `rev`: that of the last record whose mark was not seen yet.
-fn recognise(words: &[Word], rev: &mut Option<u64>, out: &mut Vec<Tok>) -> usize {
+/// A record whose mark was not met yet.
+#[derive(Clone, Copy, Debug)]
+struct Record {
+    rev: u64,
+    /// Since when it has been known decides something: it is a session that may be live.
+    dated: bool,
+}
+
+/// Whether what follows the head of a record is that of a session which is live, or whose end is not proven.
+fn is_dated(rest: &[Word]) -> bool {
+    match rest {
+        [Word::Tag(0), Word::U8(_), ..] => true,
+        [Word::Tag(1), Word::Tag(why), Word::U128(_), ..] => *why == UNPROVEN,
+        _ => false,
+    }
+}
+
+/// Takes one thing off the front; says how many words it was.
+fn recognise(words: &[Word], seen: &mut Option<Record>, out: &mut Vec<Tok>) -> usize {
     match *words {
         // The head of a record.
         [
@@ -116,9 +139,12 @@ fn recognise(words: &[Word], rev: &mut Option<u64>, out: &mut Vec<Tok>) -> usize
             Word::U64(r),
             Word::U128(writer),
             Word::U64(n),
-            ..,
+            ref rest @ ..,
         ] if is_nonce(n) => {
-            *rev = Some(r);
+            *seen = Some(Record {
+                rev: r,
+                dated: is_dated(rest),
+            });
             out.push(Tok::Nonce(writer, n));
             4
         }
@@ -140,21 +166,32 @@ fn recognise(words: &[Word], rev: &mut Option<u64>, out: &mut Vec<Tok>) -> usize
         }
         // When a value was seen, and the mark of its key.
         [Word::U64(t), Word::U64(high), ..]
-            if within(t, base::TIMES) && rev.take_if(|r| *r == high).is_some() =>
+            if within(t, base::TIMES) && seen.is_some_and(|record| record.rev == high) =>
         {
-            out.push(Tok::Time(t));
+            if seen.take().is_some_and(|record| record.dated) {
+                out.push(Tok::Time(t));
+            }
             2
         }
-        // How far the store had come at the last list, own writes since, and whether others have written.
-        [Word::U64(v), Word::U64(n), Word::Size(len), ..]
-            if within(v, base::VERSIONS) && n < base::SPAN && len < words.len() =>
-        {
-            let end = 3 + len;
-            out.push(Tok::Version(v));
+        // How far the store had come when it was asked last, whether to list soon, when everything was listed last and how
+        // far the store had come then, own writes since, their versions, and whether others have written.
+        [
+            Word::U64(asked),
+            Word::U8(relist),
+            Word::U64(at),
+            Word::U64(listed),
+            Word::U64(written),
+            Word::Size(len),
+            ..,
+        ] if within(at, base::TIMES) && within(listed, base::VERSIONS) && len < words.len() => {
+            let end = 6 + len;
+            out.extend([single(words[0]), Tok::Raw(u64::from(relist)), Tok::Time(at)]);
+            out.push(Tok::Version(listed));
             if words.get(end) != Some(&Word::U8(1)) {
-                let later = words[3..end].iter().map(|word| single(*word));
-                out.push(Tok::Raw(n));
-                out.extend(later.filter(|tok| matches!(tok, Tok::Version(n) if *n > v)));
+                // The store has come further than this if others have written, whatever both numbers are.
+                out.push(Tok::Version(listed + written));
+                let own = words[6..end].iter().map(|word| single(*word));
+                out.extend(own.filter(|tok| matches!(tok, Tok::Version(n) if *n > asked.max(listed))));
             }
             end
         }

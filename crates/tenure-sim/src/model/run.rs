@@ -138,7 +138,7 @@ impl Exploration {
             left: self.scope.budget,
             ghost: Ghost::default(),
             broken: None,
-            memory: 10 * TTL + 1,
+            memory: self.scope.memory(),
         };
         if self.scope.from_start {
             for n in 0..clocks.len() {
@@ -237,27 +237,32 @@ mod tests {
     use crate::model::scope;
 
     #[test]
-    fn a_cluster_at_rest_comes_back_to_the_same_state() {
+    fn debug_closing() {
         let model = Exploration {
-            scope: *scope("rest").unwrap(),
+            scope: *scope("crash").unwrap(),
             rules: Rules::sound(),
             sights: Sights::default(),
             distances: Distances::default(),
         };
+        for victim in [None, Some(0), Some(1)] {
+        for back in [None, Some(true), Some(false)] {
+            eprintln!("victim {victim:?} back {back:?}");
         let mut state = model.at_rest(&[0, 0], 1);
         let mut telling = Telling::default();
+        if let Some(n) = victim { state.die(n); state.left.crashes = 0; 
+            state.calm_until(state.now + 3 * TTL, Rules::sound(), &mut telling);
+        if let Some(b) = back { state.start(n, b, Rules::sound(), &mut telling); } }
         state.calm_until(state.now + 20 * TTL, Rules::sound(), &mut telling);
         let mut before = state.words().all(state.ghost.highest.0);
-        for k in 0..8 {
-            state.calm_until(state.now + 2 * TTL, Rules::sound(), &mut telling);
+        for k in 0..3 {
+            state.calm_until(state.now + 4 * TTL, Rules::sound(), &mut telling);
             let after = state.words().all(state.ghost.highest.0);
             eprintln!("{k}: {} {}", before.len(), after.len());
             for (at, (a, b)) in before.iter().zip(&after).enumerate().filter(|(_, (a, b))| a != b).take(3) {
-                {
                     eprintln!("  {at}: {a:?} {b:?}  after {:?}", &after[at.saturating_sub(12)..at.min(after.len())]);
-                }
             }
             before = after;
         }
+        }}
     }
 }

@@ -1,5 +1,6 @@
 //! Scopes: how large a world, and how much misfortune.
 
+use super::driver::TTL;
 use super::sight::Sight;
 use super::sight::Sight::*;
 
@@ -117,6 +118,20 @@ pub const SCOPES: &[Scope] = &[
         everyday: true,
     },
 ];
+
+impl Scope {
+    /// Times that are longer ago than this are not told apart.
+    ///
+    /// No machine asks whether something was longer ago than a session takes to expire, but for two: whether a list was made
+    /// long enough after a loss, and whether a tombstone is ten ttl old and may be swept. Sweeping is left out.
+    pub(crate) fn memory(&self) -> u64 {
+        if self.budget.removals > 0 {
+            5 * TTL
+        } else {
+            TTL + 2
+        }
+    }
+}
 
 /// The scope of this name.
 pub fn scope(name: &str) -> Option<&'static Scope> {

@@ -12,7 +12,7 @@
 //! process dies or stands still just before it hears something, before anything arrives, or before time passes.
 
 use tenure_core::layout::Key;
-use tenure_core::machine::Event;
+use tenure_core::machine::{Event, Request};
 use tenure_core::rules::Rules;
 
 use super::driver::{Telling, shard};
@@ -50,6 +50,22 @@ pub(crate) enum Act {
     Remove,
 }
 
+/// Whether two requests can see or hinder one another.
+fn conflict(a: &Request, b: &Request) -> bool {
+    let key = |request: &Request| match request {
+        Request::Get(key) | Request::Put { key, .. } | Request::Delete { key, .. } => {
+            Some(key.clone())
+        }
+        _ => None,
+    };
+    let writes = |request: &Request| matches!(request, Request::Put { .. } | Request::Delete { .. });
+    let same = match (key(a), key(b)) {
+        (Some(a), Some(b)) => a == b,
+        _ => true,
+    };
+    same && (writes(a) || writes(b))
+}
+
 impl State {
     /// What happens next if nothing goes wrong; several where requests of several processes race.
     fn calm(&self, out: &mut Vec<Act>) {
@@ -74,11 +90,25 @@ impl State {
                 .requests
                 .iter()
                 .position(|sent| sent.seat == n && !sent.late);
-            out.extend(first.map(Act::Land));
+            let Some(first) = first else { continue };
+            if !self.races(first) {
+                out.clear();
+                out.push(Act::Land(first));
+                return;
+            }
+            out.push(Act::Land(first));
         }
         if out.is_empty() && self.next_instant().is_some() {
             out.push(Act::Pass);
         }
+    }
+
+    /// Whether it makes a difference in which order this request and one of another process arrive.
+    fn races(&self, at: usize) -> bool {
+        let this = &self.requests[at];
+        self.requests.iter().any(|other| {
+            other.seat != this.seat && !other.late && conflict(&this.request, &other.request)
+        })
     }
 
     /// All steps that there are.
@@ -89,6 +119,14 @@ impl State {
         self.calm(out);
         let left = self.left;
         match out[..] {
+            [Act::Land(at)] if left.removals == 0 => {
+                // Nobody else has to do with it: what may strike others can strike them later.
+                if left.delays > 0 {
+                    out.push(Act::HoldRequest(at));
+                }
+                self.late(out);
+                self.strike(self.requests[at].seat, out);
+            }
             [Act::Hear(n, _) | Act::Wake(n), ..] => {
                 if let Act::Hear(_, letter) = out[0]
                     && left.delays > 0
