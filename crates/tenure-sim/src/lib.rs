@@ -12,6 +12,7 @@ pub mod fault;
 pub mod hands;
 mod leases;
 mod misfortune;
+pub mod model;
 #[cfg(feature = "mutants")]
 pub mod mutants;
 mod network;

@@ -23,6 +23,7 @@ mod acquire;
 mod boot;
 mod holder;
 mod native;
+mod model;
 mod ops;
 mod peers;
 mod restore;
@@ -60,6 +61,8 @@ use restore::Drawn;
 use share::Wants;
 use stays::Stay;
 use timers::{Timer, Timers};
+
+pub use model::Counters;
 
 /// What a node expects of a keyspace; created so if it does not exist.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
