@@ -77,7 +77,7 @@ fn assert_everything_happened(summary: &Summary) {
     }
     assert_eq!(
         seen.faults.len(),
-        14,
+        15,
         "some kind of fault never happened: {:?}",
         seen.faults
     );
