@@ -185,3 +185,6 @@ impl Store for EtcdStore {
         Some(self)
     }
 }
+
+#[cfg(test)]
+mod deposed_tests;
