@@ -11,6 +11,7 @@ mod connect;
 mod errors;
 mod kv;
 mod lease;
+mod once;
 mod settings;
 mod watch;
 mod wire;

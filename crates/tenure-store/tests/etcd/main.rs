@@ -1,12 +1,12 @@
 //! The etcd store on real etcd servers, started by the tests.
 #![cfg(feature = "etcd")]
 
+mod conformance;
 mod faults;
 mod history;
 mod limits;
 mod members;
 mod rights;
-mod suite;
 mod tls;
 
 use std::time::{Duration, Instant};
