@@ -8,6 +8,7 @@ use tenure_core::settings::Timing;
 
 use crate::clock::{Clock, Instant, MS, SEC};
 use crate::fault::Fault;
+use crate::hands::Meddling;
 use crate::rng::Rng;
 use crate::swarm;
 
@@ -119,6 +120,8 @@ pub struct Plan {
     pub revive: Vec<bool>,
     /// The run is over.
     pub end_at: Instant,
+    /// What hands do to leases.
+    pub meddling: Meddling,
 }
 
 /// What to leave out of a run.
@@ -202,6 +205,7 @@ impl Plan {
             heal_at: Instant::MAX,
             revive: vec![true; nodes],
             end_at: Instant::MAX,
+            meddling: Meddling::default(),
         }
     }
 
@@ -217,6 +221,7 @@ impl Plan {
             + nanos(self.timing.load_timeout)
             + 4 * self.watch.poll
             + 2 * SEC
+            + self.meddling.delay(self.timing.ttl)
     }
 
     /// How long a cluster must have been whole to be called settled: by then every debounce, reservation and slow look at

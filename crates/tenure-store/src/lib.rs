@@ -4,6 +4,8 @@
 //! suite that all of them pass; and two wrappers around any store: [`fault`] makes it fail on purpose, [`observe`] counts.
 
 mod error;
+#[cfg(feature = "etcd")]
+pub mod etcd;
 pub mod examine;
 pub mod fault;
 pub mod host;

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use crate::error::StoreError;
+#[cfg(feature = "etcd")]
+use crate::etcd::EtcdStore;
 use crate::memory::MemoryStore;
 #[cfg(feature = "postgres")]
 use crate::postgres::{self, PostgresStore};
@@ -11,7 +13,8 @@ use crate::sqlite::{HostCheck, SqliteStore};
 use crate::store::{Store, StoreInfo};
 
 /// What a user may write, for messages.
-const KNOWN: &str = "memory:, memory:NAME, sqlite:PATH, postgres://USER@HOST:PORT/DATABASE";
+const KNOWN: &str = "memory:, memory:NAME, sqlite:PATH, etcd://HOST:PORT/PREFIX, \
+                     postgres://USER@HOST:PORT/DATABASE";
 
 /// Opens the store that `url` names.
 ///
@@ -20,6 +23,7 @@ const KNOWN: &str = "memory:, memory:NAME, sqlite:PATH, postgres://USER@HOST:POR
 /// | `memory:` | a new store in this process |
 /// | `memory:NAME` | the store of that name in this process |
 /// | `sqlite:PATH` | a file, shared by the processes of one machine; made if it does not exist |
+/// | `etcd://[USER[:PASSWORD]@]HOST:PORT[,…]/PREFIX`, `etcds://…` | the keys under a prefix of an etcd cluster |
 /// | `postgres://USER@HOST:PORT/DATABASE` | tables in a PostgreSQL database, made if they do not exist |
 ///
 /// A URL that names nothing we know, a path that cannot be used and a file that may not be used are [`StoreError::Denied`].
@@ -29,6 +33,8 @@ pub async fn open(url: &str) -> Result<Arc<dyn Store>, StoreError> {
         Target::Memory(name) => Ok(Arc::new(MemoryStore::named(name))),
         #[cfg(feature = "sqlite")]
         Target::Sqlite { path, check } => Ok(Arc::new(SqliteStore::open_with(path, check).await?)),
+        #[cfg(feature = "etcd")]
+        Target::Etcd => Ok(Arc::new(EtcdStore::open(url).await?)),
         #[cfg(feature = "postgres")]
         Target::Postgres => Ok(Arc::new(PostgresStore::open(url).await?)),
     }
@@ -58,6 +64,8 @@ pub fn describe(url: &str) -> Result<StoreInfo, StoreError> {
         Target::Memory(name) => crate::memory::info(name),
         #[cfg(feature = "sqlite")]
         Target::Sqlite { path, .. } => crate::sqlite::info(std::path::Path::new(path)),
+        #[cfg(feature = "etcd")]
+        Target::Etcd => crate::etcd::info(url)?,
         #[cfg(feature = "postgres")]
         Target::Postgres => postgres::describe(url)?,
     })
@@ -71,6 +79,8 @@ enum Target<'a> {
         path: &'a str,
         check: HostCheck,
     },
+    #[cfg(feature = "etcd")]
+    Etcd,
     #[cfg(feature = "postgres")]
     Postgres,
 }
@@ -84,6 +94,13 @@ fn parse(url: &str) -> Result<Target<'_>, StoreError> {
     match scheme {
         "memory" => Ok(Target::Memory(rest)),
         "sqlite" => parse_sqlite(url, rest),
+        #[cfg(feature = "etcd")]
+        "etcd" | "etcds" => Ok(Target::Etcd),
+        #[cfg(not(feature = "etcd"))]
+        "etcd" | "etcds" => Err(StoreError::denied(format!(
+            "store URL {:?} needs etcd, which this build leaves out; build with the feature `etcd`",
+            redacted(url)
+        ))),
         "postgres" | "postgresql" => parse_postgres(url),
         _ => Err(StoreError::denied(format!(
             "store URL {:?} has the unknown scheme {scheme:?}; write one of: {KNOWN}",

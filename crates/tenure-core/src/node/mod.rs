@@ -23,6 +23,7 @@ mod acquire;
 mod boot;
 mod holder;
 mod native;
+mod model;
 mod ops;
 mod peers;
 mod restore;
@@ -36,6 +37,8 @@ mod timers;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
 
 use crate::ids::{KeyspaceName, NodeName, Nonce, Revision, SessionId, ShardId};
 use crate::layout::Key;
@@ -59,8 +62,10 @@ use share::Wants;
 use stays::Stay;
 use timers::{Timer, Timers};
 
+pub use model::Counters;
+
 /// What a node expects of a keyspace; created so if it does not exist.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct KeyspaceConfig {
     /// Which shards it has.
     pub kind: KeyspaceKind,
@@ -79,7 +84,7 @@ pub enum Timekeeper {
 }
 
 /// Who a node is and what it is to do.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct NodeConfig {
     /// Its stable name.
     pub name: NodeName,
@@ -98,12 +103,14 @@ pub struct NodeConfig {
     /// Its times and limits.
     pub timing: Timing,
     /// The rules it follows.
+    #[serde(skip)]
     pub rules: Rules,
     /// Who keeps the time of sessions.
     pub timekeeper: Timekeeper,
     /// The boot id of the machine, where all participants of the store share one machine and one clock.
     pub boot_id: Option<String>,
     /// 128 random bits: the ids of this process's sessions count up from here.
+    #[serde(with = "crate::trace::hex")]
     pub entropy: u128,
     /// The session that this node's data directory remembers. Set only if the directory's lock proves its holder dead.
     pub last_session: Option<SessionId>,

@@ -85,8 +85,8 @@ impl Node {
             Cell::Present(seen) if seen.record.ended.is_some() => {
                 Some(seen.since + timing.proof_of(seen.record.ttl))
             }
-            Cell::Present(seen) if seen.record.leased.is_some() => None,
-            Cell::Damaged { .. } if self.config.timekeeper == Timekeeper::Store => None,
+            // Its lease is asked about. What a record says of its time, without a lease, is somebody else's word.
+            _ if self.config.timekeeper == Timekeeper::Store => None,
             Cell::Present(seen) => {
                 let ttl = seen.record.ttl;
                 if rules.broken_by(Mutant::ImpatientJudge) {

@@ -7,6 +7,8 @@
 //! Binaries are looked for in the directories of `$TENURE_SERVERS` (separated by colons), then in `$PATH`, then where
 //! distributions put them. `./test` sees to it that they are there.
 
+#[cfg(feature = "etcd")]
+pub mod etcd;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 pub mod proxy;
