@@ -30,7 +30,7 @@ const SETTINGS: &str = "
     set_config('synchronous_commit',
         CASE current_setting('synchronous_commit') WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, false),
     set_config('lock_timeout', '750', false),
-    set_config('statement_timeout', '5000', false),
+    set_config('statement_timeout', '4000', false),
     set_config('client_min_messages', 'warning', false),
     set_config('search_path', 'pg_catalog, pg_temp', false),
     set_config('jit', 'off', false)";
@@ -60,6 +60,8 @@ pub(super) struct Line {
     pub(super) direct: bool,
     /// Whether the user may ask which server this is.
     pub(super) may_ask_identity: bool,
+    /// Ends the connection.
+    pub(super) give_up: Arc<Notify>,
     /// Says why the connection ended.
     pub(super) ended: oneshot::Receiver<Ended>,
 }
@@ -81,23 +83,23 @@ impl Dialer {
         })
     }
 
-    /// Connects to the first host that is fit. `patience` is how long it may be silent later; `woken` hears of notifications.
+    /// Connects to the first host that is fit, each for as long as `limit`. `patience` is how long the connection may be silent
+    /// later; `woken` hears of notifications.
     pub(super) async fn dial(
         &self,
+        limit: Duration,
         patience: Duration,
         woken: &Arc<Notify>,
     ) -> Result<Line, StoreError> {
         let mut failures = Vec::new();
         for host in &self.target.hosts {
             let dialled = self.dial_host(host, patience, woken);
-            let limit = self.target.connect_timeout;
             match tokio::time::timeout(limit, dialled).await {
                 Ok(Ok(line)) => return Ok(line),
                 Ok(Err(e)) => failures.push(e),
                 Err(_) => failures.push(StoreError::unavailable(format!(
-                    "{}: {host} does not answer within {}s; check that it is up and reachable",
+                    "{}: {host} does not answer within {limit:?}; check that it is up and reachable",
                     self.target.shown,
-                    limit.as_secs()
                 ))),
             }
         }
@@ -137,19 +139,22 @@ impl Dialer {
         let connected = self.config(host).connect_raw(wire, tls).await;
         let (client, connection) = connected.map_err(|e| self.not_connected(host, &e))?;
         let (end, ended) = oneshot::channel();
-        tokio::spawn(drive(
+        let driver = Driver {
             connection,
-            pulse.clone(),
+            pulse: pulse.clone(),
             patience,
-            woken.clone(),
-            end,
-        ));
+            woken: woken.clone(),
+            give_up: Arc::new(Notify::new()),
+        };
+        let give_up = driver.give_up.clone();
+        tokio::spawn(driver.run(end));
         let line = Line {
             client,
             pulse,
             mark: random_uuid(),
             direct: false,
             may_ask_identity: false,
+            give_up,
             ended,
         };
         self.set_up(line, host, local_port).await
@@ -253,36 +258,46 @@ impl Dialer {
 }
 
 /// Moves the bytes of one connection until it ends.
-async fn drive(
-    mut connection: Connection<Wire, Secured>,
+struct Driver {
+    connection: Connection<Wire, Secured>,
     pulse: Arc<Pulse>,
     patience: Duration,
     woken: Arc<Notify>,
-    end: oneshot::Sender<Ended>,
-) {
-    let mut check = tokio::time::interval(CHECK);
-    check.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let why = loop {
-        let message = std::future::poll_fn(|cx| connection.poll_message(cx));
-        tokio::select! {
-            message = message => match message {
-                None => break Ended::Closed("closed".to_owned()),
-                Some(Err(e)) => break Ended::Closed(errors::whole(&e)),
-                Some(Ok(AsyncMessage::Notification(_))) => woken.notify_one(),
-                Some(Ok(AsyncMessage::Notice(notice))) => {
-                    if notice.parsed_severity() == Some(Severity::Warning) {
-                        tracing::warn!(notice = %notice.message(), detail = notice.detail(), "the database server warns");
+    give_up: Arc<Notify>,
+}
+
+impl Driver {
+    async fn run(mut self, end: oneshot::Sender<Ended>) {
+        let mut check = tokio::time::interval(CHECK);
+        check.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let why = loop {
+            let message = std::future::poll_fn(|cx| self.connection.poll_message(cx));
+            tokio::select! {
+                message = message => match message {
+                    None => break Ended::Closed("closed".to_owned()),
+                    Some(Err(e)) => break Ended::Closed(errors::whole(&e)),
+                    Some(Ok(message)) => self.hear(&message),
+                },
+                () = self.give_up.notified() => break Ended::Silent,
+                _ = check.tick() => {
+                    if self.pulse.silence() > self.patience {
+                        break Ended::Silent;
                     }
                 }
-                Some(Ok(_)) => {}
-            },
-            _ = check.tick() => {
-                if pulse.silence() > patience {
-                    break Ended::Silent;
-                }
             }
+        };
+        // Nobody may be interested any more.
+        let _ = end.send(why);
+    }
+
+    fn hear(&self, message: &AsyncMessage) {
+        match message {
+            AsyncMessage::Notification(_) => self.woken.notify_one(),
+            AsyncMessage::Notice(notice) if notice.parsed_severity() == Some(Severity::Warning) => {
+                let (said, detail) = (notice.message(), notice.detail());
+                tracing::warn!(said, detail, "the database server warns");
+            }
+            _ => {}
         }
-    };
-    // Nobody may be interested any more.
-    let _ = end.send(why);
+    }
 }

@@ -16,16 +16,17 @@ use crate::rng::SplitMix;
 
 /// How long a connection may be silent, once something was asked, before it is given up for a new one.
 ///
-/// After one that was, the next may be silent for twice as long: a server that is merely slow must not be drowned in
-/// connections whose work it has not finished.
+/// After one that was no good for long, the next may be silent for twice as long: a server that is merely slow must not be
+/// drowned in connections whose work it has not finished.
 pub(super) const FIRST_SILENCE: Duration = Duration::from_secs(1);
 const LONGEST_SILENCE: Duration = Duration::from_secs(16);
 
+/// How long the first attempt to connect may take, doubled after each that fails, up to what the URL says: what a network lost
+/// will not come back, and the next attempt may get through at once.
+const FIRST_ATTEMPT: Duration = Duration::from_secs(1);
+
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-
-/// A connection that lasted this long was a good one.
-const GOOD: Duration = Duration::from_secs(10);
 
 /// How long a call waits for a connection that is being made.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -116,6 +117,7 @@ struct Keeper {
     rng: SplitMix,
     pause: Duration,
     silence: Duration,
+    attempt: Duration,
     /// Whether the present trouble has been logged.
     told: bool,
 }
@@ -132,6 +134,7 @@ impl Keeper {
             rng: SplitMix::new(u64::from_ne_bytes(seed)),
             pause: FIRST_PAUSE,
             silence: FIRST_SILENCE,
+            attempt: FIRST_ATTEMPT,
             told: false,
         }
     }
@@ -161,15 +164,15 @@ impl Keeper {
             () = self.report.closed() => return false,
         };
         self.report.send_replace(State::Connecting);
-        if since.elapsed() > GOOD {
+        // Was it of any use before it fell silent?
+        if since.elapsed() > self.silence + self.silence / 2 {
             self.pause = FIRST_PAUSE;
             self.silence = FIRST_SILENCE;
+        } else if matches!(why, Ok(Ended::Silent)) {
+            self.silence = (self.silence * 2).min(LONGEST_SILENCE);
         }
         let why = match why {
-            Ok(Ended::Silent) => {
-                self.silence = (self.silence * 2).min(LONGEST_SILENCE);
-                "nothing came back".to_owned()
-            }
+            Ok(Ended::Silent) => "nothing came back".to_owned(),
             Ok(Ended::Closed(why)) => why,
             Err(_) => "its task has ended".to_owned(),
         };
@@ -181,13 +184,16 @@ impl Keeper {
 
     /// Tries once. `None` if nobody needs it any more; otherwise the end of the new connection, if there is one.
     async fn connect(&mut self) -> Option<Option<oneshot::Receiver<Ended>>> {
-        let attempt = Session::again(&self.dialer, self.silence, &self.woken, self.listen);
+        let limit = self.attempt.min(self.dialer.target.connect_timeout);
+        let (silence, woken) = (self.silence, &self.woken);
+        let attempt = Session::again(&self.dialer, limit, silence, woken, self.listen);
         let attempt = tokio::select! {
             attempt = attempt => attempt,
             () = self.report.closed() => return None,
         };
         match attempt {
             Ok((session, ended)) => {
+                self.attempt = FIRST_ATTEMPT;
                 if std::mem::take(&mut self.told) {
                     tracing::info!(store = %self.dialer.target.shown, "database connection is back");
                 }
@@ -200,6 +206,7 @@ impl Keeper {
                     tracing::warn!(error = %e, "no database connection");
                 }
                 self.report.send_replace(State::Down(e));
+                self.attempt = (limit * 2).min(self.dialer.target.connect_timeout);
                 self.rest().await.then_some(None)
             }
         }

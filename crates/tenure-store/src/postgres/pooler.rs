@@ -24,7 +24,9 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// A second connection is made, which marks its session as well. If both ever land in one session, or one finds its mark gone
 /// while the other keeps a transaction open, sessions are shared.
 pub(super) async fn refuse(dialer: &Dialer, line: &Line) -> Result<(), StoreError> {
-    let other = dialer.dial(PATIENCE, &Arc::new(Notify::new())).await?;
+    let limit = dialer.target.connect_timeout;
+    let woken = Arc::new(Notify::new());
+    let other = dialer.dial(limit, PATIENCE, &woken).await?;
     let mine = |mark: Option<String>| mark.as_deref() == Some(&line.mark);
     let mut shared = !mine(mark_of(&line.client).await);
     if !shared {

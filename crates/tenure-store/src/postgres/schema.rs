@@ -100,7 +100,12 @@ pub(super) async fn check(client: &Client, target: &Target) -> Result<u32, Store
 async fn layout(client: &Client, target: &Target) -> Result<Option<usize>, StoreError> {
     let failed = |e: tokio_postgres::Error| errors::explain(&target.shown, "", Stage::Read, &e);
     let state = target.names.fill("{state}");
-    let there = format!("SELECT to_regclass('{state}')::oid");
+    // Asked of the catalogue and not of a name: names are looked up in a cache, which another's tables may not be in yet.
+    let there = format!(
+        "SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+         WHERE n.nspname = '{}' AND c.relname = '{}_state'",
+        target.names.schema, target.names.table
+    );
     if first(client, &there).await.map_err(failed)?.is_none() {
         return Ok(None);
     }

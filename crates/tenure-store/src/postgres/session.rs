@@ -17,7 +17,8 @@ use super::wire::Pulse;
 use super::{pooler, schema};
 use crate::error::StoreError;
 
-/// How long a call waits for its answer at most. Callers with less patience give up earlier.
+/// How long a call waits for its answer at most: longer than the server works on it. Callers with less patience give up
+/// earlier.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Parameters of a statement.
@@ -37,6 +38,7 @@ pub(super) enum Tables {
 pub(super) struct Session {
     client: Client,
     pulse: Arc<Pulse>,
+    give_up: Arc<Notify>,
     pub(super) statements: Statements,
     /// What the store was when this connection was made.
     pub(super) identity: String,
@@ -55,7 +57,8 @@ impl Session {
         patience: Duration,
     ) -> Result<(Self, oneshot::Receiver<Ended>), StoreError> {
         let woken = Arc::new(Notify::new());
-        let line = dialer.dial(patience, &woken).await?;
+        let limit = dialer.target.connect_timeout;
+        let line = dialer.dial(limit, patience, &woken).await?;
         if !line.direct {
             pooler::refuse(dialer, &line).await?;
         }
@@ -65,15 +68,15 @@ impl Session {
         Self::ready(dialer, line, false).await
     }
 
-    /// Connects again. With `listen`, hears of writes through `woken`.
+    /// Connects again, with `limit` for each step. With `listen`, hears of writes through `woken`.
     pub(super) async fn again(
         dialer: &Dialer,
+        limit: Duration,
         patience: Duration,
         woken: &Arc<Notify>,
         listen: bool,
     ) -> Result<(Self, oneshot::Receiver<Ended>), StoreError> {
-        let line = dialer.dial(patience, woken).await?;
-        let limit = dialer.target.connect_timeout;
+        let line = dialer.dial(limit, patience, woken).await?;
         let ready = tokio::time::timeout(limit, Self::ready(dialer, line, listen)).await;
         ready.unwrap_or_else(|_| {
             let place = &dialer.target.shown;
@@ -105,6 +108,7 @@ impl Session {
             statements: statements.map_err(failed)?,
             client: line.client,
             pulse: line.pulse,
+            give_up: line.give_up,
             identity: String::new(),
             channel,
             partial_identity: !may_ask,
@@ -188,6 +192,8 @@ impl Session {
     }
 
     fn no_answer(&self, stage: Stage) -> StoreError {
+        // The server should have given up by itself: whatever this connection is good for, it is not answering.
+        self.give_up.notify_one();
         let why = format!("no answer within {}s", PATIENCE.as_secs());
         errors::lost(&self.place, stage, &why)
     }

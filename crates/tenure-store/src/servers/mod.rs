@@ -270,6 +270,13 @@ fn wrapped(program: &Path, user: Option<&str>) -> Command {
         ]);
     }
     command.args(["--pdeathsig", "KILL", "--"]).arg(program);
+    // A package that was unpacked and not installed has its libraries beside its programs.
+    if let Some(root) = program.ancestors().find(|place| place.ends_with("usr"))
+        && root != Path::new("/usr")
+    {
+        let own = root.join(format!("lib/{}-linux-gnu", std::env::consts::ARCH));
+        command.env("LD_LIBRARY_PATH", own);
+    }
     command
 }
 

@@ -11,19 +11,20 @@ use rustix::fs::{Gid, Uid};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use super::{Server, await_ready, binary, free_port, is_root};
+use super::{Server, await_ready, binary, free_port, is_root, listens};
 
-/// Where Debian and others put the programs, newest first.
-const PLACES: [&str; 8] = [
-    "/usr/lib/postgresql/18/bin",
-    "/usr/lib/postgresql/17/bin",
-    "/usr/lib/postgresql/16/bin",
-    "/usr/lib/postgresql/15/bin",
-    "/usr/lib/postgresql/14/bin",
-    "/usr/lib/postgresql/13/bin",
-    "/usr/pgsql/bin",
-    "/usr/local/pgsql/bin",
+/// Where `.ci/servers` puts them unless told otherwise, and where Debian and others do.
+const PLACES: [&str; 6] = [
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/servers"),
+    "/usr/lib/postgresql",
+    "/usr/pgsql",
+    "/usr/local/pgsql",
+    "/usr",
+    "/usr/local",
 ];
+
+/// The releases that we run on, newest first.
+const RELEASES: [&str; 6] = ["18", "17", "16", "15", "14", "13"];
 
 /// The user that the server runs as where the tests run as root, which it refuses to be.
 const USER: &str = "postgres";
@@ -171,6 +172,23 @@ impl Postgres {
         }
     }
 
+    /// Takes a dump of a schema, drops the schema, and loads the dump, as a restore from a backup does.
+    pub fn dump_and_load(&self, schema: &str) {
+        let (url, file) = (self.url(), self.dir.path().join("dump.sql"));
+        let file = file.display().to_string();
+        let done = |program: &str, args: &[&str]| {
+            let output = Command::new(self::program(program)).args(args).output();
+            let output = output.expect("the program can be run");
+            assert!(output.status.success(), "{output:?}");
+        };
+        done("pg_dump", &["-d", &url, "-n", schema, "-f", &file]);
+        self.sql(&format!("DROP SCHEMA {schema} CASCADE"));
+        done(
+            "psql",
+            &["-Xq", "-v", "ON_ERROR_STOP=1", "-d", &url, "-f", &file],
+        );
+    }
+
     /// Replaces the rules of who may connect, and makes them count.
     pub fn set_access(&self, rules: &str) {
         self.write("pg_hba.conf", rules, 0o600);
@@ -190,6 +208,52 @@ impl Postgres {
     }
 }
 
+/// A real PgBouncer in front of a server.
+#[derive(Debug)]
+pub struct PgBouncer {
+    _server: Server,
+    _dir: TempDir,
+    port: u16,
+}
+
+impl PgBouncer {
+    /// Starts one whose pools work by `mode`: `session`, `transaction` or `statement`.
+    pub fn start(postgres: &Postgres, mode: &str) -> Self {
+        let dir = super::temporary_directory("tenure-pgbouncer");
+        let port = free_port();
+        let config = dir.path().join("pgbouncer.ini");
+        let text = format!(
+            "[databases]\n* = host=127.0.0.1 port={}\n\
+             [pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\n\
+             auth_type = any\npool_mode = {mode}\n",
+            postgres.port
+        );
+        // With this kind of authentication everybody is who the database line says, so it must.
+        let text = text.replace("host=", "user=postgres host=");
+        fs::write(&config, text).expect("a file can be written");
+        give_away(dir.path());
+        give_away(&config);
+        let program = binary(
+            &["pgbouncer/usr/sbin/pgbouncer", "pgbouncer"],
+            &[PLACES[0], "/usr/sbin"],
+        );
+        let args = [config.display().to_string()];
+        let log = dir.path().join("log");
+        let mut server = Server::start(&program, &args, user(), &log);
+        await_ready(&mut server, "PgBouncer", || listens(port));
+        Self {
+            _server: server,
+            _dir: dir,
+            port,
+        }
+    }
+
+    /// Where it listens.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+}
+
 impl Drop for Postgres {
     fn drop(&mut self) {
         // One that is asked to go gives back the memory that it shares among its processes; the kernel does not.
@@ -200,7 +264,15 @@ impl Drop for Postgres {
 }
 
 fn program(name: &str) -> PathBuf {
-    binary(&[name], &PLACES)
+    let mut names = Vec::new();
+    for release in RELEASES {
+        names.push(format!("{release}/bin/{name}"));
+        names.push(format!("postgres/usr/lib/postgresql/{release}/bin/{name}"));
+    }
+    names.push(format!("bin/{name}"));
+    names.push(name.to_owned());
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    binary(&names, &PLACES)
 }
 
 fn user() -> Option<&'static str> {
