@@ -9,7 +9,10 @@ pub mod clock;
 pub mod coverage;
 mod driver;
 pub mod fault;
+pub mod hands;
+mod leases;
 mod misfortune;
+pub mod model;
 #[cfg(feature = "mutants")]
 pub mod mutants;
 mod network;

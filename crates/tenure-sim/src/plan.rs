@@ -8,6 +8,7 @@ use tenure_core::settings::Timing;
 
 use crate::clock::{Clock, Instant, MS, SEC};
 use crate::fault::Fault;
+use crate::hands::Meddling;
 use crate::rng::Rng;
 use crate::swarm;
 
@@ -18,6 +19,8 @@ pub enum Family {
     Watched,
     /// Sessions are records; all processes are on one machine and share its clock (SQLite).
     OneMachine,
+    /// The store keeps the time of sessions by leases of its own (etcd).
+    Leased,
     /// Sessions are records; changes are found by asking now and then (S3).
     Polled,
 }
@@ -117,6 +120,8 @@ pub struct Plan {
     pub revive: Vec<bool>,
     /// The run is over.
     pub end_at: Instant,
+    /// What hands do to leases.
+    pub meddling: Meddling,
 }
 
 /// What to leave out of a run.
@@ -200,6 +205,7 @@ impl Plan {
             heal_at: Instant::MAX,
             revive: vec![true; nodes],
             end_at: Instant::MAX,
+            meddling: Meddling::default(),
         }
     }
 
@@ -215,6 +221,7 @@ impl Plan {
             + nanos(self.timing.load_timeout)
             + 4 * self.watch.poll
             + 2 * SEC
+            + self.meddling.delay(self.timing.ttl)
     }
 
     /// How long a cluster must have been whole to be called settled: by then every debounce, reservation and slow look at
@@ -236,6 +243,16 @@ impl Plan {
     /// How long nothing but renewals may be seen once everything is served.
     pub fn rest_window(&self) -> u64 {
         nanos(self.timing.tick_interval) + 2 * nanos(self.timing.ttl)
+    }
+
+    /// How long after its holder's death a session is over at the latest, but for the few messages in between.
+    pub fn session_bound(&self) -> u64 {
+        match self.family {
+            Family::Leased => {
+                nanos(crate::leases::granted(self.timing.ttl)) * 11 / 10 + crate::leases::LATE
+            }
+            _ => nanos(self.timing.ttl) * 6 / 5,
+        }
     }
 
     /// Any source of chance of this run.

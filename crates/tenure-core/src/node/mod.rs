@@ -6,6 +6,7 @@
 //! |---|---|
 //! | `boot` | the start: cluster, keyspaces, the node's name, its session |
 //! | `holder` | renewals of the node's own session |
+//! | `native` | the same where the store keeps the time of sessions itself, and what its leases prove about others |
 //! | `peers` | whose sessions have ended, and who takes part in assignment |
 //! | `stays` | each shard's stay at this node: claim, load, serve, close, give up (`stays::decide`: what to do next) |
 //! | `share` | which shards the node should have |
@@ -21,6 +22,8 @@
 mod acquire;
 mod boot;
 mod holder;
+mod native;
+mod model;
 mod ops;
 mod peers;
 mod restore;
@@ -59,6 +62,8 @@ use share::Wants;
 use stays::Stay;
 use timers::{Timer, Timers};
 
+pub use model::Counters;
+
 /// What a node expects of a keyspace; created so if it does not exist.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct KeyspaceConfig {
@@ -66,6 +71,16 @@ pub struct KeyspaceConfig {
     pub kind: KeyspaceKind,
     /// Who assigns them.
     pub mode: KeyspaceMode,
+}
+
+/// Who keeps the time of sessions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Timekeeper {
+    /// The nodes, by watching each other's records.
+    #[default]
+    Nodes,
+    /// The store, by leases of its own.
+    Store,
 }
 
 /// Who a node is and what it is to do.
@@ -90,6 +105,8 @@ pub struct NodeConfig {
     /// The rules it follows.
     #[serde(skip)]
     pub rules: Rules,
+    /// Who keeps the time of sessions.
+    pub timekeeper: Timekeeper,
     /// The boot id of the machine, where all participants of the store share one machine and one clock.
     pub boot_id: Option<String>,
     /// 128 random bits: the ids of this process's sessions count up from here.
