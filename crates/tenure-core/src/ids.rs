@@ -427,7 +427,20 @@ mod tests {
     #[test]
     fn names_are_ordered_and_equal_as_their_texts_are() {
         let texts = [
-            "a", "ab", "b", "1", "10", "2", "abcdefg", "abcdefgh", "abcdefgi", "abcdefghi", "abcdefghj", "ä", "z", "zz",
+            "a",
+            "ab",
+            "b",
+            "1",
+            "10",
+            "2",
+            "abcdefg",
+            "abcdefgh",
+            "abcdefgi",
+            "abcdefghi",
+            "abcdefghj",
+            "ä",
+            "z",
+            "zz",
         ];
         for a in texts {
             for b in texts {

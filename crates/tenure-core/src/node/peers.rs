@@ -342,14 +342,17 @@ impl Node {
     /// Derives the members anew; if they changed, so does what everyone should have.
     pub(super) fn refresh_members(&mut self) {
         // An observer counts itself, and its session may be new. Nobody else's part changes with a renewal.
-        let me = self.session().filter(|_| self.config.role == Role::Observer);
+        let me = self
+            .session()
+            .filter(|_| self.config.role == Role::Observer);
         if !self.view.take_members_moved() && me.is_none() {
             return;
         }
         let members = self.view.sessions.iter().filter_map(|(id, seen)| {
             let record = &*seen.record;
-            let takes_part =
-                record.is_live() && !record.leaving && (record.role == Role::Node || me == Some(*id));
+            let takes_part = record.is_live()
+                && !record.leaving
+                && (record.role == Role::Node || me == Some(*id));
             let named = || self.view.nodes.get(&record.node);
             let current = |n: &NodeRecord| n.session == *id && n.mode == NodeMode::Active;
             (takes_part && named().is_some_and(current)).then_some((*id, record))

@@ -1,7 +1,6 @@
 //! Which shards this node should have, by the mode of their keyspace.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use crate::assign::{Shares, greedy_surplus, rank};
 use crate::hash::shard_number;
@@ -72,8 +71,8 @@ impl Node {
         if let Some(Some(plan)) = self.wants.greedy.get(&id.keyspace) {
             return plan.take.contains(id);
         }
-        let config = Arc::clone(&self.config);
-        self.winner(id, record) == Some(&config.name)
+        self.find_winner(id, record);
+        self.winner(id, record) == Some(&self.config.name)
     }
 
     /// To whom this node should give a shard that it has, and why; nothing if it should keep it.
@@ -82,15 +81,13 @@ impl Node {
         id: &ShardId,
         record: &ShardRecord,
     ) -> Option<(Option<NodeName>, Why)> {
-        let config = Arc::clone(&self.config);
-        let me = &config.name;
         if matches!(self.life, Life::Stopping) {
             return Some((self.winner_without_me(id, record), Why::NodeStopping));
         }
         let active = self
             .view
             .nodes
-            .get(me)
+            .get(&self.config.name)
             .is_none_or(|n| n.mode == NodeMode::Active);
         if !active {
             let to = self.winner_without_me(id, record)?;
@@ -102,21 +99,30 @@ impl Node {
         let to = match self.wants.greedy.get(&id.keyspace) {
             Some(Some(plan)) => plan.give.get(id).cloned(),
             Some(None) => None,
-            None => self.winner(id, record).filter(|name| *name != me).cloned(),
+            None => {
+                self.find_winner(id, record);
+                let winner = self.winner(id, record);
+                winner.filter(|name| **name != self.config.name).cloned()
+            }
         };
         to.map(|to| (Some(to), Why::Rebalance))
     }
 
+    /// Sees to it that [`Self::winner`] knows whom to name.
+    fn find_winner(&mut self, id: &ShardId, record: &ShardRecord) {
+        if record.failures.is_empty() && !self.wants.winners.contains_key(id) {
+            let winner = self.peers.ranking.winner(id, |_| true).cloned();
+            self.wants.winners.insert(id.clone(), winner);
+        }
+    }
+
     /// The node that should have the shard: the best-ranked that has not failed to load it.
-    fn winner(&mut self, id: &ShardId, record: &ShardRecord) -> Option<&NodeName> {
+    fn winner(&self, id: &ShardId, record: &ShardRecord) -> Option<&NodeName> {
         if !record.failures.is_empty() {
             let allowed = |name: &NodeName| !self.has_failed(record, name);
             return self.peers.ranking.winner(id, allowed);
         }
-        let ranking = &self.peers.ranking;
-        let winner = self.wants.winners.entry(id.clone());
-        let winner = winner.or_insert_with_key(|id| ranking.winner(id, |_| true).cloned());
-        winner.as_ref()
+        self.wants.winners.get(id)?.as_ref()
     }
 
     /// Whether the present incarnation of a node could not load the shard.

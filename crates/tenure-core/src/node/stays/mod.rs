@@ -179,7 +179,11 @@ impl Node {
             return self.disown(id);
         }
         let waited_until = self.stays.get(id).map_or(Time::ZERO, |stay| {
-            if stay.is_cut() { Time::NEVER } else { stay.not_before }
+            if stay.is_cut() {
+                Time::NEVER
+            } else {
+                stay.not_before
+            }
         });
         if waited_until == Time::NEVER {
             self.tell_overdue(id);
