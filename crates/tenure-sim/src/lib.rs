@@ -8,11 +8,13 @@ mod check;
 pub mod clock;
 pub mod coverage;
 mod driver;
+mod extras;
 pub mod fault;
 mod misfortune;
 #[cfg(feature = "mutants")]
 pub mod mutants;
 mod network;
+mod operator;
 pub mod plan;
 mod process;
 mod queue;
