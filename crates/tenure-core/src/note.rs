@@ -110,6 +110,13 @@ pub enum Note {
         /// What the store said.
         error: String,
     },
+    /// The store keeps the lease for longer than it was asked to: gates close by the ttl, but others have to wait for this.
+    LongLease {
+        /// The ttl.
+        asked: Duration,
+        /// What the store granted.
+        granted: Duration,
+    },
     /// No renewal is sent: the application's runtime has shown no sign of life.
     Wedged {
         /// For how long.

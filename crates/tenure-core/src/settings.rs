@@ -127,6 +127,11 @@ impl Timing {
     pub fn proof_of(&self, ttl: Duration) -> Duration {
         ttl + ttl * self.clock_drift_max_permille / 1000
     }
+
+    /// `ttl / (1 + drift)`: for how long a lease whose time somebody else keeps is good for sure, on one's own clock.
+    pub fn sure_of(&self, ttl: Duration) -> Duration {
+        ttl * 1000 / (1000 + self.clock_drift_max_permille)
+    }
 }
 
 impl Settings {

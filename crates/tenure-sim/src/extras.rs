@@ -7,7 +7,7 @@ use tenure_core::record::KeyspaceMode;
 
 use crate::clock::SEC;
 use crate::fault::{Fault, Mode, Target};
-use crate::plan::{Class, Other, Plan, nanos};
+use crate::plan::{Class, Family, Other, Plan, nanos};
 use crate::rng::Rng;
 
 /// Adds to a plan what its seed has in store besides.
@@ -15,7 +15,7 @@ pub(crate) fn add(plan: &mut Plan) {
     if !matches!(plan.class, Class::Chaos | Class::Beyond | Class::Rest) {
         return;
     }
-    let mut rng = plan.rng(7);
+    let mut rng = plan.rng(9);
     if rng.permille(300) {
         plan.others = draw_others(&mut rng);
     }
@@ -28,7 +28,8 @@ pub(crate) fn add(plan: &mut Plan) {
     if rng.permille(200) {
         add_modes(plan, &mut rng);
     }
-    if rng.permille(120) {
+    // What becomes of leases in a store that was put back is not simulated.
+    if rng.permille(120) && plan.family != Family::Leased {
         add_restore(plan, &mut rng);
     }
     plan.faults.sort_by_key(|(at, _)| *at);

@@ -10,6 +10,7 @@ pub mod coverage;
 mod driver;
 mod extras;
 pub mod fault;
+mod leases;
 mod misfortune;
 #[cfg(feature = "mutants")]
 pub mod mutants;

@@ -19,6 +19,8 @@ pub enum Family {
     Watched,
     /// Sessions are records; all processes are on one machine and share its clock (SQLite).
     OneMachine,
+    /// The store keeps the time of sessions by leases of its own (etcd).
+    Leased,
     /// Sessions are records; changes are found by asking now and then (S3).
     Polled,
 }
@@ -281,6 +283,16 @@ impl Plan {
         match node.checked_sub(self.nodes) {
             Some(observer) => format!("o{observer}"),
             None => format!("n{node}"),
+        }
+    }
+
+    /// How long after its holder's death a session is over at the latest, but for the few messages in between.
+    pub fn session_bound(&self) -> u64 {
+        match self.family {
+            Family::Leased => {
+                nanos(crate::leases::granted(self.timing.ttl)) * 11 / 10 + crate::leases::LATE
+            }
+            _ => nanos(self.timing.ttl) * 6 / 5,
         }
     }
 

@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use tenure_core::ids::LeaseId;
 use tenure_core::layout::Key;
 use tenure_core::machine::{Event, Expect, OpId, Reply, Request, RunId};
 
@@ -40,6 +41,8 @@ pub(crate) enum Due {
     Watch(Pid),
     /// A broken watch begins anew.
     WatchAgain(Pid),
+    /// The store looks whether a lease has run out.
+    LeaseEnds(LeaseId),
     /// A poller asks.
     Poll(Pid),
     /// A load is over, one way or the other.

@@ -31,6 +31,9 @@ pub(crate) fn draw(seed: u64, size: Option<(usize, u32)>) -> Plan {
         Family::OneMachine,
         Family::Polled,
     ]);
+    // From a source of its own: what a seed means otherwise stays what it was.
+    let leased = family == Family::Watched && Rng::new(seed).fork(7).permille(500);
+    let family = if leased { Family::Leased } else { family };
     let nodes = rng.between(if class == Class::OneDeath { 2 } else { 1 }, 5) as usize;
     let shards = *rng.pick(&[1, 2, 4, 8, 16]);
     let (nodes, shards) = size.unwrap_or((nodes, shards));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tenure_core::ids::{KeyspaceName, NodeName, ShardId, ShardName};
 use tenure_core::layout::Key;
 use tenure_core::machine::{Action, Event};
-use tenure_core::node::{KeyspaceConfig, Node, NodeConfig};
+use tenure_core::node::{KeyspaceConfig, Node, NodeConfig, Timekeeper};
 use tenure_core::record::{KeyspaceKind, Role};
 use tenure_core::rules::Rules;
 
@@ -19,6 +19,7 @@ use crate::check::{Verdict, Violation};
 use crate::clock::{Clock, Instant, SEC};
 use crate::coverage::Coverage;
 use crate::fault::Outage;
+use crate::leases::Leases;
 use crate::plan::{AppMix, Class, Family, NetMix, Plan, WatchMix, nanos};
 use crate::process::{Directory, Process};
 use crate::queue::{Due, Pid, Queue};
@@ -57,6 +58,7 @@ pub(crate) struct World {
     pub(crate) under: Under,
     pub(crate) queue: Queue,
     pub(crate) store: Store,
+    pub(crate) leases: Leases,
     pub(crate) processes: Vec<Process>,
     pub(crate) directories: Vec<Directory>,
     pub(crate) shards: Vec<Key>,
@@ -115,6 +117,7 @@ impl World {
             under,
             queue: Queue::default(),
             store: Store::new(plan.family == Family::Polled),
+            leases: Leases::new(plan.rng(5), store_rate(&plan)),
             processes: Vec::new(),
             directories: Vec::new(),
             shards: ids.iter().cloned().map(Key::Shard).collect(),
@@ -222,6 +225,7 @@ impl World {
             Due::Timeout { pid, op } => self.timed_out(pid, op),
             Due::Watch(pid) => self.watch_tells(pid),
             Due::WatchAgain(pid) => self.watch_again(pid),
+            Due::LeaseEnds(id) => self.lease_ends(id),
             Due::Poll(pid) => self.poll(pid),
             Due::LoadEnds { pid, run } => self.load_ends(pid, run),
             Due::WorkEnds { pid, run } => self.work_ends(pid, run),
@@ -256,6 +260,11 @@ impl World {
             keyspaces: self.keyspaces.clone(),
             timing: self.plan.timing.clone(),
             rules: self.under.rules,
+            timekeeper: if self.keeps_time() {
+                Timekeeper::Store
+            } else {
+                Timekeeper::Nodes
+            },
             boot_id: (self.plan.family == Family::OneMachine).then(|| "boot".to_owned()),
             entropy: u128::from(entropy.bits()) << 64 | u128::from(entropy.bits() >> 16 << 16),
             last_session: directory.session.filter(|_| holder_dead && proof),
@@ -487,6 +496,13 @@ fn keyspaces(plan: &Plan) -> (Vec<ShardId>, BTreeMap<KeyspaceName, KeyspaceConfi
         configs.insert(name, KeyspaceConfig { kind, mode });
     }
     (ids, configs)
+}
+
+/// The rate of the store's own clock: as far off as any other may be.
+fn store_rate(plan: &Plan) -> i64 {
+    let bound = plan.timing.clock_drift_max_permille * 490;
+    let bound = u64::from(bound);
+    plan.rng(6).below(2 * bound + 1) as i64 - bound as i64
 }
 
 /// Unwraps a name that is known to be good.

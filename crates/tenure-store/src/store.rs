@@ -231,3 +231,8 @@ pub trait Leases: Send + Sync {
     /// Whether a lease is still there, no older than the moment of asking.
     async fn is_alive(&self, id: LeaseId) -> Result<bool, StoreError>;
 }
+
+/// What a wrapper says when it is asked for leases that the store within does not have.
+pub(crate) fn no_leases() -> StoreError {
+    StoreError::denied("this store keeps no leases")
+}

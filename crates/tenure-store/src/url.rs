@@ -3,13 +3,15 @@
 use std::sync::Arc;
 
 use crate::error::StoreError;
+#[cfg(feature = "etcd")]
+use crate::etcd::EtcdStore;
 use crate::memory::MemoryStore;
 #[cfg(feature = "sqlite")]
 use crate::sqlite::{HostCheck, SqliteStore};
 use crate::store::{Store, StoreInfo};
 
 /// What a user may write, for messages.
-const KNOWN: &str = "memory:, memory:NAME, sqlite:PATH";
+const KNOWN: &str = "memory:, memory:NAME, sqlite:PATH, etcd://HOST:PORT/PREFIX";
 
 /// Opens the store that `url` names.
 ///
@@ -18,6 +20,7 @@ const KNOWN: &str = "memory:, memory:NAME, sqlite:PATH";
 /// | `memory:` | a new store in this process |
 /// | `memory:NAME` | the store of that name in this process |
 /// | `sqlite:PATH` | a file, shared by the processes of one machine; made if it does not exist |
+/// | `etcd://[USER[:PASSWORD]@]HOST:PORT[,…]/PREFIX`, `etcds://…` | the keys under a prefix of an etcd cluster |
 ///
 /// A URL that names nothing we know, a path that cannot be used and a file that may not be used are [`StoreError::Denied`].
 pub async fn open(url: &str) -> Result<Arc<dyn Store>, StoreError> {
@@ -26,6 +29,8 @@ pub async fn open(url: &str) -> Result<Arc<dyn Store>, StoreError> {
         Target::Memory(name) => Ok(Arc::new(MemoryStore::named(name))),
         #[cfg(feature = "sqlite")]
         Target::Sqlite { path, check } => Ok(Arc::new(SqliteStore::open_with(path, check).await?)),
+        #[cfg(feature = "etcd")]
+        Target::Etcd => Ok(Arc::new(EtcdStore::open(url).await?)),
     }
 }
 
@@ -49,6 +54,8 @@ pub fn describe(url: &str) -> Result<StoreInfo, StoreError> {
         Target::Memory(name) => crate::memory::info(name),
         #[cfg(feature = "sqlite")]
         Target::Sqlite { path, .. } => crate::sqlite::info(std::path::Path::new(path)),
+        #[cfg(feature = "etcd")]
+        Target::Etcd => crate::etcd::info(url)?,
     })
 }
 
@@ -60,6 +67,8 @@ enum Target<'a> {
         path: &'a str,
         check: HostCheck,
     },
+    #[cfg(feature = "etcd")]
+    Etcd,
 }
 
 fn parse(url: &str) -> Result<Target<'_>, StoreError> {
@@ -71,6 +80,13 @@ fn parse(url: &str) -> Result<Target<'_>, StoreError> {
     match scheme {
         "memory" => Ok(Target::Memory(rest)),
         "sqlite" => parse_sqlite(url, rest),
+        #[cfg(feature = "etcd")]
+        "etcd" | "etcds" => Ok(Target::Etcd),
+        #[cfg(not(feature = "etcd"))]
+        "etcd" | "etcds" => Err(StoreError::denied(format!(
+            "store URL {:?} needs etcd, which this build leaves out; build with the feature `etcd`",
+            redacted(url)
+        ))),
         _ => Err(StoreError::denied(format!(
             "store URL {:?} has the unknown scheme {scheme:?}; write one of: {KNOWN}",
             redacted(url)

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tenure_core::node::{Node as Machine, NodeConfig};
+use tenure_core::node::{Node as Machine, NodeConfig, Timekeeper};
 use tenure_core::rules::Rules;
 use tenure_core::settings::Timing;
 use tenure_store::{ClockScope, Store};
@@ -163,6 +163,10 @@ impl Launch {
                 .collect(),
             timing,
             rules: Rules::sound(),
+            timekeeper: match store.leases() {
+                Some(_) => Timekeeper::Store,
+                None => Timekeeper::Nodes,
+            },
             boot_id: match store.info().clock {
                 ClockScope::OneMachine => builder.clock.id(),
                 ClockScope::Anywhere => None,

@@ -14,6 +14,11 @@ pub(crate) fn log(note: &Note) {
         Note::Renewed { took, left } => debug!(?took, ?left, "lease renewed"),
         // The change of phase has its line; one per try would drown it.
         Note::RenewalFailed { streak, error } => debug!(streak, error, "lease renewal failed"),
+        Note::LongLease { asked, granted } => warn!(
+            ?asked,
+            ?granted,
+            "store keeps leases for longer than the ttl: others wait for that long"
+        ),
         Note::Wedged { since } => {
             error!(
                 ?since,

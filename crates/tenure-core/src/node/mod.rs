@@ -6,6 +6,7 @@
 //! |---|---|
 //! | `boot` | the start: cluster, keyspaces, the node's name, its session |
 //! | `holder` | renewals of the node's own session |
+//! | `native` | the same where the store keeps the time of sessions itself, and what its leases prove about others |
 //! | `peers` | whose sessions have ended, and who takes part in assignment |
 //! | `stays` | each shard's stay at this node: claim, load, serve, close, give up (`stays::decide`: what to do next) |
 //! | `share` | which shards the node should have |
@@ -21,6 +22,7 @@
 mod acquire;
 mod boot;
 mod holder;
+mod native;
 mod ops;
 mod peers;
 mod restore;
@@ -66,6 +68,16 @@ pub struct KeyspaceConfig {
     pub mode: KeyspaceMode,
 }
 
+/// Who keeps the time of sessions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Timekeeper {
+    /// The nodes, by watching each other's records.
+    #[default]
+    Nodes,
+    /// The store, by leases of its own.
+    Store,
+}
+
 /// Who a node is and what it is to do.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct NodeConfig {
@@ -87,6 +99,8 @@ pub struct NodeConfig {
     pub timing: Timing,
     /// The rules it follows.
     pub rules: Rules,
+    /// Who keeps the time of sessions.
+    pub timekeeper: Timekeeper,
     /// The boot id of the machine, where all participants of the store share one machine and one clock.
     pub boot_id: Option<String>,
     /// 128 random bits: the ids of this process's sessions count up from here.

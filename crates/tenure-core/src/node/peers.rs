@@ -24,7 +24,7 @@ use crate::why::Why;
 
 use super::ops::{Purpose, Settled};
 use super::timers::Timer;
-use super::{Life, Node};
+use super::{Life, Node, Timekeeper};
 
 /// The nodes that take part in assignment, and since when they are the same.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -92,6 +92,8 @@ impl Node {
             Cell::Present(seen) if seen.record.ended.is_some() => {
                 Some(seen.since + timing.proof_of(seen.record.ttl))
             }
+            Cell::Present(seen) if seen.record.leased.is_some() => None,
+            Cell::Damaged { .. } if self.config.timekeeper == Timekeeper::Store => None,
             Cell::Present(seen) => {
                 let ttl = seen.record.ttl;
                 if rules.broken_by(Mutant::ImpatientJudge) {
@@ -176,6 +178,14 @@ impl Node {
                 );
             }
         }
+    }
+
+    /// Whether a session has a tombstone that proves nothing until it is old enough.
+    pub(super) fn is_unproven(&self, id: SessionId) -> bool {
+        self.view
+            .sessions
+            .get(&id)
+            .is_some_and(|s| s.ended.is_some())
     }
 
     /// Whether a session's record was written in a format that must not be rewritten.
@@ -280,7 +290,7 @@ impl Node {
                 .get(&())
                 .map(|c| c.store.clone())
                 .unwrap_or_default(),
-            leased: false,
+            leased: None,
             boot_clock: None,
             unknown: Unknown::new(),
         }
@@ -297,6 +307,16 @@ impl Node {
             }
             Some(Cell::Missing { .. }) => {
                 let purpose = Purpose::Judge(id);
+                if self.config.timekeeper == Timekeeper::Store {
+                    let writing = |p: &super::ops::Pending| {
+                        matches!(p,
+                        super::ops::Pending::Put { purpose: q, .. } | super::ops::Pending::ReadBack { purpose: q, .. } if *q == purpose)
+                    };
+                    if !self.pending.values().any(writing) {
+                        self.ask_lease(id, purpose);
+                    }
+                    return;
+                }
                 let under_way = self.pending.values().any(|p| matches!(p,
                     super::ops::Pending::Put { purpose: q, .. } | super::ops::Pending::ReadBack { purpose: q, .. } if *q == purpose));
                 if !under_way {

@@ -118,7 +118,7 @@ impl Record {
     /// The lease that the record is to be stored under: that of a session whose time the store keeps, until its end.
     pub fn lease(&self, key: &Key) -> Option<LeaseId> {
         match (self, key) {
-            (Self::Session(r), Key::Session(id)) if r.leased && r.is_live() => {
+            (Self::Session(r), Key::Session(id)) if r.leased.is_some() && r.is_live() => {
                 Some(LeaseId::of(*id))
             }
             _ => None,
@@ -179,6 +179,26 @@ pub(crate) mod millis {
 
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Duration, D::Error> {
         u64::deserialize(d).map(Duration::from_millis)
+    }
+
+    pub(crate) mod option {
+        use super::{Deserialize, Deserializer, Duration, Serializer};
+
+        pub(crate) fn serialize<S: Serializer>(
+            d: &Option<Duration>,
+            s: S,
+        ) -> Result<S::Ok, S::Error> {
+            match d {
+                Some(d) => super::serialize(d, s),
+                None => s.serialize_none(),
+            }
+        }
+
+        pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+            d: D,
+        ) -> Result<Option<Duration>, D::Error> {
+            Ok(Option::<u64>::deserialize(d)?.map(Duration::from_millis))
+        }
     }
 }
 

@@ -76,6 +76,7 @@ impl Reader {
             ["seed", seed] => self.seed = number(seed)?,
             ["ttl", span] => self.settings.ttl = Duration::from_nanos(self::span(span)?),
             ["store", "watched"] => self.family = Family::Watched,
+            ["store", "leased"] => self.family = Family::Leased,
             ["store", "polled"] => self.family = Family::Polled,
             ["store", "one-machine"] => self.family = Family::OneMachine,
             ["mode", mode] => self.mode = mode.parse()?,

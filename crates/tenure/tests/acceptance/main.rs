@@ -14,3 +14,6 @@ mod serving;
 mod starting;
 mod store_io;
 mod world;
+
+/// The memory store without leases: nodes keep the time of each other's sessions.
+pub(crate) const LEASES: bool = false;

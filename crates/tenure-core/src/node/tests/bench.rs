@@ -8,7 +8,7 @@ use crate::gate::admits;
 use crate::ids::{KeyspaceName, NodeName, Revision, SessionId, ShardId, Version};
 use crate::layout::Key;
 use crate::machine::{Action, Event, Expect, Found, Listed, Refusal, Reply, Request, RunId};
-use crate::node::{KeyspaceConfig, Node, NodeConfig};
+use crate::node::{KeyspaceConfig, Node, NodeConfig, Timekeeper};
 use crate::note::Note;
 use crate::record::{
     Damage, KeyspaceKind, KeyspaceMode, KeyspaceRecord, NodeMode, Record, Role, SessionRecord,
@@ -93,6 +93,7 @@ impl Bench {
             .check(Duration::ZERO)
             .unwrap(),
             rules: Rules::sound(),
+            timekeeper: Timekeeper::default(),
             boot_id: None,
             entropy: 0,
             last_session: None,

@@ -1,0 +1,4 @@
+//! The etcd store on real etcd servers, started by the tests.
+#![cfg(feature = "etcd")]
+
+mod suite;
