@@ -10,6 +10,8 @@ pub mod coverage;
 mod driver;
 mod extras;
 pub mod fault;
+#[cfg(feature = "kit")]
+pub mod kit;
 mod leases;
 mod misfortune;
 #[cfg(feature = "mutants")]
