@@ -27,6 +27,7 @@ mod model;
 mod ops;
 mod peers;
 mod restore;
+mod sets;
 mod share;
 mod stays;
 mod stop;
@@ -43,7 +44,7 @@ use serde::{Deserialize, Serialize};
 use crate::ids::{KeyspaceName, NodeName, Nonce, Revision, SessionId, ShardId};
 use crate::layout::Key;
 use crate::lease::LeasePhase;
-use crate::machine::{Action, Event, Found, OpId, Refusal, RunId, Step};
+use crate::machine::{Action, Event, Found, Refusal, RunId, Step};
 use crate::note::{Note, ShardStep, Transition};
 use crate::record::{ClusterRecord, KeyspaceKind, KeyspaceMode, NodeMode, Role, Tenancy};
 use crate::rules::Rules;
@@ -55,7 +56,6 @@ use crate::why::Why;
 use acquire::Acquire;
 use boot::Boot;
 use holder::Holder;
-use ops::Pending;
 use peers::Peers;
 use restore::Drawn;
 use share::Wants;
@@ -153,10 +153,10 @@ pub struct Node {
     /// Shards on their way to other nodes for the sake of balance.
     leaving: BTreeSet<ShardId>,
     acquire: Acquire,
-    pending: BTreeMap<OpId, Pending>,
+    pending: sets::Ops,
     timers: Timers,
     /// Keys whose known value changed and that have not been looked at since.
-    dirty: BTreeSet<Key>,
+    dirty: sets::Keys,
     look_at_all: bool,
     /// Keys that seem to be missing and have not been asked about yet.
     absent: BTreeSet<Key>,
@@ -221,9 +221,9 @@ impl Node {
             runs: BTreeMap::new(),
             leaving: BTreeSet::new(),
             acquire: Acquire::default(),
-            pending: BTreeMap::new(),
+            pending: sets::Ops::default(),
             timers: Timers::default(),
-            dirty: BTreeSet::new(),
+            dirty: sets::Keys::default(),
             look_at_all: false,
             absent: BTreeSet::new(),
             absent_not_before: Time::ZERO,
