@@ -15,7 +15,7 @@ use tenure_core::rules::Rules;
 use tenure_core::settings::{Settings, Timing};
 use tenure_core::time::Time;
 
-use super::canon::{base, toks};
+use super::canon::base;
 use super::sight::Sight;
 use super::state::{Lease, Letter, Process, Sent, State, Stay, Waiting};
 use crate::words;
@@ -120,7 +120,7 @@ impl State {
             stays: Vec::new(),
             leases: Vec::new(),
             inbox: Default::default(),
-            toks: Vec::new(),
+            toks: Default::default(),
         }));
         self.step(n, Event::Tick, telling);
     }
@@ -156,10 +156,7 @@ impl State {
                 waiting.settles = Some(nonce);
             }
         }
-        process.toks.clear();
-        let mut toks_of = std::mem::take(&mut process.toks);
-        toks(&process.machine, &mut toks_of);
-        process.toks = toks_of;
+        process.toks = Default::default();
         self.check_gates();
     }
 
@@ -461,7 +458,16 @@ impl State {
             upto,
         });
         for n in 0..self.seats.len() {
+            let paused = self.seats[n].paused;
             if let Some(process) = self.process(n) {
+                if paused {
+                    // Or what it has not heard would grow without end.
+                    process.inbox.retain(|letter| {
+                        letter.late
+                            || !matches!(&*letter.event, Event::Changed { changes, .. }
+                                if changes.iter().any(|(changed, _)| changed == key))
+                    });
+                }
                 process.inbox.push_back(Letter {
                     event: Arc::clone(&event),
                     late: false,

@@ -41,6 +41,12 @@ impl State {
         }
     }
 
+    pub(crate) fn breaks(&self, promise: &str) -> bool {
+        self.broken
+            .as_ref()
+            .is_some_and(|breach| breach.promise == promise)
+    }
+
     /// P1: at no instant do two gates admit work. A gate admits from its opening until it is closed, its process dies or
     /// its clock reaches the time at which the lease closes it: so that two can begin to overlap only in a step.
     pub(crate) fn check_gates(&mut self) {
