@@ -166,6 +166,7 @@ mod tests {
             keyspaces: BTreeMap::from([(shard().keyspace, keyspace)]),
             timing: settings.check(Duration::ZERO).unwrap(),
             rules: Rules::sound(),
+            timekeeper: crate::node::Timekeeper::Nodes,
             boot_id: None,
             entropy: u128::MAX - 5,
             last_session: Some(SessionId(3)),

@@ -242,6 +242,7 @@ mod tests {
                 keyspaces: BTreeMap::new(),
                 timing: Settings::default().check(Duration::ZERO).unwrap(),
                 rules: Rules::sound(),
+                timekeeper: tenure_core::node::Timekeeper::Nodes,
                 boot_id: None,
                 entropy: 1,
                 last_session: None,

@@ -74,7 +74,7 @@ pub struct KeyspaceConfig {
 }
 
 /// Who keeps the time of sessions.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Timekeeper {
     /// The nodes, by watching each other's records.
     #[default]

@@ -101,6 +101,7 @@ impl State {
             keyspaces: [(shard().keyspace, keyspace)].into(),
             timing: timing(),
             rules,
+            timekeeper: tenure_core::node::Timekeeper::Nodes,
             boot_id: None,
             entropy,
             last_session: seat.directory,
