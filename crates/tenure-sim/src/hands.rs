@@ -138,10 +138,10 @@ impl World {
     }
 
     fn may_revoke(&self, session: SessionId) -> bool {
-        let held = |p: &crate::process::Process| p.alive && p.machine.session() == Some(session);
-        self.plan.meddling.revokes_living
-            || self.plan.class == Class::Beyond
-            || !self.processes.iter().any(held)
+        let over = self.gates.lease(session).is_none_or(|lease| {
+            !self.processes[lease.pid].alive || lease.clock.at(self.now) >= lease.deadline
+        });
+        over || self.plan.meddling.revokes_living || self.plan.class == Class::Beyond
     }
 
     fn another_session(&self, than: SessionId) -> Option<SessionRecord> {

@@ -233,7 +233,11 @@ impl Plan {
         } else {
             0
         };
-        nanos(t.tick_interval.max(t.ttl * 2))
+        // A session that lost its lease by hand is found one look at a time.
+        let hand = |(_, fault): &(Instant, Fault)| matches!(fault, Fault::Hand { .. });
+        let looks = self.faults.iter().filter(|fault| hand(fault)).count() as u64;
+        looks * nanos(t.tick_interval)
+            + nanos(t.tick_interval.max(t.ttl * 2))
             + nanos(t.rebalance_debounce)
             + nanos(t.drain_timeout)
             + nanos(t.ttl)

@@ -162,6 +162,9 @@ impl Node {
         let missing = self.view.is_missing(&Key::Session(id));
         if self.ended(id) || self.session() == Some(id) {
             self.settled(purpose, Settled::Lost);
+        } else if !alive && purpose != Purpose::Boot && self.is_newer(id) {
+            // Never rewritten, not even then.
+            self.settled(purpose, Settled::Lost);
         } else if !alive {
             self.end_session(id, EndedWhy::LeaseGone, purpose);
         } else if missing {

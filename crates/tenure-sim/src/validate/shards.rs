@@ -13,12 +13,14 @@ use tenure_core::shard::{Change, Facts, Writer, apply};
 /// How many values of one shard are remembered: a machine decides on the newest that it knows.
 const REMEMBERED: usize = 32;
 
+/// Values by their version, the newest last; nothing where a value could not be read.
+type Values = VecDeque<(Version, Option<Arc<ShardRecord>>)>;
+
 /// What a process has seen of shards, and who it is.
 pub(super) struct Known {
     node: NodeName,
     session: Option<SessionId>,
-    /// Values by their version, the newest last; nothing where a value could not be read.
-    shards: BTreeMap<ShardId, VecDeque<(Version, Option<Arc<ShardRecord>>)>>,
+    shards: BTreeMap<ShardId, Values>,
     ended: BTreeSet<SessionId>,
 }
 
@@ -43,7 +45,7 @@ impl Known {
             _ => None,
         };
         if !self.shards.contains_key(id) {
-            self.shards.insert(id.clone(), VecDeque::new());
+            self.shards.insert(id.clone(), Values::new());
         }
         let Some(values) = self.shards.get_mut(id) else {
             return;

@@ -14,6 +14,7 @@ use tonic::transport::{Channel, Endpoint};
 
 use super::call::{self, Failed};
 use super::errors::{self, About};
+use super::once::Once;
 use super::settings::Settings;
 use super::wire::{
     AUTHENTICATE, AuthenticateRequest, AuthenticateResponse, STATUS, StatusRequest, StatusResponse,
@@ -297,7 +298,10 @@ impl Cluster {
 
     async fn attempt(&self, at: usize) -> Result<Link, StoreError> {
         let name = &self.settings.endpoints[at];
-        let channel = self.endpoint(name)?.connect().await;
+        let channel = self
+            .endpoint(name)?
+            .connect_with_connector(Once::new())
+            .await;
         let channel = channel.map_err(|e| self.unreachable(name, &errors::causes(&e)))?;
         let mut link = Link {
             channel,
@@ -347,7 +351,6 @@ impl Cluster {
         };
         let endpoint = Endpoint::from_shared(format!("{scheme}://{name}"))
             .map_err(refused)?
-            .tcp_nodelay(true)
             .http2_keep_alive_interval(PING_EVERY)
             .keep_alive_timeout(PING_PATIENCE)
             .initial_stream_window_size(STREAM_WINDOW)
@@ -360,7 +363,7 @@ impl Cluster {
 
     fn unreachable(&self, name: &str, why: &str) -> StoreError {
         let why = why.trim_end_matches(": ");
-        if why.contains("certificate") {
+        if why.to_lowercase().contains("certificate") {
             return StoreError::denied(format!(
                 "etcd at {name} cannot be trusted, or does not trust us: {why}; check ca=, cert= and key= of the store URL, \
                  or ETCDCTL_CACERT, ETCDCTL_CERT and ETCDCTL_KEY"

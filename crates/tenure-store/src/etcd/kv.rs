@@ -157,6 +157,7 @@ fn conditional(key: Vec<u8>, expected: i64, then: Request) -> TxnRequest {
     TxnRequest {
         compare: vec![Compare::mod_revision_is(key, expected)],
         success: vec![then.into()],
+        failure: Vec::new(),
     }
 }
 

@@ -11,6 +11,7 @@ mod connect;
 mod errors;
 mod kv;
 mod lease;
+mod once;
 mod settings;
 mod watch;
 mod wire;
@@ -185,3 +186,6 @@ impl Store for EtcdStore {
         Some(self)
     }
 }
+
+#[cfg(test)]
+mod deposed_tests;

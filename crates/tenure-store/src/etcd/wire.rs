@@ -198,6 +198,8 @@ pub(super) struct TxnRequest {
     pub(super) compare: Vec<Compare>,
     #[prost(message, repeated, tag = "2")]
     pub(super) success: Vec<RequestOp>,
+    #[prost(message, repeated, tag = "3")]
+    pub(super) failure: Vec<RequestOp>,
 }
 
 #[derive(Clone, PartialEq, Message)]

@@ -560,3 +560,44 @@ fn a_store_that_was_exchanged_is_joined_under_a_new_session_once_it_was_raised()
         assert_ne!(session(&bench, i), old[i]);
     }
 }
+
+#[test]
+fn a_tombstone_without_proof_counts_for_nobody_once_its_holder_has_written_over_it() {
+    for leased in [true, false] {
+        let mut bench = Bench::new(SHARDS as u32);
+        if leased {
+            bench = Bench::leased(SHARDS as u32);
+        }
+        for name in ["n0", "n1"] {
+            bench.start(name);
+        }
+        bench.run(bench.ttl() * 3);
+        let id = session(&bench, 0);
+        bench.deaf.insert(0);
+        bench.delete(Key::Session(id));
+        bench.run(ms(1));
+        assert!(!bench.session(id).is_live(), "n1 has written a tombstone");
+        bench.deaf.insert(1);
+        bench.corrupt(Key::Session(id));
+        bench.run(bench.ttl() * 3);
+        assert!(bench.session(id).is_live(), "n0 goes on, as it may");
+        assert_eq!(bench.overlaps(), 0, "leased: {leased}");
+        bench.deaf.clear();
+        bench.run(bench.ttl() * 6);
+        assert_all_served(&bench, 2);
+    }
+}
+
+#[test]
+fn the_end_of_a_session_is_seen_by_all_although_its_record_was_set_back_by_hand() {
+    let mut bench = settled(3);
+    let id = session(&bench, 0);
+    // Written again by its holder, the record has come far.
+    bench.corrupt(Key::Session(id));
+    bench.run(bench.ttl());
+    bench.kill(0);
+    bench.edit_session(id, |record| record.head.rev = 1);
+    bench.run(bench.ttl() * 8);
+    assert_eq!(bench.serving(1) + bench.serving(2), SHARDS);
+    assert_eq!(bench.overlaps(), 0);
+}
