@@ -20,8 +20,7 @@ use crate::out;
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  tenure sim run --seeds 10000\n  \
     tenure sim run --seeds 1000000 --state sim.json --json\n  tenure sim replay 4711 | less\n  \
-    tenure sim validate traces/*.jsonl")]
-    tenure sim run --seeds 1000000 --state sim.json --json\n  tenure sim replay 4711 | less\n  tenure sim model")]
+    tenure sim validate traces/*.jsonl\n  tenure sim model")]
 pub(crate) struct Sim {
     #[command(subcommand)]
     action: Action,
