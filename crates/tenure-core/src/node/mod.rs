@@ -166,6 +166,8 @@ pub struct Node {
     /// Shards that must be settled before the node counts as started; `None` once it has.
     initial: Option<BTreeSet<ShardId>>,
     started: bool,
+    /// The end of the node's own session is not written again before this.
+    resign_not_before: Time,
     /// The last sign of life of the application's runtime.
     progress: Time,
     /// It was told that renewals have stopped for want of one.
@@ -230,6 +232,7 @@ impl Node {
             from_watch: false,
             initial: None,
             started: false,
+            resign_not_before: Time::ZERO,
             progress: Time::ZERO,
             wedged: false,
             behind: None,

@@ -15,6 +15,10 @@ use tokio::time::Instant;
 use super::ledger::Open;
 use super::{Kit, Scenario};
 
+/// How long every call takes on its way to the store. Some time must pass: what is tried again and again for want of an
+/// answer would otherwise be tried for ever within one instant.
+const LATENCY: Duration = Duration::from_micros(300);
+
 /// How far a process has come.
 enum Stage {
     Starting(JoinHandle<Result<Node, StartError>>),
@@ -56,6 +60,7 @@ impl<S: Scenario> Process<S> {
         let entered = runtime.enter();
         let (begun, clock) = (Instant::now(), Clock::runtime());
         let (behind, faults) = FaultStore::new(Arc::clone(store), FaultConfig::none(0));
+        faults.slow(LATENCY);
         let name = format!("n{node}");
         let builder = Node::builder("memory:", "kit")
             .store(Arc::new(behind))
@@ -133,6 +138,17 @@ impl<S: Scenario> Process<S> {
     /// Whether requests are still under way.
     pub(super) fn is_busy(&self) -> bool {
         !self.requests.is_empty()
+    }
+
+    /// The store is as good to this process as a store can be.
+    pub(super) fn heal(&self) {
+        self.faults.heal();
+        self.faults.slow(LATENCY);
+    }
+
+    /// Whether its start is over and it takes requests.
+    pub(super) fn is_up(&self) -> bool {
+        matches!(self.stage, Stage::Running { .. })
     }
 
     /// Asks the node to end in good order.

@@ -186,7 +186,7 @@ impl<'a, S: Scenario> Run<'a, S> {
         if is_due(&place.heals_at) {
             place.heals_at = None;
             if let Some(process) = &place.process {
-                process.faults.heal();
+                process.heal();
             }
         }
         if is_due(&place.back_at) && place.process.is_none() {
@@ -317,7 +317,7 @@ impl<'a, S: Scenario> Run<'a, S> {
 
     /// What is still missing from a cluster in which everything is served.
     fn missing(&self) -> Option<String> {
-        let up = self.processes().count();
+        let up = self.processes().filter(|(_, p)| p.is_up()).count();
         if up < self.places.len() || self.places.iter().any(|p| p.suspended_until.is_some()) {
             return Some(format!("{up} of {} processes run", self.places.len()));
         }
