@@ -97,11 +97,7 @@ impl Site {
     }
 
     /// Starts a worker that has a way of its own to the store, or another store.
-    pub(crate) fn start_at(&self, node: &str, store: &str) -> Process {
-        self.launch(node, node, store)
-    }
-
-    fn launch(&self, node: &str, data_dir: &str, store: &str) -> Process {
+    pub(crate) fn launch(&self, node: &str, data_dir: &str, store: &str) -> Process {
         let work = Work {
             role: self.role,
             node: node.to_owned(),

@@ -18,7 +18,7 @@ fn nodes_keep_their_shards_and_epochs_when_the_leader_of_three_members_is_killed
     let mut etcd = Options::new(Release::V3_4).members(3).start();
     let site = Site::new(SHARDS).with_ttl(Etcd::TTL);
     let url = etcd.url("test");
-    let _nodes = ["a", "b"].map(|node| site.start_at(node, &url));
+    let _nodes = ["a", "b"].map(|node| site.launch(node, node, &url));
     let before = site.await_settled(&["a", "b"]);
     let leader = etcd.leader();
     etcd.kill(leader);
@@ -57,7 +57,7 @@ fn the_shards_of_a_node_killed_beside_a_follower_are_served_by_another() {
     let mut etcd = Options::new(Release::V3_5).members(3).start();
     let site = Site::new(SHARDS).with_ttl(Etcd::TTL);
     let url = etcd.url("test");
-    let [a, _b] = ["a", "b"].map(|node| site.start_at(node, &url));
+    let [a, _b] = ["a", "b"].map(|node| site.launch(node, node, &url));
     site.await_settled(&["a", "b"]);
     let follower = (etcd.leader() + 1) % 3;
     etcd.kill(follower);

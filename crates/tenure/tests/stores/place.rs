@@ -44,7 +44,7 @@ impl<B: Backend> Place<B> {
         let proxy = |name: &&'static str| (*name, Proxy::start(server.address()));
         let proxies: BTreeMap<_, _> = names.iter().map(proxy).collect();
         let start = |(name, proxy): (&&'static str, &Proxy)| {
-            (*name, site.start_at(name, &url(&server, proxy.port())))
+            (*name, site.launch(name, name, &url(&server, proxy.port())))
         };
         let nodes = proxies.iter().map(start).collect();
         let before = site.await_settled(names);
