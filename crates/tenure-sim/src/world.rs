@@ -113,6 +113,7 @@ impl World {
         let config = KeyspaceConfig {
             kind,
             mode: plan.mode,
+            plan: plan.spec.clone(),
         };
         let clocks_hold = plan.class != Class::Beyond;
         let mut world = Self {
@@ -240,10 +241,13 @@ impl World {
             addresses: BTreeMap::new(),
             zone: None,
             weight: 100,
+            labels: BTreeMap::new(),
+            capacity: None,
             version: "sim".to_owned(),
             keyspaces: self.keyspaces.clone(),
             timing: self.plan.timing.clone(),
             rules: self.under.rules,
+            policy: None,
             timekeeper: if self.keeps_time() {
                 Timekeeper::Store
             } else {

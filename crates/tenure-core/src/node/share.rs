@@ -61,8 +61,33 @@ impl Node {
         if let Some(Some(plan)) = self.wants.greedy.get(&id.keyspace) {
             return plan.take.contains(id);
         }
+        if self.is_coordinated(&id.keyspace) {
+            return self.is_meant_for_me(id, record);
+        }
         self.winner(id, record)
             .is_some_and(|name| name == self.config.name)
+    }
+
+    /// Whether a leader plans for a keyspace.
+    pub(super) fn is_coordinated(&self, keyspace: &KeyspaceName) -> bool {
+        let record = self.view.keyspaces.get(keyspace);
+        record.is_some_and(|k| k.mode == KeyspaceMode::Coordinated)
+    }
+
+    /// Whether a leader means this node to have a shard; or, where none has said so for too long, whether it is the one to
+    /// take it without.
+    fn is_meant_for_me(&mut self, id: &ShardId, record: &ShardRecord) -> bool {
+        let me = &self.config.name;
+        let member = self.peers.is_member(me);
+        let failed = self
+            .session()
+            .is_some_and(|session| record.was_failed_by(session));
+        if member && !failed && record.intended.as_ref() == Some(me) {
+            return true;
+        }
+        let since = self.view.shards.seen(id).map_or(self.now, |s| s.since);
+        self.now >= self.unled_claim_at(record, since)
+            && self.winner(id, record).as_ref() == Some(&self.config.name)
     }
 
     /// To whom this node should give a shard that it has, and why; nothing if it should keep it.
@@ -73,8 +98,11 @@ impl Node {
     ) -> Option<(Option<NodeName>, Why)> {
         let me = self.config.name.clone();
         let others = |to: Option<NodeName>| to.filter(|name| *name != me);
+        let coordinated = self.is_coordinated(&id.keyspace);
+        let planned = self.planned_away(record).filter(|_| coordinated);
         if matches!(self.life, Life::Stopping) {
-            return Some((self.winner_without_me(id, record), Why::NodeStopping));
+            let to = planned.or_else(|| self.winner_without_me(id, record));
+            return Some((to, Why::NodeStopping));
         }
         let active = self
             .view
@@ -82,8 +110,17 @@ impl Node {
             .get(&me)
             .is_none_or(|n| n.mode == NodeMode::Active);
         if !active {
-            let to = self.winner_without_me(id, record)?;
+            // A leader sees to it that not everything moves at once.
+            let led = coordinated && self.is_led();
+            let to = match planned {
+                Some(to) => to,
+                None if led => return None,
+                None => self.winner_without_me(id, record)?,
+            };
             return Some((Some(to), Why::NodeDraining));
+        }
+        if coordinated {
+            return planned.map(|to| (Some(to), Why::Planned));
         }
         if self.now < self.peers.since + self.config.timing.rebalance_debounce {
             return None;

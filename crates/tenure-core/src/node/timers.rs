@@ -28,6 +28,10 @@ pub(super) enum Timer {
     Absent,
     /// Make lost records anew.
     Restore,
+    /// Stand for leader.
+    Lead,
+    /// Plan for the others.
+    Plan,
     /// Stop, finished or not.
     Stop,
 }
