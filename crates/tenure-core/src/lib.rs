@@ -11,6 +11,7 @@ pub mod lease;
 pub mod machine;
 pub mod node;
 pub mod note;
+pub mod plan;
 pub mod record;
 pub mod rules;
 pub mod settings;

@@ -8,6 +8,7 @@ mod gate;
 mod hash;
 mod idle;
 mod measure;
+mod planner;
 mod worker;
 
 use std::io::Write as _;
@@ -51,6 +52,8 @@ enum Area {
     Idle,
     /// How long a shard is without an owner.
     Failover,
+    /// How long a plan takes, how much it moves and how even it ends.
+    Planner,
 }
 
 #[derive(Debug, Serialize)]
@@ -72,7 +75,13 @@ struct Machine {
 
 impl Bench {
     pub(crate) async fn run(self) -> Result<ExitCode, Fail> {
-        let all = [Area::Gate, Area::Hash, Area::Idle, Area::Failover];
+        let all = [
+            Area::Gate,
+            Area::Hash,
+            Area::Idle,
+            Area::Failover,
+            Area::Planner,
+        ];
         let areas = if self.areas.is_empty() {
             all.to_vec()
         } else {
@@ -97,6 +106,7 @@ impl Bench {
                 Area::Hash => hash::measure(self.repeat),
                 Area::Idle => idle::measure(self.repeat).await?,
                 Area::Failover => failover::measure(self.repeat).await?,
+                Area::Planner => planner::measure(self.repeat)?,
             });
         }
         let report = Report {

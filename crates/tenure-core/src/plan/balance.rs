@@ -1,0 +1,145 @@
+//! Phase 5, by number of shards: from nodes above their share to nodes below theirs.
+
+use std::collections::BinaryHeap;
+
+use super::decision::PutOff;
+use super::place::Targets;
+use super::reason::Reason;
+use super::settings::ZoneRule;
+use super::view::{NodeIx, Pin, ShardIx};
+use super::work::{Cause, Work};
+
+/// A node that has more than its share.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Donor {
+    /// How full it is for its weight: the fullest gives first.
+    fill: u64,
+    node: std::cmp::Reverse<NodeIx>,
+}
+
+impl Work<'_> {
+    /// Evens out the number of shards, if that is called for now.
+    pub(crate) fn balance(&mut self, shares: &[u32]) {
+        let over = |w: &Self, i: usize| w.seats[i].placed.saturating_sub(shares[i]);
+        let under = |w: &Self, i: usize| shares[i].saturating_sub(w.seats[i].placed);
+        let nodes = self.fits.len();
+        let givers: Vec<usize> = (0..nodes)
+            .filter(|&i| self.fits[i].keeps.is_ok() && over(self, i) > 0)
+            .collect();
+        let surplus: u64 = givers.iter().map(|&i| u64::from(over(self, i))).sum();
+        if surplus == 0 {
+            return;
+        }
+        let fills = |i: &usize| self.fits[*i].fills;
+        let takers: Vec<usize> = (0..nodes).filter(|i| under(self, *i) > 0).collect();
+        let wants: u64 = takers
+            .iter()
+            .filter(|i| fills(i))
+            .map(|&i| u64::from(under(self, i)))
+            .sum();
+        let count = |n: u64| u32::try_from(surplus.min(n)).unwrap_or(u32::MAX);
+        if wants == 0 {
+            if !takers.is_empty() {
+                let wants = takers.iter().map(|&i| u64::from(under(self, i))).sum();
+                self.put_off(Reason::Probation, count(wants));
+                self.look_after_probation();
+            }
+            return;
+        }
+        let band = self.rules.band_shards;
+        let off = givers.iter().any(|&i| over(self, i) > band)
+            || takers.iter().any(|i| fills(i) && under(self, *i) > band);
+        if !off {
+            return self.put_off(Reason::WithinBand, count(wants));
+        }
+        let starved: Vec<bool> = (0..nodes).map(|i| under(self, i) > band).collect();
+        if let Some(why) = self.hold(|i| starved[i]) {
+            return self.put_off(why, count(wants));
+        }
+        self.hand_over(&givers, shares);
+    }
+
+    pub(crate) fn put_off(&mut self, why: Reason, shards: u32) {
+        self.put_off = Some(PutOff { why, shards });
+    }
+
+    /// Takes from the fullest and gives to the emptiest, one at a time.
+    fn hand_over(&mut self, givers: &[usize], shares: &[u32]) {
+        let open =
+            |w: &Self, i: usize| w.fits[i].fills && w.seats[i].placed < shares[i] && w.has_room(i);
+        let mut targets = Targets::new(self, |i| open(self, i));
+        let donor = |w: &Self, i: usize| Donor {
+            fill: w.score(i).fill,
+            node: std::cmp::Reverse(NodeIx(i as u32)),
+        };
+        let mut donors: BinaryHeap<Donor> = givers.iter().map(|&i| donor(self, i)).collect();
+        let mut next = vec![0usize; self.fits.len()];
+        while let Some(top) = donors.pop() {
+            let from = top.node.0;
+            let i = from.at();
+            let why = self.surplus_reason(i);
+            let Some(ix) = self.next_to_give(i, &mut next[i], shares[i]) else {
+                continue;
+            };
+            let Some(to) = targets.best(self, |i| open(self, i)) else {
+                return;
+            };
+            let shard = self.view.shard(ix);
+            self.take(&shard, from);
+            self.want(ix, &shard, Some(from), to, Cause::Better, why);
+            if self.seats[i].placed > shares[i] {
+                donors.push(donor(self, i));
+            }
+        }
+    }
+
+    /// The next shard that a node can give for balance. Says so where too many were moved not long ago.
+    fn next_to_give(&mut self, node: usize, next: &mut usize, share: u32) -> Option<ShardIx> {
+        let list = &self.index.lists[node];
+        while let Some(&raw) = list.get(*next) {
+            *next += 1;
+            let ix = ShardIx(raw);
+            if self.gives(ix, node) && !self.cooling(&self.view.shard(ix)) {
+                return Some(ix);
+            }
+        }
+        let short = self.seats[node].placed - share;
+        self.stays_cooling(node, short);
+        None
+    }
+
+    /// Whether a shard is at rest on this node and not pinned.
+    pub(crate) fn gives(&self, ix: ShardIx, node: usize) -> bool {
+        let shard = self.view.shard(ix);
+        shard.owner == Some(NodeIx(node as u32)) && shard.pin == Pin::None
+    }
+
+    /// Says of as many shards as the node should give that they were moved not long ago.
+    fn stays_cooling(&mut self, node: usize, short: u32) {
+        let mut left = short;
+        for &raw in &self.index.lists[node] {
+            if left == 0 {
+                return;
+            }
+            let ix = ShardIx(raw);
+            if self.gives(ix, node) && self.cooling(&self.view.shard(ix)) {
+                self.stay(ix, Reason::CoolDown);
+                left -= 1;
+            }
+        }
+    }
+
+    fn surplus_reason(&self, node: usize) -> Reason {
+        let (fit, seat) = (&self.fits[node], &self.seats[node]);
+        let zone = self.index.zone[node] as usize;
+        if seat.placed > fit.most {
+            Reason::OverCapacity
+        } else if self.zone_placed[zone] > self.zone_most {
+            Reason::ZoneSpread
+        } else if fit.tier > 0 && matches!(self.rules.zones, ZoneRule::Prefer { .. }) {
+            Reason::ZonePreference
+        } else {
+            Reason::Balance
+        }
+    }
+}

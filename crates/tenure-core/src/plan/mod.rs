@@ -1,0 +1,92 @@
+//! The planner: a pure function from a view to decisions with reasons, the same bytes for the same input.
+//!
+//! | phase | file | what it finds out |
+//! |---|---|---|
+//! | 1 | `fit.rs` | what each node may do: keep, take, be filled |
+//! | 2 | `settle.rs` | what is under way, what must be cancelled, what cannot stay where it is |
+//! | 3 | `share.rs` | how many shards each node should have |
+//! | 4 | `place.rs` | where shards go that have no place or must leave theirs |
+//! | 5 | `balance.rs`, `level.rs` | what should move for balance: by number of shards, by load |
+//! | 6 | `budget.rs` | what of that is allowed now |
+//!
+//! `calm.rs` says when balance has to wait. `policy.rs` stands in for phases 3 to 5 where a policy says for each shard
+//! where it belongs. `index.rs` is the view sorted by node; [`Planner`] keeps it between plans.
+//!
+//! The planner advises. It never grants: what it says is written by a leader whose writes may be refused, and carried out
+//! by nodes under the rules of the shard table. A wrong or outdated plan costs moves, never safety (P1).
+
+mod balance;
+mod budget;
+mod calm;
+mod check;
+mod decision;
+mod fit;
+mod index;
+mod level;
+mod place;
+mod planner;
+mod policy;
+mod reason;
+mod report;
+mod settings;
+mod settle;
+mod share;
+mod smooth;
+mod view;
+pub mod what_if;
+mod work;
+
+#[cfg(test)]
+mod tests;
+
+pub use check::{Nonsense, check};
+pub use decision::{Balance, Decision, Plan, PlanProblem, PutOff};
+pub use planner::{Delta, Planner};
+pub use policy::{Placement, Policy, PolicyInput, Taker, jump_hash};
+pub use reason::Reason;
+pub use report::Report;
+pub use settings::{Budgets, Measure, PlanRules, PlanSettings, PolicyKind, ZoneRule};
+pub use smooth::Smooth;
+pub use view::{
+    Elsewhere, NodeIx, NodeState, Pin, PlanNode, PlanView, ShardIx, ShardSpec, ShardState,
+    ViewProblem,
+};
+
+use crate::time::Time;
+use index::Index;
+use work::Work;
+
+/// What should be done now.
+pub fn plan(view: &PlanView, rules: &PlanRules, now: Time) -> Plan {
+    plan_on(view, rules, &Index::of(view), now, None)
+}
+
+/// The same by a policy of one's own; `rules.policy` is then not looked at.
+pub fn plan_with(view: &PlanView, rules: &PlanRules, policy: &dyn Policy, now: Time) -> Plan {
+    plan_on(view, rules, &Index::of(view), now, Some(policy))
+}
+
+fn plan_on(
+    view: &PlanView,
+    rules: &PlanRules,
+    index: &Index,
+    now: Time,
+    policy: Option<&dyn Policy>,
+) -> Plan {
+    let mut work = Work::new(view, rules, index, now);
+    work.settle();
+    if policy.is_some() || rules.policy != PolicyKind::Sticky {
+        work.follow(policy);
+    } else {
+        let shares = work.shares();
+        if work.by_load() {
+            let open = work.open_shares(&shares);
+            work.place(&open);
+            work.level(&shares);
+        } else {
+            work.place(&shares);
+            work.balance(&shares);
+        }
+    }
+    work.finish()
+}

@@ -1,0 +1,128 @@
+//! Phase 4: where shards go that have no place, or must leave theirs.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::collections::binary_heap::PeekMut;
+
+use super::reason::Reason;
+use super::view::{NodeIx, Pin};
+use super::work::{Cause, Forced, Work};
+
+/// How good a node is as the next target: compared from top to bottom, the least is the best.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct TargetScore {
+    /// Which choice its zone is.
+    pub(crate) tier: u8,
+    /// How full it would be for its weight, with 32 fractional bits.
+    pub(crate) fill: u64,
+    /// Breaks ties, the same way every time.
+    pub(crate) node: NodeIx,
+}
+
+/// Nodes that can be given shards, the best first.
+pub(crate) struct Targets(BinaryHeap<Reverse<TargetScore>>);
+
+impl Targets {
+    /// All nodes for which `open` holds.
+    pub(crate) fn new(work: &Work<'_>, open: impl Fn(usize) -> bool) -> Self {
+        let nodes = (0..work.fits.len()).filter(|&i| open(i));
+        Self(nodes.map(|i| Reverse(work.score(i))).collect())
+    }
+
+    /// The best node for which `open` still holds. Nodes for which it no longer does are dropped: they only get fuller.
+    pub(crate) fn best(&mut self, work: &Work<'_>, open: impl Fn(usize) -> bool) -> Option<NodeIx> {
+        loop {
+            let mut top = self.0.peek_mut()?;
+            let node = top.0.node;
+            if !open(node.at()) {
+                PeekMut::pop(top);
+                continue;
+            }
+            let score = work.score(node.at());
+            if score == top.0 {
+                return Some(node);
+            }
+            // It was given something since: it sinks to where it belongs now.
+            top.0 = score;
+        }
+    }
+}
+
+impl Work<'_> {
+    pub(crate) fn score(&self, node: usize) -> TargetScore {
+        let fit = &self.fits[node];
+        let full = if self.by_load() {
+            self.node_cost(node)
+        } else {
+            u64::from(self.seats[node].placed) + 1
+        };
+        let fill = (u128::from(full) << 32) / u128::from(fit.weight.max(1));
+        TargetScore {
+            tier: fit.tier,
+            fill: u64::try_from(fill).unwrap_or(u64::MAX),
+            node: NodeIx(node as u32),
+        }
+    }
+
+    /// Puts every forced shard somewhere: within the nodes' shares as far as that goes, beyond them if it must be.
+    pub(crate) fn place(&mut self, shares: &[u32]) {
+        let mut forced = std::mem::take(&mut self.forced);
+        forced.sort_unstable_by_key(|f| f.urgency);
+        let mut within = Targets::new(self, |i| self.within_share(i, shares));
+        let mut beyond: Option<Targets> = None;
+        for f in forced {
+            if let Some(to) = self.pinned_to(&f) {
+                self.settle_at(&f, to);
+                continue;
+            }
+            let mut to = within.best(self, |i| self.within_share(i, shares));
+            if to.is_none() {
+                let open = |i: usize| self.fits[i].takes && self.has_room(i);
+                let targets = beyond.get_or_insert_with(|| Targets::new(self, open));
+                to = targets.best(self, open);
+            }
+            match to {
+                Some(to) => self.settle_at(&f, to),
+                None => self.leave(&f),
+            }
+        }
+    }
+
+    fn within_share(&self, node: usize, shares: &[u32]) -> bool {
+        self.fits[node].takes && self.seats[node].placed < shares[node] && self.has_room(node)
+    }
+
+    /// The node that a shard is pinned to, if it can be put there.
+    fn pinned_to(&self, f: &Forced) -> Option<NodeIx> {
+        match self.view.shard(f.urgency.shard).pin {
+            Pin::To(to) if self.pin_fits(to) => Some(to),
+            _ => None,
+        }
+    }
+
+    fn settle_at(&mut self, f: &Forced, to: NodeIx) {
+        let (ix, shard) = (f.urgency.shard, self.view.shard(f.urgency.shard));
+        if f.at == Some(to) && f.from == Some(to) {
+            // The best place is where it is.
+            self.put(&shard, to);
+        } else {
+            self.want(ix, &shard, f.from, to, f.urgency.cause, f.why);
+        }
+    }
+
+    /// There is no place: the shard stays where it is, if it is anywhere.
+    pub(crate) fn leave(&mut self, f: &Forced) {
+        let (ix, shard) = (f.urgency.shard, self.view.shard(f.urgency.shard));
+        if let Some(at) = f.at {
+            self.put(&shard, at);
+        }
+        let why = if !self.fits.iter().any(|fit| fit.takes) {
+            Reason::NoNode
+        } else {
+            Reason::NoRoom
+        };
+        if f.urgency.cause != Cause::Excess {
+            self.stay(ix, why);
+        }
+    }
+}

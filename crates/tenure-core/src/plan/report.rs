@@ -1,0 +1,317 @@
+//! A plan for people and programs: names instead of numbers.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::Serialize;
+
+use super::decision::{Balance, Decision, Plan};
+use super::reason::Reason;
+use super::view::{NodeIx, PlanView};
+
+/// A plan with names.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
+pub struct Report {
+    /// The keyspace.
+    pub keyspace: String,
+    /// How many shards it has.
+    pub shards: usize,
+    /// What is to be done, the most urgent first.
+    pub changes: Vec<Change>,
+    /// How many shards stay although they would go elsewhere, by reason.
+    pub stays: Vec<Stay>,
+    /// How many moves there would be without budgets.
+    pub moves_wanted: u32,
+    /// How many of them are made now.
+    pub moves_allowed: u32,
+    /// What is put off for the sake of calm: how many shards, and why.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub put_off: Option<Stay>,
+    /// How evenly things are spread now, and after this plan.
+    pub balance: BeforeAfter,
+    /// Every node.
+    pub nodes: Vec<NodeLine>,
+    /// What somebody should put right.
+    pub problems: Vec<String>,
+}
+
+/// One change.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
+pub struct Change {
+    /// `intend`, `move` or `cancel`.
+    pub action: &'static str,
+    /// The shard, without its keyspace.
+    pub shard: String,
+    /// Who has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
+    /// Who is to have it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub to: Option<String>,
+    /// Why, as one word.
+    pub why: &'static str,
+    /// Why, as half a sentence.
+    pub because: &'static str,
+}
+
+/// Shards that stay for one reason.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
+pub struct Stay {
+    /// Why, as one word.
+    pub why: &'static str,
+    /// Why, as half a sentence.
+    pub because: &'static str,
+    /// How many.
+    pub shards: u32,
+    /// The first few of them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub such_as: Vec<String>,
+}
+
+/// Balance, twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+pub struct BeforeAfter {
+    /// Now.
+    pub before: Evenness,
+    /// After this plan.
+    pub after: Evenness,
+}
+
+/// How evenly things are spread over the nodes that take shards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+pub struct Evenness {
+    /// The most shards that a node has.
+    pub most: u32,
+    /// The fewest.
+    pub least: u32,
+    /// The fullest node over its share, in thousandths.
+    pub shards_permille: u32,
+    /// The same for load.
+    pub load_permille: u32,
+    /// Shards that no node has or is to have.
+    pub homeless: u32,
+}
+
+impl From<Balance> for Evenness {
+    fn from(b: Balance) -> Self {
+        Self {
+            most: b.most,
+            least: b.least,
+            shards_permille: b.shards_permille,
+            load_permille: b.load_permille,
+            homeless: b.homeless,
+        }
+    }
+}
+
+/// One node.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
+pub struct NodeLine {
+    /// Its name.
+    pub node: String,
+    /// Whether it takes and keeps shards.
+    pub state: String,
+    /// Its part.
+    pub weight: u32,
+    /// Its zone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub zone: Option<String>,
+    /// Its shards now and after this plan.
+    pub shards: (u32, u32),
+    /// Their load now and after this plan.
+    pub load: (u64, u64),
+}
+
+/// How many shards of a kind are named before "…".
+const SUCH_AS: usize = 3;
+/// How many changes are shown as text before "and so many more".
+const SHOWN: usize = 40;
+
+impl Report {
+    /// The report of a plan that was made on this view.
+    pub fn new(view: &PlanView, plan: &Plan) -> Self {
+        let shard = |d: &Decision| view.shard_name(d.shard()).to_string();
+        let node = |n: NodeIx| view.node(n).name.to_string();
+        let change = |d: &Decision| {
+            let (action, from, to) = match *d {
+                Decision::Intend { to, .. } => ("intend", None, Some(node(to))),
+                Decision::Move { from, to, .. } => ("move", Some(node(from)), Some(node(to))),
+                Decision::Cancel { .. } => ("cancel", None, None),
+                Decision::Stay { .. } => return None,
+            };
+            Some(Change {
+                action,
+                shard: shard(d),
+                from,
+                to,
+                why: d.why().as_str(),
+                because: d.why().text(),
+            })
+        };
+        let mut stays: BTreeMap<Reason, (u32, Vec<String>)> = BTreeMap::new();
+        for d in plan.decisions.iter().filter(|d| !d.acts()) {
+            let (count, names) = stays.entry(d.why()).or_default();
+            *count += 1;
+            if names.len() < SUCH_AS {
+                names.push(shard(d));
+            }
+        }
+        let stay = |why: Reason, shards: u32, such_as: Vec<String>| Stay {
+            why: why.as_str(),
+            because: why.text(),
+            shards,
+            such_as,
+        };
+        Self {
+            keyspace: view.keyspace().to_string(),
+            shards: view.shard_count(),
+            changes: plan.decisions.iter().filter_map(change).collect(),
+            stays: stays
+                .into_iter()
+                .map(|(why, (n, names))| stay(why, n, names))
+                .collect(),
+            moves_wanted: plan.moves_wanted,
+            moves_allowed: plan.moves_allowed,
+            put_off: plan.put_off.map(|p| stay(p.why, p.shards, Vec::new())),
+            balance: BeforeAfter {
+                before: plan.before.into(),
+                after: plan.after.into(),
+            },
+            nodes: node_lines(view, plan),
+            problems: plan.problems.iter().map(ToString::to_string).collect(),
+        }
+    }
+}
+
+fn node_lines(view: &PlanView, plan: &Plan) -> Vec<NodeLine> {
+    let mut before = vec![(0u32, 0u64); view.nodes().len()];
+    for (_, shard) in view.shards() {
+        if let Some(node) = shard.bound_for() {
+            let (shards, load) = &mut before[node.at()];
+            *shards += 1;
+            *load += u64::from(shard.load);
+        }
+    }
+    let mut after = before.clone();
+    for d in plan.actions() {
+        let shard = view.shard(d.shard());
+        let load = u64::from(shard.load);
+        if let Some(at) = shard.bound_for() {
+            after[at.at()].0 -= 1;
+            after[at.at()].1 -= load;
+        }
+        let to = match *d {
+            Decision::Intend { to, .. } | Decision::Move { to, .. } => Some(to),
+            _ => shard.owner,
+        };
+        if let Some(to) = to {
+            after[to.at()].0 += 1;
+            after[to.at()].1 += load;
+        }
+    }
+    let line = |(i, n): (usize, &super::view::PlanNode)| NodeLine {
+        node: n.name.to_string(),
+        state: n.state.to_string(),
+        weight: n.weight,
+        zone: n.zone.clone(),
+        shards: (before[i].0, after[i].0),
+        load: (before[i].1, after[i].1),
+    };
+    view.nodes().iter().enumerate().map(line).collect()
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let count = |action: &str| self.changes.iter().filter(|c| c.action == action).count();
+        writeln!(
+            f,
+            "keyspace {}: {} shards; {} to claim, {} of {} moves now, {} to cancel",
+            self.keyspace,
+            self.shards,
+            count("intend"),
+            self.moves_allowed,
+            self.moves_wanted,
+            count("cancel"),
+        )?;
+        for (when, b) in [
+            ("before", &self.balance.before),
+            ("after", &self.balance.after),
+        ] {
+            writeln!(
+                f,
+                "{when:<7} {} to {} shards per node, fullest {}.{:03} of its share, load {}.{:03}, {} without a node",
+                b.least,
+                b.most,
+                b.shards_permille / 1000,
+                b.shards_permille % 1000,
+                b.load_permille / 1000,
+                b.load_permille % 1000,
+                b.homeless
+            )?;
+        }
+        self.fmt_nodes(f)?;
+        self.fmt_changes(f)?;
+        for stay in self.stays.iter().chain(&self.put_off) {
+            let such_as = match stay.such_as.as_slice() {
+                [] => String::new(),
+                some => format!(" ({}, …)", some.join(", ")),
+            };
+            writeln!(f, "{} stay: {}{such_as}", stay.shards, stay.because)?;
+        }
+        for problem in &self.problems {
+            writeln!(f, "problem: {problem}")?;
+        }
+        Ok(())
+    }
+}
+
+impl Report {
+    fn fmt_nodes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let changed: Vec<_> = self
+            .nodes
+            .iter()
+            .filter(|n| n.shards.0 != n.shards.1)
+            .collect();
+        if changed.is_empty() {
+            return Ok(());
+        }
+        let width = changed.iter().map(|n| n.node.chars().count()).max();
+        let width = width.unwrap_or(4).max(4);
+        writeln!(f, "\n{:<width$}  STATE     WEIGHT  SHARDS", "NODE")?;
+        for n in changed.iter().take(SHOWN) {
+            writeln!(
+                f,
+                "{:<width$}  {:<8}  {:>6}  {} → {}",
+                n.node, n.state, n.weight, n.shards.0, n.shards.1
+            )?;
+        }
+        more(f, changed.len())
+    }
+
+    fn fmt_changes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.changes.is_empty() {
+            writeln!(f)?;
+        }
+        for c in self.changes.iter().take(SHOWN) {
+            let shard = &c.shard;
+            match (&c.from, &c.to) {
+                (Some(from), Some(to)) => write!(f, "move {shard} from {from} to {to}")?,
+                (None, Some(to)) => write!(f, "give {shard} to {to}")?,
+                _ => write!(f, "cancel the move of {shard}")?,
+            }
+            writeln!(f, ": {}", c.because)?;
+        }
+        more(f, self.changes.len())?;
+        if !self.changes.is_empty() && !self.stays.is_empty() {
+            writeln!(f)?;
+        }
+        Ok(())
+    }
+}
+
+fn more(f: &mut fmt::Formatter<'_>, lines: usize) -> fmt::Result {
+    match lines.checked_sub(SHOWN) {
+        None | Some(0) => Ok(()),
+        Some(n) => writeln!(f, "and {n} more"),
+    }
+}

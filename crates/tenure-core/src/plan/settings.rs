@@ -1,0 +1,257 @@
+//! What the planner is told to do: given as data, checked once, as a whole.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use crate::settings::SettingProblem;
+
+/// How shards are given to nodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum PolicyKind {
+    /// The fewest moves that give every node its share.
+    #[default]
+    Sticky,
+    /// Weighted rendezvous: every node draws a number for every shard, the best has it.
+    Rendezvous,
+    /// Jump consistent hash over the nodes in the order of their names. Knows no weights.
+    Jump,
+}
+
+impl fmt::Display for PolicyKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Sticky => "sticky",
+            Self::Rendezvous => "rendezvous",
+            Self::Jump => "jump",
+        })
+    }
+}
+
+impl FromStr for PolicyKind {
+    type Err = String;
+
+    fn from_str(s: &str) -> Result<Self, String> {
+        match s {
+            "sticky" => Ok(Self::Sticky),
+            "rendezvous" => Ok(Self::Rendezvous),
+            "jump" => Ok(Self::Jump),
+            other => Err(format!(
+                "unknown policy {other:?}; known are sticky, rendezvous and jump"
+            )),
+        }
+    }
+}
+
+/// What the sticky policy evens out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Measure {
+    /// The number of shards: within one of each node's share.
+    #[default]
+    Shards,
+    /// The load that shards report.
+    Load,
+}
+
+/// How zones matter.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub enum ZoneRule {
+    /// Not at all.
+    #[default]
+    Any,
+    /// No zone has more than so many percent of the shards, so that losing one loses no more. If the zones that are left
+    /// cannot hold everything that way, the limit gives way to serving.
+    Spread {
+        /// The percentage.
+        most_percent: u32,
+    },
+    /// Shards are in the first of these zones that has room; in others only if none has.
+    Prefer {
+        /// The zones, best first.
+        zones: Vec<String>,
+    },
+}
+
+/// How many moves may be under way at the same time. Shards without a live owner are not moves and do not wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Budgets {
+    /// In all.
+    pub total: u32,
+    /// Away from one node.
+    pub per_source: u32,
+    /// Towards one node.
+    pub per_target: u32,
+}
+
+impl Default for Budgets {
+    fn default() -> Self {
+        Self {
+            total: 64,
+            per_source: 16,
+            per_target: 16,
+        }
+    }
+}
+
+impl Budgets {
+    /// As many as there are.
+    pub const UNLIMITED: Self = Self {
+        total: u32::MAX,
+        per_source: u32::MAX,
+        per_target: u32::MAX,
+    };
+}
+
+/// The settings of the planner for one keyspace.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct PlanSettings {
+    /// How shards are given to nodes.
+    pub policy: PolicyKind,
+    /// What the sticky policy evens out.
+    pub measure: Measure,
+    /// How long the set of nodes must be unchanged before shards are moved for balance.
+    pub debounce: Duration,
+    /// How long a node that has come back must stay before it is filled for balance. Doubles with each further absence.
+    pub rejoin_after: Duration,
+    /// How long after its owner's session has ended a shard goes elsewhere.
+    pub failover_after: Duration,
+    /// How many shards a node may be off its share before balance begins.
+    pub band_shards: u32,
+    /// How far, in thousandths, a node's load may be off its share before balance begins.
+    pub band_load_permille: u32,
+    /// What every shard counts for besides its load, in the same unit. Loads far below it are as good as none.
+    pub load_floor: u32,
+    /// How long a shard stays after a move before it is moved for balance again.
+    pub cool_down: Duration,
+    /// How many moves may be under way.
+    pub budgets: Budgets,
+    /// How zones matter.
+    pub zones: ZoneRule,
+    /// What a node must say of itself to have shards of this keyspace.
+    pub required_labels: BTreeMap<String, String>,
+}
+
+impl Default for PlanSettings {
+    fn default() -> Self {
+        Self {
+            policy: PolicyKind::Sticky,
+            measure: Measure::Shards,
+            debounce: Duration::from_secs(2),
+            rejoin_after: Duration::from_secs(30),
+            failover_after: Duration::ZERO,
+            band_shards: 0,
+            band_load_permille: 200,
+            load_floor: 10,
+            cool_down: Duration::from_secs(60),
+            budgets: Budgets::default(),
+            zones: ZoneRule::Any,
+            required_labels: BTreeMap::new(),
+        }
+    }
+}
+
+/// Checked settings. Only [`PlanSettings::check`] makes them.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct PlanRules(PlanSettings);
+
+impl std::ops::Deref for PlanRules {
+    type Target = PlanSettings;
+
+    fn deref(&self) -> &PlanSettings {
+        &self.0
+    }
+}
+
+impl PlanRules {
+    /// The same without anything that spreads changes over time: for asking what it will come to in the end.
+    #[must_use]
+    pub fn at_once(&self) -> Self {
+        Self(PlanSettings {
+            debounce: Duration::ZERO,
+            rejoin_after: Duration::ZERO,
+            failover_after: Duration::ZERO,
+            cool_down: Duration::ZERO,
+            budgets: Budgets::UNLIMITED,
+            ..self.0.clone()
+        })
+    }
+}
+
+impl PlanSettings {
+    /// Checks all settings; reports every problem at once.
+    pub fn check(self) -> Result<PlanRules, Vec<SettingProblem>> {
+        let mut problems = Vec::new();
+        let mut say = |wrong: bool, setting: &'static str, problem: &str| {
+            if wrong {
+                let problem = problem.to_owned();
+                problems.push(SettingProblem { setting, problem });
+            }
+        };
+        let budgets = self.budgets;
+        for (setting, budget) in [
+            ("budget_total", budgets.total),
+            ("budget_per_source", budgets.per_source),
+            ("budget_per_target", budgets.per_target),
+        ] {
+            say(
+                budget == 0,
+                setting,
+                "0 would let nothing move, not even off a draining node; use at least 1",
+            );
+        }
+        say(
+            self.band_load_permille == 0 || self.band_load_permille > 1000,
+            "band_load_permille",
+            "must be between 1 and 1000; 200 keeps still while loads differ by a fifth",
+        );
+        say(
+            self.load_floor == 0,
+            "load_floor",
+            "must be at least 1, or shards without load would count for nothing",
+        );
+        say(
+            self.measure == Measure::Load && self.policy != PolicyKind::Sticky,
+            "measure",
+            "only the sticky policy evens out load; use policy sticky or measure shards",
+        );
+        match &self.zones {
+            ZoneRule::Spread { most_percent } => say(
+                *most_percent == 0 || *most_percent > 100,
+                "zones",
+                "the most that a zone may have must be between 1 and 100 percent",
+            ),
+            ZoneRule::Prefer { zones } => {
+                say(
+                    zones.is_empty(),
+                    "zones",
+                    "a preference names at least one zone; use any if none matters",
+                );
+                let mut sorted = zones.clone();
+                sorted.sort();
+                sorted.dedup();
+                say(
+                    sorted.len() < zones.len(),
+                    "zones",
+                    "a zone is preferred twice",
+                );
+                say(
+                    zones.len() > 200,
+                    "zones",
+                    "more than 200 zones are preferred; name the few that matter",
+                );
+            }
+            ZoneRule::Any => {}
+        }
+        say(
+            self.zones != ZoneRule::Any && self.policy != PolicyKind::Sticky,
+            "zones",
+            "only the sticky policy knows zones; use policy sticky or zones any",
+        );
+        if problems.is_empty() {
+            Ok(PlanRules(self))
+        } else {
+            Err(problems)
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Phase 2: what is under way, and what cannot stay where it is.
+
+use super::decision::Decision;
+use super::reason::Reason;
+use super::view::{NodeIx, NodeState, Pin, ShardIx, ShardState};
+use super::work::{Cause, Work};
+
+impl Work<'_> {
+    /// Looks at everything that is not simply at rest on a node that keeps it.
+    pub(crate) fn settle(&mut self) {
+        let index = self.index;
+        for &raw in &index.special {
+            let ix = ShardIx(raw);
+            let shard = self.view.shard(ix);
+            match shard.bound_for() {
+                None => self.force(ix, &shard, Cause::Unowned, None, Reason::Free),
+                Some(to) if shard.owner != Some(to) => self.under_way(ix, &shard, to),
+                Some(at) => self.pinned(ix, &shard, at),
+            }
+        }
+        for i in 0..index.lists.len() {
+            let node = NodeIx(i as u32);
+            match self.fits[i].keeps {
+                Err(why) => self.evacuate(node, why),
+                Ok(()) if self.view.node(node).state == NodeState::Away => self.grace(node),
+                Ok(()) => {}
+            }
+        }
+    }
+
+    fn live(&self, node: NodeIx) -> bool {
+        self.view.node(node).state != NodeState::Away
+    }
+
+    /// A shard that is bound for a node that does not own it yet.
+    fn under_way(&mut self, ix: ShardIx, shard: &ShardState, to: NodeIx) {
+        let owner = shard.owner.filter(|o| self.live(*o));
+        if let Some(from) = owner {
+            self.flight.total += 1;
+            self.flight.out[from.at()] += 1;
+            self.flight.into[to.at()] += 1;
+        }
+        let Err(why) = self.fits[to.at()].keeps else {
+            return;
+        };
+        match owner {
+            Some(_) if shard.sealed => self.stay(ix, Reason::AwaitsOwner),
+            Some(owner) => {
+                self.take(shard, to);
+                self.put(shard, owner);
+                let why = match why {
+                    Reason::OwnerAway => Reason::TargetAway,
+                    Reason::LabelsMissing => Reason::TargetUnfit,
+                    _ => Reason::TargetDraining,
+                };
+                self.cancels.push(Decision::Cancel { shard: ix, why });
+            }
+            None => {
+                let why = match shard.owner {
+                    Some(_) => Reason::OwnerAway,
+                    None => Reason::Free,
+                };
+                self.force(ix, shard, Cause::Unowned, None, why);
+            }
+        }
+    }
+
+    /// A pinned shard that is at rest.
+    fn pinned(&mut self, ix: ShardIx, shard: &ShardState, at: NodeIx) {
+        let keeps = self.fits[at.at()].keeps.is_ok();
+        match shard.pin {
+            Pin::To(to) if to == at || !self.live(at) => {}
+            Pin::To(to) if self.pin_fits(to) => {
+                self.take(shard, at);
+                self.want(ix, shard, Some(at), to, Cause::Pin, Reason::Pinned);
+            }
+            Pin::To(_) if keeps => self.stay(ix, Reason::PinWaits),
+            Pin::Unknown if keeps => self.stay(ix, Reason::PinUnknown),
+            // It is put elsewhere with the rest of its node.
+            _ => {}
+        }
+    }
+
+    /// Whether a shard that is pinned to a node can be put there. Zones do not matter: whoever pins knows better.
+    pub(crate) fn pin_fits(&self, to: NodeIx) -> bool {
+        let (fit, seat) = (&self.fits[to.at()], &self.seats[to.at()]);
+        fit.pinnable && seat.held.max(seat.placed) < fit.most
+    }
+
+    /// A node that may not keep what it has.
+    fn evacuate(&mut self, node: NodeIx, why: Reason) {
+        let cause = match why {
+            Reason::OwnerAway => Cause::Unowned,
+            Reason::NodeLeaving => Cause::Leaving,
+            Reason::NodeDraining => Cause::Draining,
+            _ => Cause::Misfit,
+        };
+        let from = self.live(node).then_some(node);
+        for &raw in &self.index.lists[node.at()] {
+            let ix = ShardIx(raw);
+            let shard = self.view.shard(ix);
+            let moved_by_pin = match shard.pin {
+                Pin::To(to) => to != node && from.is_some() && self.wanted_already(ix),
+                _ => false,
+            };
+            // What is under way to it was looked at already.
+            if shard.owner == Some(node) && !moved_by_pin {
+                self.force(ix, &shard, cause, from, why);
+            }
+        }
+    }
+
+    /// Whether a change of this shard is wanted already. Only pinned shards are asked about, and they are few.
+    fn wanted_already(&self, ix: ShardIx) -> bool {
+        self.wanted.binary_search_by_key(&ix, |w| w.shard).is_ok()
+    }
+
+    /// A node that has not been away for long.
+    fn grace(&mut self, node: NodeIx) {
+        self.look_at(self.view.node(node).since + self.rules.failover_after);
+        for &raw in &self.index.lists[node.at()] {
+            self.stay(ShardIx(raw), Reason::OwnerMayReturn);
+        }
+    }
+}

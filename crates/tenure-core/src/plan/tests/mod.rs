@@ -1,0 +1,12 @@
+//! What the planner must do, seen from outside.
+
+mod bad_input;
+mod calm;
+mod harness;
+mod incremental;
+mod load;
+mod policies;
+mod properties;
+mod reasons;
+mod report;
+mod sticky;

@@ -1,0 +1,226 @@
+//! One plan in the making: what the phases hand to each other.
+
+use std::cmp::Reverse;
+
+use super::decision::{Decision, PlanProblem, PutOff};
+use super::fit::{Fit, fits};
+use super::index::{Index, Seat};
+use super::reason::Reason;
+use super::settings::{Measure, PlanRules};
+use super::view::{NodeIx, PlanView, ShardIx, ShardState};
+use crate::time::Time;
+
+/// How urgent a change is: compared from top to bottom, the least first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Urgency {
+    /// What makes it necessary.
+    pub(crate) cause: Cause,
+    /// The dearest first: more work depends on it, and it is the hardest to place.
+    pub(crate) cost: Reverse<u64>,
+    /// Breaks ties, the same way every time.
+    pub(crate) shard: ShardIx,
+}
+
+/// What makes a change necessary, the most urgent first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Cause {
+    /// Nobody serves it.
+    Unowned,
+    /// Its owner will soon be gone.
+    Leaving,
+    /// Its owner is to be emptied.
+    Draining,
+    /// Its owner may not have it.
+    Misfit,
+    /// It was pinned elsewhere.
+    Pin,
+    /// Its owner or its zone has more than it may have.
+    Excess,
+    /// It would be better elsewhere.
+    Better,
+}
+
+/// A shard that has to be put somewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Forced {
+    pub(crate) urgency: Urgency,
+    /// Where it is bound for now.
+    pub(crate) at: Option<NodeIx>,
+    /// Its owner, if that is live and can hand it over.
+    pub(crate) from: Option<NodeIx>,
+    pub(crate) why: Reason,
+}
+
+/// A change that the planner wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Wanted {
+    pub(crate) shard: ShardIx,
+    /// Its owner, if that is live and can hand it over.
+    pub(crate) from: Option<NodeIx>,
+    pub(crate) to: NodeIx,
+    pub(crate) cause: Cause,
+    pub(crate) why: Reason,
+}
+
+/// Moves that are under way.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Flight {
+    pub(crate) total: u32,
+    pub(crate) out: Vec<u32>,
+    pub(crate) into: Vec<u32>,
+}
+
+/// One plan in the making.
+pub(crate) struct Work<'a> {
+    pub(crate) view: &'a PlanView,
+    pub(crate) rules: &'a PlanRules,
+    pub(crate) index: &'a Index,
+    pub(crate) now: Time,
+    /// What each node may do.
+    pub(crate) fits: Vec<Fit>,
+    /// What each node has, with the changes decided so far.
+    pub(crate) seats: Vec<Seat>,
+    /// How many shards each zone has.
+    pub(crate) zone_placed: Vec<u32>,
+    /// The most that a zone may have.
+    pub(crate) zone_most: u32,
+    /// Shards that have to be put somewhere.
+    pub(crate) forced: Vec<Forced>,
+    /// Changes that are wanted.
+    pub(crate) wanted: Vec<Wanted>,
+    pub(crate) cancels: Vec<Decision>,
+    pub(crate) stays: Vec<Decision>,
+    pub(crate) flight: Flight,
+    pub(crate) put_off: Option<PutOff>,
+    pub(crate) look_again: Option<Time>,
+    pub(crate) problems: Vec<PlanProblem>,
+}
+
+impl<'a> Work<'a> {
+    pub(crate) fn new(
+        view: &'a PlanView,
+        rules: &'a PlanRules,
+        index: &'a Index,
+        now: Time,
+    ) -> Self {
+        let mut problems = Vec::new();
+        let fits = fits(view, rules, now, &index.seats, &mut problems);
+        let mut zone_placed = vec![0; index.zones];
+        for (zone, seat) in index.zone.iter().zip(&index.seats) {
+            zone_placed[*zone as usize] += seat.placed;
+        }
+        let nodes = view.nodes();
+        let flight = Flight {
+            total: nodes.iter().map(|n| n.elsewhere.moves_in).sum(),
+            out: nodes.iter().map(|n| n.elsewhere.moves_out).collect(),
+            into: nodes.iter().map(|n| n.elsewhere.moves_in).collect(),
+        };
+        Self {
+            view,
+            rules,
+            index,
+            now,
+            fits,
+            seats: index.seats.clone(),
+            zone_placed,
+            zone_most: u32::MAX,
+            forced: Vec::new(),
+            wanted: Vec::new(),
+            cancels: Vec::new(),
+            stays: Vec::new(),
+            flight,
+            put_off: None,
+            look_again: None,
+            problems,
+        }
+    }
+
+    pub(crate) fn look_at(&mut self, time: Time) {
+        self.look_again = Some(self.look_again.map_or(time, |t| t.min(time)));
+    }
+
+    /// What a shard counts for where load is evened out.
+    pub(crate) fn cost(&self, shard: &ShardState) -> u64 {
+        u64::from(shard.load) + u64::from(self.rules.load_floor)
+    }
+
+    /// What a node's shards count for together.
+    pub(crate) fn node_cost(&self, node: usize) -> u64 {
+        let seat = &self.seats[node];
+        seat.load + u64::from(seat.placed) * u64::from(self.rules.load_floor)
+    }
+
+    pub(crate) fn by_load(&self) -> bool {
+        self.rules.measure == Measure::Load
+    }
+
+    /// Counts a shard at a node from now on.
+    pub(crate) fn put(&mut self, shard: &ShardState, node: NodeIx) {
+        self.seats[node.at()].put(shard);
+        self.zone_placed[self.index.zone[node.at()] as usize] += 1;
+    }
+
+    /// No longer counts a shard at a node.
+    pub(crate) fn take(&mut self, shard: &ShardState, node: NodeIx) {
+        self.seats[node.at()].take(shard);
+        self.zone_placed[self.index.zone[node.at()] as usize] -= 1;
+    }
+
+    /// Whether a node has room for one more, whatever its share.
+    pub(crate) fn has_room(&self, node: usize) -> bool {
+        // What has yet to leave it counts: it may leave after the new one has come.
+        self.seats[node].held.max(self.seats[node].placed) < self.fits[node].most
+            && self.zone_placed[self.index.zone[node] as usize] < self.zone_most
+    }
+
+    pub(crate) fn stay(&mut self, shard: ShardIx, why: Reason) {
+        self.stays.push(Decision::Stay { shard, why });
+    }
+
+    /// Notes that a shard has to be put somewhere; until it is, it counts nowhere.
+    pub(crate) fn force(
+        &mut self,
+        ix: ShardIx,
+        shard: &ShardState,
+        cause: Cause,
+        from: Option<NodeIx>,
+        why: Reason,
+    ) {
+        let at = shard.bound_for();
+        if let Some(node) = at {
+            self.take(shard, node);
+        }
+        let cost = if self.by_load() { self.cost(shard) } else { 0 };
+        self.forced.push(Forced {
+            urgency: Urgency {
+                cause,
+                cost: Reverse(cost),
+                shard: ix,
+            },
+            at,
+            from,
+            why,
+        });
+    }
+
+    /// Wants a shard somewhere, and counts it there.
+    pub(crate) fn want(
+        &mut self,
+        ix: ShardIx,
+        shard: &ShardState,
+        from: Option<NodeIx>,
+        to: NodeIx,
+        cause: Cause,
+        why: Reason,
+    ) {
+        self.put(shard, to);
+        self.seats[to.at()].held += 1;
+        self.wanted.push(Wanted {
+            shard: ix,
+            from,
+            to,
+            cause,
+            why,
+        });
+    }
+}
