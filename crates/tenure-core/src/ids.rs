@@ -173,6 +173,19 @@ impl FromStr for ShardId {
     }
 }
 
+impl Serialize for ShardId {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        (&self.keyspace, &self.shard).serialize(s)
+    }
+}
+
+impl<'de> Deserialize<'de> for ShardId {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        <(KeyspaceName, ShardName)>::deserialize(d)
+            .map(|(keyspace, shard)| Self::new(keyspace, shard))
+    }
+}
+
 /// One incarnation of a node: the lease. Once ended, ended for ever; never created twice.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SessionId(pub u128);
@@ -286,7 +299,8 @@ impl fmt::Debug for Epoch {
 }
 
 /// What a store says of one value of one key: never repeated for another value of that key, compared for equality alone.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(untagged)]
 pub enum Version {
     /// A number out of the store's own count of all writes, as in most stores.
     Number(u64),
@@ -310,7 +324,9 @@ impl fmt::Debug for Version {
 }
 
 /// A point in the history of a whole store; later points are greater.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize,
+)]
 pub struct Revision(pub u64);
 
 /// Marks one write, so that its writer knows it again when the answer was lost.

@@ -15,12 +15,15 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::rules::{Mutant, Rules};
 use crate::settings::Timing;
 use crate::time::Time;
 
 /// How a node stands with its session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum LeasePhase {
     /// Renewals succeed.
     Attached,

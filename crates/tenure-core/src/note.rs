@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::ids::{Epoch, KeyspaceName, NodeName, SessionId, ShardId};
 use crate::layout::Key;
 use crate::lease::LeasePhase;
@@ -11,7 +13,8 @@ use crate::time::Time;
 use crate::why::Why;
 
 /// What happened to a shard at this node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum ShardStep {
     /// Its record names this node now.
     Claimed,
@@ -57,7 +60,7 @@ impl fmt::Display for ShardStep {
 }
 
 /// One step of one shard at one node.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Transition {
     /// When, on the node's clock.
     pub time: Time,
@@ -78,7 +81,8 @@ pub struct Transition {
 }
 
 /// Something worth telling.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Note {
     /// A step of a shard.
     Shard(Transition),
@@ -142,7 +146,7 @@ pub enum Note {
         /// Earlier intentions that were withdrawn.
         cancelled: usize,
         /// Changes that have to wait, and why most of them do.
-        put_off: Option<(usize, &'static str)>,
+        put_off: Option<(usize, String)>,
     },
     /// The planner had to work around something that somebody should put right.
     PlanProblem {

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::clock::MS;
+use crate::hands::Hand;
 
 /// How a store is away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -79,6 +80,8 @@ pub enum Fault {
     Delete { target: Target },
     /// An operator, or a disk, makes a value unreadable.
     Corrupt { target: Target },
+    /// A hand on the session of this node, as it is at that moment, where the store keeps the time of sessions.
+    Hand { node: usize, hand: Hand },
 }
 
 impl Fault {
@@ -99,6 +102,7 @@ impl Fault {
             Self::Wedge { .. } => "wedge",
             Self::Delete { .. } => "delete",
             Self::Corrupt { .. } => "corrupt",
+            Self::Hand { .. } => "hand",
         }
     }
 }
@@ -160,6 +164,7 @@ impl fmt::Display for Fault {
                 write!(f, "{kind} n{node} by {} {}", Span(by), Span(span))
             }
             Self::Delete { target } | Self::Corrupt { target } => write!(f, "{kind} {target}"),
+            Self::Hand { node, hand } => write!(f, "{kind} n{node} {hand}"),
         }
     }
 }

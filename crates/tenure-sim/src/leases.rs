@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use tenure_core::ids::LeaseId;
+use tenure_core::ids::{LeaseId, SessionId};
 use tenure_core::layout::Key;
 use tenure_core::machine::{Kept, Reply, Request, StoreFailure};
 use tenure_core::record::Record;
@@ -89,7 +89,7 @@ impl World {
         let leases = &mut self.leases;
         Some(match *request {
             Request::Grant { session, ttl } => {
-                let (id, ttl) = (LeaseId::of(session), granted(ttl));
+                let (id, ttl) = (LeaseId::of(session), self.plan.meddling.granted(ttl));
                 let until = leases.end(now, ttl);
                 if leases.granted.contains_key(&id) {
                     let why = "the lease exists".to_owned();
@@ -142,6 +142,25 @@ impl World {
             self.queue.push(until + late, Due::LeaseEnds(id));
             return Ok(());
         }
+        self.end_lease(id)
+    }
+
+    /// Somebody ends a lease before its time.
+    pub(crate) fn revoke(&mut self, session: SessionId) -> Verdict {
+        self.end_lease(LeaseId::of(session))
+    }
+
+    /// Somebody who wrote a session's record by hand took care to keep its lease, or did not.
+    pub(crate) fn tie(&mut self, session: SessionId, tied: bool) {
+        let (key, id) = (Key::Session(session), LeaseId::of(session));
+        if tied && self.leases.granted.contains_key(&id) {
+            self.leases.attached.insert(key, id);
+        } else {
+            self.leases.attached.remove(&key);
+        }
+    }
+
+    fn end_lease(&mut self, id: LeaseId) -> Verdict {
         self.leases.granted.remove(&id);
         let keys = self.leases.attached.iter().filter(|(_, l)| **l == id);
         for key in keys.map(|(key, _)| key.clone()).collect::<Vec<_>>() {

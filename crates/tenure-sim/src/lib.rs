@@ -9,14 +9,17 @@ pub mod clock;
 pub mod coverage;
 mod driver;
 pub mod fault;
+pub mod hands;
 mod leases;
 mod misfortune;
+pub mod model;
 #[cfg(feature = "mutants")]
 pub mod mutants;
 mod network;
 pub mod plan;
 mod process;
 mod queue;
+pub mod record;
 pub mod rng;
 pub mod run;
 pub mod script;
@@ -24,6 +27,7 @@ pub mod shrink;
 mod store;
 mod swarm;
 pub mod trace;
+pub mod validate;
 mod words;
 pub mod world;
 

@@ -28,6 +28,7 @@ impl World {
             }
             Fault::Delete { target } => return self.delete(target),
             Fault::Corrupt { target } => return self.corrupt(target),
+            Fault::Hand { node, hand } => return self.lay_hand_on(node, hand),
             _ => {}
         }
         if let Some(pid) = self.target(&fault) {

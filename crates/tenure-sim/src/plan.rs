@@ -8,6 +8,7 @@ use tenure_core::settings::Timing;
 
 use crate::clock::{Clock, Instant, MS, SEC};
 use crate::fault::Fault;
+use crate::hands::Meddling;
 use crate::rng::Rng;
 use crate::swarm;
 
@@ -121,6 +122,8 @@ pub struct Plan {
     pub revive: Vec<bool>,
     /// The run is over.
     pub end_at: Instant,
+    /// What hands do to leases.
+    pub meddling: Meddling,
 }
 
 /// What to leave out of a run.
@@ -205,6 +208,7 @@ impl Plan {
             heal_at: Instant::MAX,
             revive: vec![true; nodes],
             end_at: Instant::MAX,
+            meddling: Meddling::default(),
         }
     }
 
@@ -221,6 +225,7 @@ impl Plan {
             + self.calm()
             + 4 * self.watch.poll
             + 2 * SEC
+            + self.meddling.delay(self.timing.ttl)
     }
 
     /// How long a cluster must have been whole to be called settled: by then every debounce, reservation and slow look at
@@ -232,7 +237,11 @@ impl Plan {
         } else {
             0
         };
-        nanos(t.tick_interval.max(t.ttl * 2))
+        // A session that lost its lease by hand is found one look at a time.
+        let hand = |(_, fault): &(Instant, Fault)| matches!(fault, Fault::Hand { .. });
+        let looks = self.faults.iter().filter(|fault| hand(fault)).count() as u64;
+        looks * nanos(t.tick_interval)
+            + nanos(t.tick_interval.max(t.ttl * 2))
             + nanos(t.rebalance_debounce)
             + nanos(t.drain_timeout)
             + nanos(t.ttl)

@@ -8,6 +8,7 @@ use tenure_core::settings::{Settings, Timing};
 
 use crate::clock::{Clock, Instant, MS, SEC};
 use crate::fault::{Cut, Fault, Outage, Target};
+use crate::hands::{self, Meddling};
 use crate::plan::{AppMix, Class, Family, NetMix, Plan, WatchMix, nanos};
 use crate::rng::Rng;
 
@@ -76,6 +77,7 @@ pub(crate) fn draw(seed: u64, size: Option<(usize, u32)>) -> Plan {
         heal_at,
         revive: (0..nodes).map(|_| rng.permille(600)).collect(),
         end_at: 0,
+        meddling: Meddling::default(),
         timing,
     };
     let mut led = Rng::new(seed).fork(8);
@@ -109,6 +111,7 @@ pub(crate) fn draw(seed: u64, size: Option<(usize, u32)>) -> Plan {
             vec![(30 * SEC, Fault::Kill { node })]
         }
     };
+    hands::draw(&mut plan);
     plan.end_at = heal_at + plan.heal_bound() + plan.rest_window();
     plan
 }

@@ -23,6 +23,7 @@ use crate::leases::Leases;
 use crate::plan::{AppMix, Class, Family, NetMix, Plan, WatchMix, nanos};
 use crate::process::{Directory, Process};
 use crate::queue::{Due, Pid, Queue};
+use crate::record::Recording;
 use crate::rng::Rng;
 use crate::store::Store;
 use crate::trace::Trace;
@@ -83,6 +84,8 @@ pub(crate) struct World {
     pub(crate) trace: Trace,
     /// Whether the trace tells of transitions alone.
     pub(crate) transcript: bool,
+    /// What each process would write down of itself, if that is wanted.
+    pub(crate) recording: Option<Recording>,
 }
 
 /// Runs a plan to its end, or to the first broken promise.
@@ -115,7 +118,8 @@ impl World {
             mode: plan.mode,
             plan: plan.spec.clone(),
         };
-        let clocks_hold = plan.class != Class::Beyond;
+        // Whoever revokes a living holder's lease breaks the assumption of P1 as fast clocks do.
+        let clocks_hold = plan.class != Class::Beyond && !plan.meddling.revokes_living;
         let mut world = Self {
             now: 0,
             under,
@@ -144,6 +148,7 @@ impl World {
             coverage: Coverage::default(),
             trace,
             transcript: false,
+            recording: None,
             plan,
         };
         world.schedule();
@@ -263,6 +268,9 @@ impl World {
         self.tell(pid, || {
             format!("start n{node}, last session {:?}", config.last_session)
         });
+        if let Some(recording) = &mut self.recording {
+            recording.began(&config, clock, self.plan.family);
+        }
         let machine = Node::new(Arc::new(config));
         let told = self.store.history.len();
         self.processes
@@ -307,7 +315,11 @@ impl World {
         {
             self.trace_event(pid, &event);
         }
+        let told = self.recording.is_some().then(|| event.clone());
         let step = self.processes[pid].machine.step(now, event);
+        if let (Some(recording), Some(event)) = (&mut self.recording, told) {
+            recording.stepped(pid, now, event, &step);
+        }
         let process = &mut self.processes[pid];
         process.wake = step
             .wake

@@ -9,6 +9,7 @@ use tenure_core::ids::{LeaseId, Revision};
 use tokio::time::Instant;
 
 use crate::error::StoreError;
+use crate::examine::Finding;
 use crate::op::Op;
 use crate::store::{
     Delete, DeleteIf, Entry, Kept, Leases, Listing, Put, PutIf, Store, StoreInfo, no_leases,
@@ -226,6 +227,10 @@ impl Store for ObservedStore {
 
     async fn now(&self) -> Result<Option<SystemTime>, StoreError> {
         self.one(Op::Now, self.inner.now()).await
+    }
+
+    async fn examine(&self) -> Result<Vec<Finding>, StoreError> {
+        self.inner.examine().await
     }
 
     fn dedicated(&self) -> Result<Arc<dyn Store>, StoreError> {

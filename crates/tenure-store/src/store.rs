@@ -9,6 +9,7 @@ use tenure_core::ids::{LeaseId, Revision, Version};
 pub use tenure_core::machine::Kept;
 
 use crate::error::StoreError;
+use crate::examine::Finding;
 use crate::watch::Watch;
 
 /// One key with its value.
@@ -204,6 +205,11 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
 
     /// The same store over a connection of its own, so that lease renewals never queue behind other calls.
     fn dedicated(&self) -> Result<Arc<dyn Store>, StoreError>;
+
+    /// Looks at what this kind of store depends on: versions, durability, limits. Changes nothing.
+    async fn examine(&self) -> Result<Vec<Finding>, StoreError> {
+        Ok(Vec::new())
+    }
 
     /// The leases that this store itself keeps the time of, if it has such.
     fn leases(&self) -> Option<&dyn Leases> {

@@ -39,6 +39,7 @@ pub struct Builder {
     pub(crate) version: String,
     pub(crate) data_dir: Option<PathBuf>,
     pub(crate) locked: Option<DataDir>,
+    pub(crate) trace: Option<PathBuf>,
     mode: KeyspaceMode,
     keyspaces: Vec<(String, KeyspaceConfig, Arc<dyn AnyHandler>)>,
     settings: Option<Settings>,
@@ -77,6 +78,7 @@ impl Builder {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             data_dir: None,
             locked: None,
+            trace: None,
             mode: KeyspaceMode::default(),
             keyspaces: Vec::new(),
             settings: None,
@@ -138,6 +140,16 @@ impl Builder {
     pub fn locked_data_dir(mut self, dir: DataDir) -> Self {
         self.data_dir = Some(dir.path().to_owned());
         self.locked = Some(dir);
+        self
+    }
+
+    /// Writes every step of the node down in this file, so that `tenure sim validate` can run it again and check it. What is
+    /// in the file already stays; no other process may be writing to it.
+    ///
+    /// The trace holds what the store holds of the cluster, but neither the store's URL nor any credentials. Trouble with
+    /// the file ends the trace, not the node.
+    pub fn trace(mut self, path: impl Into<PathBuf>) -> Self {
+        self.trace = Some(path.into());
         self
     }
 

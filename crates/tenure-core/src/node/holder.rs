@@ -27,12 +27,14 @@ pub(super) struct Holder {
     pub(super) version: Option<Version>,
     pub(super) lease: Option<Lease>,
     /// Renewals whose outcome is unknown, and when they were sent: one of them may be what stands in the store.
-    unsettled: Vec<(Nonce, Time)>,
+    pub(super) unsettled: Vec<(Nonce, Time)>,
     pub(super) busy: bool,
-    /// The renewal under way replaces a value that could not be read: it counts only if its answer is here in time.
-    rewriting: bool,
-    /// Where the store keeps the time: the record is not under its lease, and is to be written before all else.
-    pub(super) loose: bool,
+    /// The next renewal replaces a value that is not this node's, or cannot be read: it counts only if its answer is here
+    /// in time.
+    pub(super) rewriting: bool,
+    /// Where the store keeps the time: a write of the record has failed, perhaps because its lease is gone. That is found
+    /// out before the next.
+    pub(super) refused: bool,
 }
 
 impl Node {
@@ -85,7 +87,7 @@ impl Node {
             unsettled: Vec::new(),
             busy: false,
             rewriting: false,
-            loose: false,
+            refused: false,
         });
         self.out.push(Action::Remember(id));
         match config.timekeeper {
@@ -181,7 +183,7 @@ impl Node {
             return;
         };
         let leaves = stopping && !holder.record.leaving;
-        let writes = leaves || holder.rewriting || holder.loose;
+        let writes = (leaves || holder.rewriting) && !holder.refused;
         if holder.record.leased.is_some()
             && !writes
             && !self.config.rules.broken_by(Mutant::RenewedByWriting)
@@ -239,7 +241,6 @@ impl Node {
             Reply::Won(version) => {
                 holder.busy = false;
                 holder.rewriting = false;
-                holder.loose = false;
                 holder.version = Some(version.clone());
                 holder.record = Arc::clone(&record);
                 let leased = record.leased.is_some();
@@ -271,6 +272,7 @@ impl Node {
                     holder.unsettled.insert(0, (nonce, sent));
                 }
                 holder.busy = false;
+                holder.refused = record.leased.is_some();
                 self.renewal_failed(failure);
             }
             _ => {}
@@ -299,14 +301,22 @@ impl Node {
                             .iter()
                             .find(|(nonce, _)| *nonce == record.head.nonce)
                             .copied();
+                        let leased = holder.record.leased.is_some();
+                        if own.is_none() && leased {
+                            return self.tie_to_lease(found);
+                        }
                         holder.version = Some(found.version.clone());
-                        let leased = holder.record.leased;
-                        holder.record = record;
+                        if own.is_some() {
+                            holder.record = record;
+                        } else {
+                            // Only its holder knows what a session is: of what somebody else wrote, the rev alone counts.
+                            let head = &mut Arc::make_mut(&mut holder.record).head;
+                            head.rev = head.rev.max(record.head.rev);
+                        }
                         self.learn(&key, found);
                         match own {
                             Some(_) if late => self.session_over(Why::RecordDamaged),
-                            None if leased.is_some() => self.tie_to_lease(leased),
-                            _ if leased.is_some() => self.timers.set(Timer::Renew, self.now),
+                            Some(_) if leased => self.found_own_write(),
                             Some((_, sent)) => self.renewal_confirmed(sent, self.config.timing.ttl),
                             None => self.timers.set(Timer::Renew, self.now),
                         }
@@ -325,9 +335,9 @@ impl Node {
         }
     }
 
-    /// The node's own session record cannot be read. What stood there may have been a tombstone; but as long as the lease has
-    /// time, nobody can have proven an end, and the record may be written again. Later it may not.
-    fn rewrite_session(&mut self, found: Found) {
+    /// The node's own session record cannot be read, or is not its own. What stood there may have been a tombstone; but as long
+    /// as the lease has time, nobody can have proven an end, and the record may be written again. Later it may not.
+    pub(super) fn rewrite_session(&mut self, found: Found) {
         let may_own = self.lease_phase().is_some_and(LeasePhase::may_own);
         let Some(key) = self.session().map(Key::Session) else {
             return;
@@ -352,7 +362,9 @@ impl Node {
         let Some(holder) = self.holder.as_mut() else {
             return;
         };
-        holder.unsettled.clear();
+        if !holder.rewriting {
+            holder.unsettled.clear();
+        }
         let ttl = ttl.min(holder.record.ttl);
         let Some(lease) = holder.lease.as_mut() else {
             return;

@@ -24,6 +24,7 @@ mod boot;
 mod holder;
 mod leader;
 mod native;
+mod model;
 mod ops;
 mod peers;
 mod planning;
@@ -38,6 +39,8 @@ mod timers;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
 
 use crate::ids::{KeyspaceName, NodeName, Nonce, Revision, SessionId, ShardId};
 use crate::layout::Key;
@@ -63,8 +66,10 @@ use share::Wants;
 use stays::Stay;
 use timers::{Timer, Timers};
 
+pub use model::Counters;
+
 /// What a node expects of a keyspace; created so if it does not exist.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct KeyspaceConfig {
     /// Which shards it has.
     pub kind: KeyspaceKind,
@@ -114,7 +119,7 @@ impl std::hash::Hash for OwnPolicy {
 }
 
 /// Who keeps the time of sessions.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Timekeeper {
     /// The nodes, by watching each other's records.
     #[default]
@@ -124,7 +129,7 @@ pub enum Timekeeper {
 }
 
 /// Who a node is and what it is to do.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct NodeConfig {
     /// Its stable name.
     pub name: NodeName,
@@ -145,16 +150,19 @@ pub struct NodeConfig {
     /// The keyspaces that it takes part in.
     pub keyspaces: BTreeMap<KeyspaceName, KeyspaceConfig>,
     /// How it plans when it leads; nothing: by the policy that each keyspace's record names.
+    #[serde(skip)]
     pub policy: Option<OwnPolicy>,
     /// Its times and limits.
     pub timing: Timing,
     /// The rules it follows.
+    #[serde(skip)]
     pub rules: Rules,
     /// Who keeps the time of sessions.
     pub timekeeper: Timekeeper,
     /// The boot id of the machine, where all participants of the store share one machine and one clock.
     pub boot_id: Option<String>,
     /// 128 random bits: the ids of this process's sessions count up from here.
+    #[serde(with = "crate::trace::hex")]
     pub entropy: u128,
     /// The session that this node's data directory remembers. Set only if the directory's lock proves its holder dead.
     pub last_session: Option<SessionId>,

@@ -442,7 +442,7 @@ impl Node {
         }
     }
 
-    fn tell_denied(&mut self, key: &Key, failure: &StoreFailure) {
+    pub(super) fn tell_denied(&mut self, key: &Key, failure: &StoreFailure) {
         if let StoreFailure::Denied(error) = failure {
             self.note(Note::Denied {
                 key: key.clone(),

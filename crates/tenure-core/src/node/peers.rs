@@ -63,10 +63,7 @@ impl Node {
     /// Whether a session is proven to be over. Once true, true for ever.
     pub(super) fn ended(&self, session: SessionId) -> bool {
         match self.view.sessions.cell(&session) {
-            Some(Cell::Present(seen)) if seen.record.is_proven_end() => true,
-            Some(Cell::Present(seen)) if seen.record.ended.is_some() => {
-                self.now >= seen.since + self.config.timing.proof_of(seen.record.ttl)
-            }
+            Some(Cell::Present(seen)) => seen.record.is_proven_end(),
             Some(Cell::Missing { .. }) => self.config.rules.broken_by(Mutant::AbsenceIsProof),
             _ => false,
         }
@@ -85,8 +82,8 @@ impl Node {
             Cell::Present(seen) if seen.record.ended.is_some() => {
                 Some(seen.since + timing.proof_of(seen.record.ttl))
             }
-            Cell::Present(seen) if seen.record.leased.is_some() => None,
-            Cell::Damaged { .. } if self.config.timekeeper == Timekeeper::Store => None,
+            // Its lease is asked about. What a record says of its time, without a lease, is somebody else's word.
+            _ if self.config.timekeeper == Timekeeper::Store => None,
             Cell::Present(seen) => {
                 let ttl = seen.record.ttl;
                 if rules.broken_by(Mutant::ImpatientJudge) {
@@ -150,16 +147,14 @@ impl Node {
             self.look_at_all = true;
             return;
         };
-        let unproven = self
-            .view
-            .sessions
-            .get(&id)
-            .is_some_and(|s| s.ended.is_some());
         if self.now < at {
             self.watch_session(id);
-        } else if unproven || self.ended(id) {
+        } else if self.ended(id) {
             self.wants.all_stale();
             self.look_at_all = true;
+        } else if self.is_unproven(id) && self.config.role == Role::Node {
+            // Old enough to count; but only the write shows that it has stood there all the time.
+            self.end_session(id, EndedWhy::Expired, Purpose::Judge(id));
         } else if self.config.role == Role::Node && !self.is_newer(id) {
             let healthy = self.lease_phase() == Some(LeasePhase::Attached);
             if healthy || self.config.rules.broken_by(Mutant::JudgeOverslept) {
@@ -173,16 +168,16 @@ impl Node {
         }
     }
 
-    /// Whether a session has a tombstone that proves nothing until it is old enough.
+    /// Whether a session has a tombstone that proves nothing until somebody who has watched it for long enough says so.
     pub(super) fn is_unproven(&self, id: SessionId) -> bool {
         self.view
             .sessions
             .get(&id)
-            .is_some_and(|s| s.ended.is_some())
+            .is_some_and(|s| s.ended.is_some() && !s.is_proven_end())
     }
 
     /// Whether a session's record was written in a format that must not be rewritten.
-    fn is_newer(&self, id: SessionId) -> bool {
+    pub(super) fn is_newer(&self, id: SessionId) -> bool {
         matches!(
             self.view.sessions.cell(&id),
             Some(Cell::Damaged {
@@ -224,7 +219,9 @@ impl Node {
         let key = Key::Session(id);
         let (expect, record) = match self.view.sessions.cell(&id) {
             Some(Cell::Present(seen)) => {
-                let head = seen.record.head.next(nonce);
+                let mut head = seen.record.head.next(nonce);
+                // What somebody wrote by hand may have an old rev, and a tombstone that seems old is seen by nobody.
+                head.rev = head.rev.max(self.view.fresh_rev(&key));
                 let record = SessionRecord {
                     head,
                     ended,

@@ -402,7 +402,9 @@ impl Node {
             intended: count.intended,
             moved: count.moved,
             cancelled: count.cancelled,
-            put_off: planned.put_off.map(|p| (p.shards as usize, p.why.as_str())),
+            put_off: planned
+                .put_off
+                .map(|p| (p.shards as usize, p.why.as_str().to_owned())),
         });
         if count.swept > 0 {
             self.note(Note::SweptStale {

@@ -70,7 +70,8 @@ impl Head {
 }
 
 /// A value of any key. Cheap to clone.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[allow(missing_docs, reason = "the variants are the records of the same name")]
 pub enum Record {
     Cluster(Arc<ClusterRecord>),
@@ -82,7 +83,8 @@ pub enum Record {
 }
 
 /// Why a stored value cannot be used. It is reported with its key and never rewritten by the way.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Damage {
     /// It is not a record of its kind.
     Corrupt(String),

@@ -17,6 +17,7 @@ use control::{Draw, Shared};
 pub use control::{FaultConfig, FaultHandle};
 
 use crate::error::StoreError;
+use crate::examine::Finding;
 use crate::op::Op;
 use crate::store::{
     Delete, DeleteIf, Entry, Kept, Leases, Listing, Put, PutIf, Store, StoreInfo, no_leases,
@@ -237,6 +238,10 @@ impl Store for FaultStore {
         let inner = self.inner.clone();
         self.one(Op::Now, "", async move { inner.now().await })
             .await
+    }
+
+    async fn examine(&self) -> Result<Vec<Finding>, StoreError> {
+        self.inner.examine().await
     }
 
     fn dedicated(&self) -> Result<Arc<dyn Store>, StoreError> {

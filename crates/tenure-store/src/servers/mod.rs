@@ -7,6 +7,10 @@
 //! Binaries are looked for in the directories of `$TENURE_SERVERS` (separated by colons), then in `$PATH`, then where
 //! distributions put them. `./test` sees to it that they are there.
 
+#[cfg(feature = "etcd")]
+pub mod etcd;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 pub mod proxy;
 
 use std::collections::BTreeMap;
@@ -20,6 +24,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
 
 use crate::host::random_bytes;
 use crate::rng::SplitMix;
@@ -70,6 +75,18 @@ pub fn binary(names: &[&str], places: &[&str]) -> PathBuf {
         "this test needs {}, which is neither in $TENURE_SERVERS nor in $PATH; ./test fetches what the tests need",
         names.join(" or ")
     );
+}
+
+/// A new directory for a server's files, gone when dropped: in memory where the system has a place for that and `$TMPDIR` does
+/// not say otherwise. Copying and deleting data directories costs more than all that tests do with them.
+pub fn temporary_directory(prefix: &str) -> TempDir {
+    let memory = Path::new("/dev/shm");
+    let place = match std::env::var_os("TMPDIR") {
+        None if memory.is_dir() => memory.to_owned(),
+        _ => std::env::temp_dir(),
+    };
+    let made = tempfile::Builder::new().prefix(prefix).tempdir_in(&place);
+    made.unwrap_or_else(|e| panic!("no temporary directory in {}: {e}", place.display()))
 }
 
 /// Whether this process may act for everybody.
@@ -253,6 +270,13 @@ fn wrapped(program: &Path, user: Option<&str>) -> Command {
         ]);
     }
     command.args(["--pdeathsig", "KILL", "--"]).arg(program);
+    // A package that was unpacked and not installed has its libraries beside its programs.
+    if let Some(root) = program.ancestors().find(|place| place.ends_with("usr"))
+        && root != Path::new("/usr")
+    {
+        let own = root.join(format!("lib/{}-linux-gnu", std::env::consts::ARCH));
+        command.env("LD_LIBRARY_PATH", own);
+    }
     command
 }
 

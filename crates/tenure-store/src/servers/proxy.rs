@@ -24,7 +24,8 @@ pub enum Flow {
     Delay(Duration),
     /// They wait until the flow changes, as segments do that a network drops: TCP sends them again for a long time.
     Hold,
-    /// They are lost for ever, and nobody is told: what is behind a half-open connection.
+    /// They are lost, and so is every later byte of a connection that has lost one, also when the network heals: as behind a
+    /// firewall that has forgotten the connection. Nobody is told.
     Lose,
 }
 
@@ -314,8 +315,11 @@ async fn pump(
     let (sender, mut late) = mpsc::unbounded_channel::<(Instant, Vec<u8>)>();
     let reading = read_in(from, sender);
     let writing = async move {
+        let mut lost = false;
         while let Some((came, bytes)) = late.recv().await {
-            if !admit(came, rules, which).await {
+            // A stream with a hole in it is nothing that TCP could bring about.
+            lost = lost || !admit(came, rules, which).await;
+            if lost {
                 continue;
             }
             if to.write_all(&bytes).await.is_err() {
@@ -323,8 +327,11 @@ async fn pump(
             }
         }
         // An end of the stream waits its turn behind the bytes, and is held with them.
-        admit(Instant::now(), rules, which).await;
-        let _ = to.shutdown().await;
+        if !lost && admit(Instant::now(), rules, which).await {
+            let _ = to.shutdown().await;
+        } else {
+            std::future::pending::<()>().await;
+        }
     };
     let _ = tokio::join!(reading, writing);
 }

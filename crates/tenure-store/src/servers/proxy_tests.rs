@@ -68,7 +68,7 @@ fn what_is_held_arrives_once_the_network_heals() {
 }
 
 #[test]
-fn what_is_lost_never_arrives_and_the_connection_stays_open() {
+fn what_is_lost_never_arrives_nor_does_anything_after_it() {
     let proxy = Proxy::start(echo());
     let mut line = Line::open(&proxy);
     line.answers(1);
@@ -76,7 +76,9 @@ fn what_is_lost_never_arrives_and_the_connection_stays_open() {
     line.send(2);
     line.hears_nothing();
     proxy.heal();
-    line.answers(3);
+    line.send(3);
+    line.hears_nothing();
+    Line::open(&proxy).answers(4);
 }
 
 #[test]

@@ -94,7 +94,7 @@ fn every_note() -> Vec<Note> {
             intended: 1,
             moved: 2,
             cancelled: 3,
-            put_off: Some((4, "debounce")),
+            put_off: Some((4, "debounce".to_owned())),
         },
         Note::PlanProblem {
             keyspace: KeyspaceName::new("orders").unwrap(),

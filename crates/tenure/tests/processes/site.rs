@@ -12,6 +12,7 @@ use rustix::process::Signal;
 use serde::Deserialize;
 use tempfile::TempDir;
 use tenure_judge::{Demands, Judge, Verdict, read_logs};
+use tenure_sim::validate::{Report, validate};
 
 use crate::logs::{Holder, Holders, Logs};
 use crate::process::Process;
@@ -50,7 +51,9 @@ pub(crate) struct Site {
 impl Site {
     pub(crate) fn new(shards: u32) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
-        fs::create_dir(dir.path().join("logs")).expect("a directory");
+        for name in ["logs", "traces"] {
+            fs::create_dir(dir.path().join(name)).expect("a directory");
+        }
         Self {
             dir,
             shards,
@@ -221,7 +224,29 @@ impl Site {
             "{against:?}\n{verdict:#?}\n{}",
             self.scene()
         );
+        if self.role == Role::Node {
+            self.assert_traces_clean();
+        }
         verdict
+    }
+
+    /// What the nodes wrote down of themselves is what the machines do, and keeps the promises.
+    pub(crate) fn assert_traces_clean(&self) -> Report {
+        let traces = fs::read_dir(self.path("traces")).expect("a directory");
+        let traces = traces.map(|entry| entry.expect("an entry").path());
+        let report = validate(traces).expect("traces that can be read");
+        println!(
+            "{} steps of {} processes run again: {:?}; {} failovers; a wake-up was {:.0} ms late",
+            report.replayed,
+            report.processes,
+            report.writes,
+            report.failovers,
+            report.longest_wake_delay_ms
+        );
+        assert!(report.is_clean(), "{:#?}", report.findings);
+        assert_eq!((report.replayed, &report.gaps), (report.steps, &vec![]));
+        assert!(report.openings > 0, "{report:#?}");
+        report
     }
 
     /// Everything there is to know when a test fails.

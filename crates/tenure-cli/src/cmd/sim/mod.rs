@@ -2,6 +2,7 @@
 
 mod run;
 mod state;
+mod validate;
 
 use std::process::ExitCode;
 
@@ -17,7 +18,8 @@ use crate::out;
 /// Simulate whole clusters under faults, in virtual time
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  tenure sim run --seeds 10000\n  \
-    tenure sim run --seeds 1000000 --state sim.json --json\n  tenure sim replay 4711 | less")]
+    tenure sim run --seeds 1000000 --state sim.json --json\n  tenure sim replay 4711 | less\n  \
+    tenure sim validate traces/*.jsonl")]
 pub(crate) struct Sim {
     #[command(subcommand)]
     action: Action,
@@ -27,6 +29,7 @@ pub(crate) struct Sim {
 enum Action {
     Run(run::Run),
     Replay(Replay),
+    Validate(validate::Validate),
 }
 
 /// Run one seed again and tell its story
@@ -46,6 +49,7 @@ impl Sim {
         match self.action {
             Action::Run(run) => run.run().await,
             Action::Replay(replay) => replay.run(),
+            Action::Validate(validate) => validate.run(),
         }
     }
 }

@@ -43,6 +43,11 @@ async fn live(work: Work) -> i32 {
     let start = Node::builder(url, "shop")
         .name(&work.node)
         .data_dir(&work.data_dir)
+        .trace(
+            work.site
+                .join("traces")
+                .join(format!("{}-{}.jsonl", work.node, std::process::id())),
+        )
         .settings(settings)
         .keyspace(KEYSPACE, Hashed(work.shards), worker.clone())
         .start();
