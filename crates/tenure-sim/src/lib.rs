@@ -8,14 +8,18 @@ mod check;
 pub mod clock;
 pub mod coverage;
 mod driver;
+mod extras;
 pub mod fault;
 pub mod hands;
+#[cfg(feature = "kit")]
+pub mod kit;
 mod leases;
 mod misfortune;
 pub mod model;
 #[cfg(feature = "mutants")]
 pub mod mutants;
 mod network;
+mod operator;
 pub mod plan;
 mod process;
 mod queue;

@@ -7,6 +7,7 @@ use tenure_core::record::{KeyspaceMode, PlanSpec};
 use tenure_core::settings::Timing;
 
 use crate::clock::{Clock, Instant, MS, SEC};
+use crate::extras;
 use crate::fault::Fault;
 use crate::hands::Meddling;
 use crate::rng::Rng;
@@ -81,6 +82,19 @@ pub struct AppMix {
     pub run_ends: u32,
 }
 
+/// A keyspace beside the first one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Other {
+    /// Its name.
+    pub name: &'static str,
+    /// Whether its shards are named: an operator creates each. Otherwise their number is fixed.
+    pub named: bool,
+    /// How many shards it has, in the end.
+    pub shards: u32,
+    /// Who assigns them.
+    pub mode: KeyspaceMode,
+}
+
 /// A whole run.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -92,12 +106,16 @@ pub struct Plan {
     pub family: Family,
     /// How many nodes there are.
     pub nodes: usize,
-    /// How many shards there are.
+    /// How many shards the first keyspace has.
     pub shards: u32,
     /// Who assigns them.
     pub mode: KeyspaceMode,
     /// How a leader plans for them.
     pub spec: PlanSpec,
+    /// Further keyspaces.
+    pub others: Vec<Other>,
+    /// How many processes look on and own nothing. They are numbered after the nodes.
+    pub observers: usize,
     /// The times and limits of every node.
     pub timing: Timing,
     /// The clock of each node's first machine.
@@ -144,6 +162,13 @@ pub struct Mask {
 impl Plan {
     /// What this seed means.
     pub fn draw(seed: u64) -> Self {
+        let mut plan = swarm::draw(seed, None);
+        extras::add(&mut plan);
+        plan
+    }
+
+    /// What this seed meant before there were further keyspaces, observers, modes and restored stores.
+    pub fn plain(seed: u64) -> Self {
         swarm::draw(seed, None)
     }
 
@@ -190,6 +215,8 @@ impl Plan {
             shards,
             mode: KeyspaceMode::Symmetric,
             spec: PlanSpec::default(),
+            others: Vec::new(),
+            observers: 0,
             timing,
             clocks: vec![
                 Clock {
@@ -264,6 +291,25 @@ impl Plan {
     /// How long nothing but renewals may be seen once everything is served.
     pub fn rest_window(&self) -> u64 {
         nanos(self.timing.tick_interval) + 2 * nanos(self.timing.ttl)
+    }
+
+    /// How many shards there are in all keyspaces.
+    pub fn all_shards(&self) -> usize {
+        let others: u32 = self.others.iter().map(|other| other.shards).sum();
+        (self.shards + others) as usize
+    }
+
+    /// Whether a process of this number looks on and owns nothing.
+    pub fn is_observer(&self, node: usize) -> bool {
+        node >= self.nodes
+    }
+
+    /// The name of a node, or of an observer.
+    pub fn name(&self, node: usize) -> String {
+        match node.checked_sub(self.nodes) {
+            Some(observer) => format!("o{observer}"),
+            None => format!("n{node}"),
+        }
     }
 
     /// How long after its holder's death a session is over at the latest, but for the few messages in between.

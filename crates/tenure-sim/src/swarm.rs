@@ -54,6 +54,8 @@ pub(crate) fn draw(seed: u64, size: Option<(usize, u32)>) -> Plan {
             KeyspaceMode::Greedy,
         ]),
         spec: PlanSpec::default(),
+        others: Vec::new(),
+        observers: 0,
         clocks: draw_clocks(&mut rng, class, family, nodes, &timing),
         starts: (0..nodes).map(|_| rng.skewed(0, 3 * SEC)).collect(),
         net: if chaos {

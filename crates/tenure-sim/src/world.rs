@@ -70,6 +70,10 @@ pub(crate) struct World {
     pub(crate) app: AppMix,
     pub(crate) outage: Option<(Outage, Instant)>,
     pub(crate) healed: bool,
+    /// The store was restored and generations are not raised yet: no process starts.
+    pub(crate) raising: bool,
+    /// Nodes that were stopped for it.
+    pub(crate) start_again: Vec<usize>,
     pub(crate) net_rng: Rng,
     pub(crate) watch_rng: Rng,
     pub(crate) app_rng: Rng,
@@ -108,16 +112,8 @@ pub fn run(plan: Plan, under: Under, trace: Trace) -> Outcome {
 
 impl World {
     pub(crate) fn new(plan: Plan, under: Under, trace: Trace) -> Self {
-        let keyspace = named(KeyspaceName::new(KEYSPACE));
-        let ids: Vec<ShardId> = (0..plan.shards)
-            .map(|n| ShardId::new(keyspace.clone(), ShardName::index(n)))
-            .collect();
-        let kind = KeyspaceKind::Hashed(plan.shards);
-        let config = KeyspaceConfig {
-            kind,
-            mode: plan.mode,
-            plan: plan.spec.clone(),
-        };
+        let (ids, keyspaces) = keyspaces(&plan);
+        let count = ids.len();
         // Whoever revokes a living holder's lease breaks the assumption of P1 as fast clocks do.
         let clocks_hold = plan.class != Class::Beyond && !plan.meddling.revokes_living;
         let mut world = Self {
@@ -130,18 +126,20 @@ impl World {
             directories: Vec::new(),
             shards: ids.iter().cloned().map(Key::Shard).collect(),
             shard_numbers: ids.into_iter().enumerate().map(|(n, id)| (id, n)).collect(),
-            keyspaces: [(keyspace, config)].into(),
+            keyspaces,
             net: plan.net.clone(),
             watch: plan.watch.clone(),
             app: plan.app.clone(),
             outage: None,
             healed: false,
+            raising: false,
+            start_again: Vec::new(),
             net_rng: plan.rng(2),
             watch_rng: plan.rng(3),
             app_rng: plan.rng(4),
-            gates: Gates::new(plan.shards as usize, clocks_hold),
-            epochs: Epochs::new(plan.shards as usize),
-            order: Order::new(plan.shards as usize, clocks_hold),
+            gates: Gates::new(count, clocks_hold),
+            epochs: Epochs::new(count),
+            order: Order::new(count, clocks_hold),
             local: None,
             rest: None,
             whole_since: None,
@@ -164,6 +162,12 @@ impl World {
             });
             self.queue.push(at, Due::Start { node });
         }
+        let mut rng = self.plan.rng(8);
+        for shard in self.named_shards() {
+            self.queue
+                .push(rng.between(SEC, 15 * SEC), Due::Create(shard));
+        }
+        self.coverage.other_keyspaces += self.plan.others.len() as u64;
         for n in 0..self.plan.faults.len() {
             self.queue.push(self.plan.faults[n].0, Due::Fault(n));
         }
@@ -208,6 +212,13 @@ impl World {
             }
         }
         match due {
+            Due::Nothing => Ok(()),
+            Due::Create(shard) => self.create(shard),
+            Due::Raise => self.raise(),
+            Due::Start { node } if self.raising => {
+                self.queue.push(self.now + SEC, Due::Start { node });
+                Ok(())
+            }
             Due::Start { node } => {
                 let clock = self.plan.clocks[node];
                 self.start(node, clock, node)
@@ -241,8 +252,12 @@ impl World {
         let proof = directory.genuine || self.under.copied_lock_is_proof;
         let mut entropy = self.plan.rng(1000 + pid as u64);
         let config = NodeConfig {
-            name: named(NodeName::new(format!("n{node}"))),
-            role: Role::Node,
+            name: named(NodeName::new(self.plan.name(node))),
+            role: if self.plan.is_observer(node) {
+                Role::Observer
+            } else {
+                Role::Node
+            },
             addresses: BTreeMap::new(),
             zone: None,
             weight: 100,
@@ -266,7 +281,10 @@ impl World {
             self.directories[dir].holder = Some(pid);
         }
         self.tell(pid, || {
-            format!("start n{node}, last session {:?}", config.last_session)
+            format!(
+                "start {}, last session {:?}",
+                config.name, config.last_session
+            )
         });
         if let Some(recording) = &mut self.recording {
             recording.began(&config, clock, self.plan.family);
@@ -396,9 +414,7 @@ impl World {
             return Ok(());
         }
         self.repair();
-        if !self.processes.iter().any(|process| process.alive) {
-            self.restart(0, true)?;
-        }
+        self.keep_going()?;
         let missing = self.missing();
         self.whole_since = if missing.is_none() {
             self.whole_since.or(Some(self.now))
@@ -457,7 +473,10 @@ impl World {
     pub(crate) fn tell(&mut self, pid: Pid, what: impl FnOnce() -> String) {
         if self.trace.on() {
             let node = self.processes.get(pid).map(|process| process.node);
-            let who = node.map_or_else(|| format!("p{pid}"), |node| format!("n{node}/p{pid}"));
+            let who = node.map_or_else(
+                || format!("p{pid}"),
+                |node| format!("{}/p{pid}", self.plan.name(node)),
+            );
             self.trace.line(self.now, &who, format_args!("{}", what()));
         }
     }
@@ -469,6 +488,30 @@ impl World {
                 .line(self.now, "world", format_args!("{}", what()));
         }
     }
+}
+
+/// All shards in the order of their numbers, and what nodes expect of the keyspaces.
+fn keyspaces(plan: &Plan) -> (Vec<ShardId>, BTreeMap<KeyspaceName, KeyspaceConfig>) {
+    let first = (KEYSPACE, false, plan.shards, plan.mode);
+    let others = plan.others.iter();
+    let others = others.map(|other| (other.name, other.named, other.shards, other.mode));
+    let (mut ids, mut configs) = (Vec::new(), BTreeMap::new());
+    for (name, is_named, shards, mode) in std::iter::once(first).chain(others) {
+        let name = named(KeyspaceName::new(name));
+        let shard = |n| match is_named {
+            true => named(ShardName::new(format!("room {n}"))),
+            false => ShardName::index(n),
+        };
+        ids.extend((0..shards).map(|n| ShardId::new(name.clone(), shard(n))));
+        let kind = if is_named {
+            KeyspaceKind::Named
+        } else {
+            KeyspaceKind::Hashed(shards)
+        };
+        let plan = plan.spec.clone();
+        configs.insert(name, KeyspaceConfig { kind, mode, plan });
+    }
+    (ids, configs)
 }
 
 /// The rate of the store's own clock: as far off as any other may be.

@@ -47,6 +47,7 @@ pub struct Builder {
     pub(crate) role: Role,
     pub(crate) clock: Clock,
     on_current_runtime: bool,
+    pub(crate) entropy: Option<u128>,
 }
 
 /// Where the store comes from.
@@ -86,6 +87,7 @@ impl Builder {
             role: Role::Node,
             clock: Clock::boot(),
             on_current_runtime: false,
+            entropy: None,
         }
     }
 
@@ -238,6 +240,14 @@ impl Builder {
     /// then keeps the node from renewing its lease.
     pub fn on_current_runtime(mut self) -> Self {
         self.on_current_runtime = true;
+        self
+    }
+
+    /// The number that this process's sessions count up from, instead of random bits: for tests that must repeat exactly.
+    ///
+    /// No two processes of a cluster may ever have the same one; its last 16 bits should be zero.
+    pub fn entropy(mut self, entropy: u128) -> Self {
+        self.entropy = Some(entropy);
         self
     }
 

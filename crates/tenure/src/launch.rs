@@ -194,7 +194,7 @@ impl Launch {
                 ClockScope::OneMachine => builder.clock.id(),
                 ClockScope::Anywhere => None,
             },
-            entropy: entropy(),
+            entropy: builder.entropy.unwrap_or_else(entropy),
             last_session: data_dir.and_then(DataDir::last_session),
         }
     }

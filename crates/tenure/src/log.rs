@@ -30,7 +30,9 @@ pub(crate) fn log(note: &Note) {
             cancelled,
             put_off,
         } => {
-            let (waiting, why) = put_off.as_ref().map_or((0, ""), |(n, why)| (*n, why.as_str()));
+            let (waiting, why) = put_off
+                .as_ref()
+                .map_or((0, ""), |(n, why)| (*n, why.as_str()));
             info!(%keyspace, term = plan.term, version = plan.seq, workers, intended, moved, cancelled, waiting, why, "plan published");
         }
         Note::PlanProblem { keyspace, problem } => warn!(%keyspace, problem, "plan has to make do"),

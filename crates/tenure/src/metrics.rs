@@ -215,7 +215,11 @@ impl Metrics {
             } => {
                 self.add(&PLANS, "");
                 self.set(&PLAN_VERSION, "", plan.seq as f64);
-                self.set(&PLAN_PUT_OFF, "", put_off.as_ref().map_or(0.0, |(n, _)| *n as f64));
+                self.set(
+                    &PLAN_PUT_OFF,
+                    "",
+                    put_off.as_ref().map_or(0.0, |(n, _)| *n as f64),
+                );
                 for (kind, n) in [
                     ("intended", *intended),
                     ("moved", *moved),

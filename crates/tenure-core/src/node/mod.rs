@@ -23,12 +23,13 @@ mod acquire;
 mod boot;
 mod holder;
 mod leader;
-mod native;
 mod model;
+mod native;
 mod ops;
 mod peers;
 mod planning;
 mod restore;
+mod sets;
 mod share;
 mod stays;
 mod stop;
@@ -45,7 +46,7 @@ use serde::{Deserialize, Serialize};
 use crate::ids::{KeyspaceName, NodeName, Nonce, Revision, SessionId, ShardId};
 use crate::layout::Key;
 use crate::lease::LeasePhase;
-use crate::machine::{Action, Event, Found, OpId, Refusal, RunId, Step};
+use crate::machine::{Action, Event, Found, Refusal, RunId, Step};
 use crate::note::{Note, ShardStep, Transition};
 use crate::plan::Policy;
 use crate::record::{ClusterRecord, KeyspaceKind, KeyspaceMode, NodeMode, PlanSpec, Role, Tenancy};
@@ -59,7 +60,6 @@ use acquire::Acquire;
 use boot::Boot;
 use holder::Holder;
 use leader::Lead;
-use ops::Pending;
 use peers::Peers;
 use restore::Drawn;
 use share::Wants;
@@ -205,10 +205,10 @@ pub struct Node {
     /// Shards on their way to other nodes for the sake of balance.
     leaving: BTreeSet<ShardId>,
     acquire: Acquire,
-    pending: BTreeMap<OpId, Pending>,
+    pending: sets::Ops,
     timers: Timers,
     /// Keys whose known value changed and that have not been looked at since.
-    dirty: BTreeSet<Key>,
+    dirty: sets::Keys,
     look_at_all: bool,
     /// Keys that seem to be missing and have not been asked about yet.
     absent: BTreeSet<Key>,
@@ -218,6 +218,8 @@ pub struct Node {
     /// Shards that must be settled before the node counts as started; `None` once it has.
     initial: Option<BTreeSet<ShardId>>,
     started: bool,
+    /// The end of the node's own session is not written again before this.
+    resign_not_before: Time,
     /// The last sign of life of the application's runtime.
     progress: Time,
     /// It was told that renewals have stopped for want of one.
@@ -275,15 +277,16 @@ impl Node {
             runs: BTreeMap::new(),
             leaving: BTreeSet::new(),
             acquire: Acquire::default(),
-            pending: BTreeMap::new(),
+            pending: sets::Ops::default(),
             timers: Timers::default(),
-            dirty: BTreeSet::new(),
+            dirty: sets::Keys::default(),
             look_at_all: false,
             absent: BTreeSet::new(),
             absent_not_before: Time::ZERO,
             from_watch: false,
             initial: None,
             started: false,
+            resign_not_before: Time::ZERO,
             progress: Time::ZERO,
             wedged: false,
             behind: None,

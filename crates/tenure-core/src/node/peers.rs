@@ -14,7 +14,8 @@ use crate::lease::LeasePhase;
 use crate::machine::Expect;
 use crate::note::Note;
 use crate::record::{
-    Damage, Ended, EndedWhy, FORMAT, Head, NodeMode, Record, Role, SessionRecord, Unknown,
+    Damage, Ended, EndedWhy, FORMAT, Head, NodeMode, NodeRecord, Record, Role, SessionRecord,
+    Unknown,
 };
 use crate::rules::Mutant;
 use crate::time::Time;
@@ -38,6 +39,12 @@ impl Peers {
     /// What was observed before this time proves nothing.
     pub(super) fn trust_from(&mut self, now: Time) {
         self.trusted_since = now;
+    }
+
+    /// Whether the members are exactly these.
+    fn are<'a>(&self, others: impl Iterator<Item = (SessionId, &'a SessionRecord)>) -> bool {
+        let mine = self.members.iter().map(|m| (m.session, &m.name, m.weight));
+        mine.eq(others.map(|(session, record)| (session, &record.node, record.weight)))
     }
 
     pub(super) fn is_member(&self, name: &NodeName) -> bool {
@@ -356,29 +363,35 @@ impl Node {
 
     /// Derives the members anew; if they changed, so does what everyone should have.
     pub(super) fn refresh_members(&mut self) {
-        let members: Vec<Member> = self
-            .view
-            .sessions
-            .iter()
-            .filter(|(id, seen)| {
-                let record = &seen.record;
-                let me = self.config.role == Role::Observer && self.session() == Some(**id);
-                let named = self.view.nodes.get(&record.node);
-                let current =
-                    named.is_some_and(|n| n.session == **id && n.mode == NodeMode::Active);
-                record.is_live() && !record.leaving && current && (record.role == Role::Node || me)
-            })
-            .map(|(id, seen)| Member {
-                name: seen.record.node.clone(),
-                session: *id,
-                weight: seen.record.weight,
-            })
-            .collect();
-        if members == self.peers.members {
+        // An observer counts itself, and its session may be new. Nobody else's part changes with a renewal.
+        let me = self
+            .session()
+            .filter(|_| self.config.role == Role::Observer);
+        if !self.view.take_members_moved() && me.is_none() {
             return;
         }
+        let members = self.view.sessions.iter().filter_map(|(id, seen)| {
+            let record = &*seen.record;
+            let takes_part = record.is_live()
+                && !record.leaving
+                && (record.role == Role::Node || me == Some(*id));
+            let named = || self.view.nodes.get(&record.node);
+            let current = |n: &NodeRecord| n.session == *id && n.mode == NodeMode::Active;
+            (takes_part && named().is_some_and(current)).then_some((*id, record))
+        });
+        if self.peers.are(members.clone()) {
+            return;
+        }
+        let members: Vec<Member> = members
+            .map(|(session, record)| Member {
+                name: record.node.clone(),
+                session,
+                weight: record.weight,
+            })
+            .collect();
         self.peers.ranking = Ranking::new(&members);
         self.peers.members = members;
+        self.wants.new_ranking();
         self.peers.since = self.now;
         self.plan_soon();
         self.wants.all_stale();

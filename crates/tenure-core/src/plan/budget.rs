@@ -97,11 +97,8 @@ impl Work<'_> {
         let worst = |total: u64, has: fn(&Seat) -> u64| {
             let over = |(f, s): &(&Fit, &Seat)| {
                 let share = u128::from(total) * u128::from(f.weight);
-                if share == 0 {
-                    0
-                } else {
-                    u128::from(has(s)) * weights * 1000 / share
-                }
+                let has = u128::from(has(s)) * weights * 1000;
+                has.checked_div(share).unwrap_or(0)
             };
             u32::try_from(takers.iter().map(over).max().unwrap_or(0)).unwrap_or(u32::MAX)
         };

@@ -82,6 +82,29 @@ pub enum ZoneRule {
     },
 }
 
+impl ZoneRule {
+    /// What is wrong with the rule by itself.
+    fn problem(&self) -> Option<&'static str> {
+        match self {
+            Self::Spread { most_percent } if *most_percent == 0 || *most_percent > 100 => {
+                Some("the most that a zone may have must be between 1 and 100 percent")
+            }
+            Self::Prefer { zones } if zones.is_empty() => {
+                Some("a preference names at least one zone; use any if none matters")
+            }
+            Self::Prefer { zones } if zones.len() > 200 => {
+                Some("more than 200 zones are preferred; name the few that matter")
+            }
+            Self::Prefer { zones } => {
+                let twice = |(i, zone): (usize, &String)| zones[..i].contains(zone);
+                let twice = zones.iter().enumerate().any(twice);
+                twice.then_some("a zone is preferred twice; name each once")
+            }
+            Self::Any | Self::Spread { .. } => None,
+        }
+    }
+}
+
 /// How many moves may be under way at the same time. Shards without a live owner are not moves and do not wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Budgets {
@@ -224,33 +247,8 @@ impl PlanSettings {
             "measure",
             "only the sticky policy evens out load; use policy sticky or measure shards",
         );
-        match &self.zones {
-            ZoneRule::Spread { most_percent } => say(
-                *most_percent == 0 || *most_percent > 100,
-                "zones",
-                "the most that a zone may have must be between 1 and 100 percent",
-            ),
-            ZoneRule::Prefer { zones } => {
-                say(
-                    zones.is_empty(),
-                    "zones",
-                    "a preference names at least one zone; use any if none matters",
-                );
-                let mut sorted = zones.clone();
-                sorted.sort();
-                sorted.dedup();
-                say(
-                    sorted.len() < zones.len(),
-                    "zones",
-                    "a zone is preferred twice",
-                );
-                say(
-                    zones.len() > 200,
-                    "zones",
-                    "more than 200 zones are preferred; name the few that matter",
-                );
-            }
-            ZoneRule::Any => {}
+        if let Some(problem) = self.zones.problem() {
+            say(true, "zones", problem);
         }
         say(
             self.zones != ZoneRule::Any && self.policy != PolicyKind::Sticky,

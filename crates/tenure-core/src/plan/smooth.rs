@@ -26,12 +26,8 @@ impl Smooth {
             Some(last) => {
                 let elapsed = now.since(last).as_nanos();
                 let whole = elapsed + window.as_nanos();
-                if whole == 0 {
-                    sample
-                } else {
-                    let old = u128::from(self.milli);
-                    (old * (whole - elapsed) + sample * elapsed) / whole
-                }
+                let sum = u128::from(self.milli) * (whole - elapsed) + sample * elapsed;
+                sum.checked_div(whole).unwrap_or(sample)
             }
         };
         Self {

@@ -61,6 +61,9 @@ pub const FORMS: &str = "remove NODE, add COUNT, add NODE, weight NODE=N, capaci
                          drain NODE, activate NODE, pin KEYSPACE/SHARD=NODE, unpin KEYSPACE/SHARD, \
                          load KEYSPACE/SHARD=N";
 
+/// How many nodes can be added at a time.
+const MOST_ADDED: u32 = 100_000;
+
 /// Reads one or more changes, separated by semicolons.
 pub fn parse(text: &str) -> Result<Vec<Change>, Unclear> {
     let parts: Vec<&str> = text
@@ -103,11 +106,8 @@ fn parse_one(part: &str) -> Result<Change, Unclear> {
     Ok(match verb {
         "remove" => Change::Remove(node(rest)?),
         "add" => match rest.parse::<u32>() {
-            Ok(0) => return Err(unclear("adds nothing; use at least 1".to_owned())),
-            Ok(n) if n > 100_000 => {
-                return Err(unclear("is more than 100000 nodes".to_owned()));
-            }
-            Ok(n) => Change::AddSome(n),
+            Ok(n) if (1..=MOST_ADDED).contains(&n) => Change::AddSome(n),
+            Ok(_) => return Err(unclear(format!("add 1 to {MOST_ADDED} nodes"))),
             Err(_) => Change::Add(node(rest)?),
         },
         "weight" => {

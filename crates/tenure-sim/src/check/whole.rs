@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use tenure_core::layout::Key;
-use tenure_core::record::{Record, Tenancy};
+use tenure_core::record::{NodeMode, Record, Tenancy};
 
 use super::gates::Gates;
 use super::{Verdict, Violation};
@@ -15,7 +15,8 @@ use crate::store::Store;
 /// What is still missing from a cluster that is whole; `None` if nothing is.
 ///
 /// Whole: every shard has a readable record that says it is served by a live session of a live process, whose gate is open
-/// at that epoch; every live process has a live session, and no other session is live.
+/// at that epoch; its node has not been told to stand back; every live process has a live session, and no other session is
+/// live.
 pub(crate) fn missing(
     at: Instant,
     shards: &[Key],
@@ -69,6 +70,16 @@ fn unserved(at: Instant, shard: usize, key: &Key, store: &Store, gates: &Gates) 
             record.epoch
         ));
     };
+    if let Some(Ok(Record::Node(node))) = store
+        .get(&Key::Node(by.node.clone()))
+        .map(|found| &found.record)
+        && node.mode != NodeMode::Active
+    {
+        return Some(format!(
+            "{key} is served by {}, which is {}",
+            by.node, node.mode
+        ));
+    }
     let Some((pid, epoch)) = gates.admitting(at, shard) else {
         return Some(format!(
             "{key} is said to be served by {} at epoch {}, but no gate is open",

@@ -34,6 +34,8 @@ pub(crate) enum Tok {
     Raw(u64),
     Time(u64),
     Version(u64),
+    /// How far the store has come by what a node knows of.
+    Accounted(u64),
     Nonce(u128, u64),
     Session(u128),
     Op(u64),
@@ -63,7 +65,10 @@ impl Hasher for Recorder {
     fn write(&mut self, bytes: &[u8]) {
         let (numbers, rest) = bytes.as_chunks();
         let versions = numbers.iter().map(|n| u64::from_ne_bytes(*n));
-        if rest.is_empty() && !numbers.is_empty() && versions.clone().all(|n| within(n, base::VERSIONS)) {
+        if rest.is_empty()
+            && !numbers.is_empty()
+            && versions.clone().all(|n| within(n, base::VERSIONS))
+        {
             return self.0.extend(versions.map(Word::U64));
         }
         let mut print = fold(rest.len() as u64, numbers.len() as u64);
@@ -188,10 +193,12 @@ fn recognise(words: &[Word], seen: &mut Option<Record>, out: &mut Vec<Tok>) -> u
             out.extend([single(words[0]), Tok::Raw(u64::from(relist)), Tok::Time(at)]);
             out.push(Tok::Version(listed));
             if words.get(end) != Some(&Word::U8(1)) {
-                // The store has come further than this if others have written, whatever both numbers are.
-                out.push(Tok::Version(listed + written));
+                // How much further the store has come is what others have written, whatever the numbers are.
+                out.push(Tok::Accounted(listed + written));
                 let own = words[6..end].iter().map(|word| single(*word));
-                out.extend(own.filter(|tok| matches!(tok, Tok::Version(n) if *n > asked.max(listed))));
+                out.extend(
+                    own.filter(|tok| matches!(tok, Tok::Version(n) if *n > asked.max(listed))),
+                );
             }
             end
         }
@@ -304,17 +311,17 @@ impl Words {
         });
     }
 
-    /// The hash of all parts; epochs by their distance from this one.
-    pub(crate) fn print(self, epoch: u64) -> u64 {
+    /// The hash of all parts; epochs by their distance from this one, what is accounted for by that from this revision.
+    pub(crate) fn print(self, epoch: u64, revision: u64) -> u64 {
         let mut print = 0x9e37_79b9_7f4a_7c15;
-        self.each(epoch, |kind, n| {
+        self.each(epoch, revision, |kind, n| {
             print = fold(print, n.rotate_left(3) ^ kind);
         });
         print
     }
 
     /// All words as they count.
-    fn each(mut self, epoch: u64, mut told: impl FnMut(u64, u64)) {
+    fn each(mut self, epoch: u64, revision: u64, mut told: impl FnMut(u64, u64)) {
         self.part(0, 0);
         let (mut versions, mut nonces, mut sessions) = (Vec::new(), Vec::new(), Vec::new());
         for tok in &self.toks {
@@ -334,7 +341,7 @@ impl Words {
         sessions.dedup();
         let mut begin = 0;
         for part in &self.parts {
-            told(8, part.end as u64 - begin as u64);
+            told(9, part.end as u64 - begin as u64);
             for tok in &self.toks[begin..part.end] {
                 let (kind, n) = match *tok {
                     Tok::Raw(n) => (0, n),
@@ -348,6 +355,7 @@ impl Words {
                     Tok::Op(n) => (5, rank(&part.ops, &n)),
                     Tok::Run(n) => (6, rank(&part.runs, &n)),
                     Tok::Epoch(n) => (7, n.wrapping_sub(epoch)),
+                    Tok::Accounted(n) => (8, revision.wrapping_sub(n)),
                 };
                 told(kind, n);
             }
@@ -356,16 +364,18 @@ impl Words {
     }
 
     #[cfg(test)]
-    pub(crate) fn all(self, epoch: u64) -> Vec<(u64, u64)> {
+    pub(crate) fn all(self, epoch: u64, revision: u64) -> Vec<(u64, u64)> {
         let mut all = Vec::new();
-        self.each(epoch, |kind, n| all.push((kind, n)));
+        self.each(epoch, revision, |kind, n| all.push((kind, n)));
         all
     }
 }
 
 fn fold(print: u64, n: u64) -> u64 {
     let wide = u128::from(print ^ n) * 0xa076_1d64_78bd_642f_u128;
-    (wide as u64 ^ (wide >> 64) as u64).rotate_left(23).wrapping_add(n)
+    (wide as u64 ^ (wide >> 64) as u64)
+        .rotate_left(23)
+        .wrapping_add(n)
 }
 
 fn rank<T: Ord>(sorted: &[T], n: &T) -> u64 {

@@ -15,7 +15,7 @@ use tenure_core::rules::Rules;
 use tenure_core::settings::{Settings, Timing};
 use tenure_core::time::Time;
 
-use super::canon::{base, toks};
+use super::canon::base;
 use super::sight::Sight;
 use super::state::{Lease, Letter, Process, Sent, State, Stay, Waiting};
 use crate::words;
@@ -124,7 +124,7 @@ impl State {
             stays: Vec::new(),
             leases: Vec::new(),
             inbox: Default::default(),
-            toks: Vec::new(),
+            toks: Default::default(),
         }));
         self.step(n, Event::Tick, telling);
     }
@@ -136,7 +136,10 @@ impl State {
     /// Hands an event to a machine and carries out what it answers.
     pub(crate) fn step(&mut self, n: usize, event: Event, telling: &mut Telling) {
         let now = self.seats[n].time(self.now);
-        let settles = self.seats[n].process.as_deref().and_then(|p| unsettled(p, &event));
+        let settles = self.seats[n]
+            .process
+            .as_deref()
+            .and_then(|p| unsettled(p, &event));
         if !matches!(event, Event::Tick | Event::Progress(_)) {
             telling.line(|| format!("n{n} {}", words::event(&event)));
         }
@@ -160,10 +163,7 @@ impl State {
                 waiting.settles = Some(nonce);
             }
         }
-        process.toks.clear();
-        let mut toks_of = std::mem::take(&mut process.toks);
-        toks(&process.machine, &mut toks_of);
-        process.toks = toks_of;
+        process.toks = Default::default();
         self.check_gates();
     }
 
@@ -246,7 +246,10 @@ impl State {
                 });
                 post(process, Event::Loaded(run));
                 if busy {
-                    self.breach("A9", "the shard is loaded while older work of it still runs");
+                    self.breach(
+                        "A9",
+                        "the shard is loaded while older work of it still runs",
+                    );
                 }
             }
             Action::Open(run) => {
@@ -255,7 +258,10 @@ impl State {
                     .and_then(|p| p.stays.iter_mut().find(|stay| stay.run == run));
                 match stay {
                     Some(stay) if stay.loaded && !stay.closing => stay.open = true,
-                    _ => self.breach("contract", "a gate is opened that is not loaded, or is closed"),
+                    _ => self.breach(
+                        "contract",
+                        "a gate is opened that is not loaded, or is closed",
+                    ),
                 }
             }
             Action::Close { run, .. } => {
@@ -267,7 +273,9 @@ impl State {
                 };
                 stay.open = false;
                 if !std::mem::replace(&mut stay.closing, true) {
-                    process.inbox.retain(|letter| *letter.event != Event::Loaded(run));
+                    process
+                        .inbox
+                        .retain(|letter| *letter.event != Event::Loaded(run));
                     post(process, Event::Drained(run));
                 }
             }
@@ -299,7 +307,9 @@ impl State {
 
     fn send(&mut self, n: usize, op: OpId, request: Request, now: Time) {
         let (key, write, nonce) = match &request {
-            Request::Put { key, record, .. } => (Some(key.clone()), true, Some(record.head().nonce)),
+            Request::Put { key, record, .. } => {
+                (Some(key.clone()), true, Some(record.head().nonce))
+            }
             Request::Delete { key, .. } => (Some(key.clone()), true, None),
             Request::Get(key) => (Some(key.clone()), false, None),
             _ => (None, false, None),
@@ -376,7 +386,11 @@ impl State {
         let heard = self.waiter(&sent).is_some();
         telling.line(|| {
             let late = if heard { "" } else { ", unheard" };
-            format!("store hears {} of n{}{late}", sent.op.0 - base::OPS, sent.seat)
+            format!(
+                "store hears {} of n{}{late}",
+                sent.op.0 - base::OPS,
+                sent.seat
+            )
         });
         let reply = self.apply(&sent.request, heard, telling);
         if !heard {
@@ -394,7 +408,11 @@ impl State {
             Request::Get(key) => Reply::Got(store.keys.get(key).cloned()),
             Request::Revision => Reply::Revision(Revision(store.revision)),
             Request::List => Reply::Listed(Listed {
-                entries: store.keys.iter().map(|(k, f)| (k.clone(), f.clone())).collect(),
+                entries: store
+                    .keys
+                    .iter()
+                    .map(|(k, f)| (k.clone(), f.clone()))
+                    .collect(),
                 revision: Revision(store.revision),
                 store: "model".to_owned(),
             }),
@@ -465,7 +483,16 @@ impl State {
             upto,
         });
         for n in 0..self.seats.len() {
+            let paused = self.seats[n].paused;
             if let Some(process) = self.process(n) {
+                if paused {
+                    // Or what it has not heard would grow without end.
+                    process.inbox.retain(|letter| {
+                        letter.late
+                            || !matches!(&*letter.event, Event::Changed { changes, .. }
+                                if changes.iter().any(|(changed, _)| changed == key))
+                    });
+                }
                 process.inbox.push_back(Letter {
                     event: Arc::clone(&event),
                     late: false,

@@ -1,8 +1,9 @@
 //! P6: from every state, when faults stop, everything comes back within a bounded number of steps.
 //!
 //! Stated so because a checker that looks for runs which never get there must know the cycles of the whole graph. Here each
-//! state is followed along one schedule without faults until the cluster is whole. The states on the way are states
-//! of the model without any misfortune left; each is remembered with its distance, so that none is walked twice.
+//! state in which nothing is left to do but to let time pass is followed along one schedule without faults until the
+//! cluster is whole; from every other state such a one is reached within its instant. The states on the way are
+//! remembered with their distance, so that none is walked twice.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -14,6 +15,7 @@ use tenure_core::rules::Rules;
 use super::driver::{Telling, shard};
 use super::scope::Budget;
 use super::state::State;
+use super::steps::Act;
 
 /// Within how many steps a state must be whole.
 pub(crate) const BOUND: u32 = 1_000;
@@ -58,31 +60,31 @@ impl Distances {
     pub(crate) fn heals(&self, state: &State, rules: Rules) -> bool {
         let mut telling = Telling::default();
         let mut state = state.healed(rules, &mut telling);
-        let mut path = Vec::new();
+        let (mut steps, mut path) = (0, Vec::new());
         let distance = loop {
-            if state.is_whole() {
-                break 0;
+            if state.is_quiet() {
+                if state.is_whole() {
+                    break 0;
+                }
+                let print = state.print();
+                if let Some(known) = self.get(print) {
+                    break known;
+                }
+                path.push((print, steps));
             }
-            let print = state.print();
-            if let Some(known) = self.get(print) {
-                break known;
-            }
-            if path.len() as u32 >= BOUND {
+            let Some(act) = state.first_calm().filter(|_| steps < BOUND) else {
                 return false;
-            }
-            path.push(print);
-            match state.first_calm() {
-                Some(act) => state.apply_act(act, rules, &mut telling),
-                None => return false,
-            }
+            };
+            state.apply_act(act, rules, &mut telling);
+            steps += 1;
             if state.broken.is_some() {
                 return false;
             }
         };
-        for (steps, print) in path.iter().rev().enumerate() {
-            self.set(*print, distance + steps as u32 + 1);
+        for (print, after) in path {
+            self.set(print, distance + steps - after);
         }
-        distance + path.len() as u32 <= BOUND
+        distance + steps <= BOUND
     }
 }
 
@@ -112,6 +114,11 @@ impl State {
             state.start(0, false, rules, telling);
         }
         state
+    }
+
+    /// Whether nothing is left to do but to let time pass.
+    pub(crate) fn is_quiet(&self) -> bool {
+        matches!(self.first_calm(), None | Some(Act::Pass))
     }
 
     /// Every process has a live session and no other session is live; the shard's record says that one of them serves it,

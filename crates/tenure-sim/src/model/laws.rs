@@ -41,6 +41,12 @@ impl State {
         }
     }
 
+    pub(crate) fn breaks(&self, promise: &str) -> bool {
+        self.broken
+            .as_ref()
+            .is_some_and(|breach| breach.promise == promise)
+    }
+
     /// P1: at no instant do two gates admit work. A gate admits from its opening until it is closed, its process dies or
     /// its clock reaches the time at which the lease closes it: so that two can begin to overlap only in a step.
     pub(crate) fn check_gates(&mut self) {
@@ -119,14 +125,18 @@ impl State {
             seat.process.as_deref().is_some_and(|process| {
                 process.entropy == writer.0
                     && process.stays.iter().any(|stay| {
-                        stay.epoch < after.epoch || after.owner().map(|o| o.session) != Some(stay.session)
+                        stay.epoch < after.epoch
+                            || after.owner().map(|o| o.session) != Some(stay.session)
                     })
             })
         });
-        let letting_go =
-            before.owner().map(|o| o.session) != after.owner().map(|o| o.session) || before.epoch != after.epoch;
+        let letting_go = before.owner().map(|o| o.session) != after.owner().map(|o| o.session)
+            || before.epoch != after.epoch;
         if running && letting_go {
-            self.breach("A9", "the shard is released or claimed by a process whose work there still runs");
+            self.breach(
+                "A9",
+                "the shard is released or claimed by a process whose work there still runs",
+            );
         }
     }
 

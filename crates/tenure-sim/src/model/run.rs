@@ -4,17 +4,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use stateright::{Checker, HasDiscoveries, Model, Property};
+use stateright::{Checker, Expectation, HasDiscoveries, Model, Property};
 use tenure_core::rules::Rules;
 
+use super::canon::base;
 use super::driver::{TTL, Telling};
 use super::heal::Distances;
 use super::laws::Ghost;
-use super::scope::{Budget, Scope};
-use super::sight::{Sight, Sights};
+use super::scope::{Begin, Budget, Scope};
+use super::sight::Sights;
 use super::state::{Seat, Shelf, State};
 use super::steps::Act;
-use super::canon::base;
 use crate::clock::Clock;
 
 /// How to check.
@@ -68,15 +68,61 @@ pub struct Checked {
     pub violation: Option<String>,
     /// How it came to that, one line per event.
     pub story: Vec<String>,
-    /// What was to be seen and was not.
+    /// How many things were to be seen.
+    pub sights: usize,
+    /// What of them was not.
     pub unseen: Vec<&'static str>,
 }
 
+impl Checked {
+    /// Whether every state was visited, keeps every promise, and everything that was to be seen was.
+    pub fn holds(&self) -> bool {
+        self.exhausted && self.violation.is_none() && self.unseen.is_empty()
+    }
+}
+
+/// A promise that every state is to keep.
+struct Promise {
+    name: &'static str,
+    holds: fn(&Exploration, &State) -> bool,
+}
+
+/// All that every state is to keep.
+const PROMISES: &[Promise] = &[
+    Promise {
+        name: "P1",
+        holds: |_, state| !state.breaks("P1"),
+    },
+    Promise {
+        name: "P2",
+        holds: |_, state| !state.breaks("P2"),
+    },
+    Promise {
+        name: "A9",
+        holds: |_, state| !state.breaks("A9"),
+    },
+    Promise {
+        name: "record",
+        holds: |_, state| !state.breaks("record"),
+    },
+    Promise {
+        name: "contract",
+        holds: |_, state| !state.breaks("contract"),
+    },
+    Promise {
+        name: "P6",
+        holds: |model, state| {
+            state.broken.is_some() || !state.is_quiet() || model.distances.heals(state, model.rules)
+        },
+    },
+];
+
 /// A scope with what is found out about it.
-struct Exploration {
+#[derive(Debug)]
+pub(crate) struct Exploration {
     scope: Scope,
     rules: Rules,
-    sights: Sights,
+    pub(super) sights: Sights,
     distances: Distances,
 }
 
@@ -87,10 +133,17 @@ impl Model for Exploration {
     fn init_states(&self) -> Vec<State> {
         let mut states = Vec::new();
         for clocks in self.scope.clocks {
-            if self.scope.from_start {
-                states.push(self.empty(clocks));
-            } else {
-                states.extend((0..4).map(|after| self.at_rest(clocks, after)));
+            let nodes = clocks.len();
+            match self.scope.begin {
+                Begin::Empty => states.push(self.starting(clocks)),
+                Begin::Rest { phases } => {
+                    let all: Vec<usize> = (0..nodes).collect();
+                    states.extend((0..phases).map(|after| self.at_rest(clocks, &all, after)));
+                }
+                Begin::Joining => states.extend((0..nodes).map(|joins| {
+                    let others: Vec<usize> = (0..nodes).filter(|n| *n != joins).collect();
+                    self.at_rest(clocks, &others, 1)
+                })),
             }
         }
         states
@@ -109,12 +162,16 @@ impl Model for Exploration {
     }
 
     fn properties(&self) -> Vec<Property<Self>> {
-        vec![
-            Property::always("safe", |_, state: &State| state.broken.is_none()),
-            Property::always("P6", |model: &Self, state: &State| {
-                state.broken.is_some() || model.distances.heals(state, model.rules)
-            }),
-        ]
+        let mut properties: Vec<Property<Self>> = PROMISES
+            .iter()
+            .map(|promise| Property {
+                expectation: Expectation::Always,
+                name: promise.name,
+                condition: promise.holds,
+            })
+            .collect();
+        properties.extend(self.scope.sights.iter().map(|sight| sight.property()));
+        properties
     }
 }
 
@@ -130,32 +187,35 @@ impl Exploration {
             paused: false,
             process: None,
         };
-        let mut state = State {
+        State {
             now: 1,
             seats: clocks.iter().map(seat).collect(),
             store: Arc::new(Shelf::new()),
             requests: Vec::new(),
-            left: self.scope.budget,
+            left: Budget::default(),
             ghost: Ghost::default(),
             broken: None,
             memory: self.scope.memory(),
-        };
-        if self.scope.from_start {
-            for n in 0..clocks.len() {
-                state.start(n, true, self.rules, &mut Telling::default());
-            }
         }
+    }
+
+    /// All nodes have just started, and the store is empty.
+    fn starting(&self, clocks: &[i64]) -> State {
+        let mut state = self.empty(clocks);
+        for n in 0..clocks.len() {
+            state.start(n, true, self.rules, &mut Telling::default());
+        }
+        state.left = self.scope.budget;
         state
     }
 
-    /// All nodes have started, one after the other and out of step by `after`, and the shard is served.
-    fn at_rest(&self, clocks: &[i64], after: u64) -> State {
+    /// These nodes have started, one after the other and out of step by `after`, and the shard is served.
+    fn at_rest(&self, clocks: &[i64], nodes: &[usize], after: u64) -> State {
         let mut telling = Telling::default();
         let mut state = self.empty(clocks);
-        state.left = Budget::default();
-        for n in 0..clocks.len() {
-            state.start(n, true, self.rules, &mut telling);
-            state.calm_until(state.now + 2 * TTL + after, self.rules, &mut telling);
+        for n in nodes {
+            state.start(*n, true, self.rules, &mut telling);
+            state.calm_until(state.now + 3 * TTL + after, self.rules, &mut telling);
         }
         state.left = self.scope.budget;
         state
@@ -189,14 +249,20 @@ pub fn check(scope: &Scope, options: &Options, mut told: impl FnMut(Progress)) -
     let checker = checker.join();
     let model = checker.model();
     let discoveries = checker.discoveries();
-    let (violation, story) = match discoveries.iter().next() {
+    let broken = PROMISES
+        .iter()
+        .find_map(|promise| Some((promise.name, discoveries.get(promise.name)?)));
+    let (violation, story) = match broken {
         None => (None, Vec::new()),
         Some((name, path)) => model.story(name, path.clone().into_vec()),
     };
+    let sights = scope.sights.iter().map(|sight| sight.words());
+    let unseen = sights
+        .filter(|words| !discoveries.contains_key(words))
+        .collect();
     let capped = options
         .most_states
         .is_some_and(|most| checker.state_count() >= most);
-    let unseen = |sight: &&Sight| !model.sights.has(**sight);
     Checked {
         scope: scope.name,
         exhausted: violation.is_none() && !capped,
@@ -207,7 +273,8 @@ pub fn check(scope: &Scope, options: &Options, mut told: impl FnMut(Progress)) -
         healed_within: model.distances.largest(),
         violation,
         story,
-        unseen: scope.sights.iter().filter(unseen).map(|s| s.words()).collect(),
+        sights: scope.sights.len(),
+        unseen,
     }
 }
 
@@ -236,33 +303,87 @@ mod tests {
     use super::*;
     use crate::model::scope;
 
-    #[test]
-    fn debug_closing() {
-        let model = Exploration {
-            scope: *scope("crash").unwrap(),
+    fn exploration(name: &str) -> Exploration {
+        Exploration {
+            scope: *scope(name).unwrap(),
             rules: Rules::sound(),
             sights: Sights::default(),
             distances: Distances::default(),
-        };
-        for victim in [None, Some(0), Some(1)] {
-        for back in [None, Some(true), Some(false)] {
-            eprintln!("victim {victim:?} back {back:?}");
-        let mut state = model.at_rest(&[0, 0], 1);
-        let mut telling = Telling::default();
-        if let Some(n) = victim { state.die(n); state.left.crashes = 0; 
-            state.calm_until(state.now + 3 * TTL, Rules::sound(), &mut telling);
-        if let Some(b) = back { state.start(n, b, Rules::sound(), &mut telling); } }
-        state.calm_until(state.now + 20 * TTL, Rules::sound(), &mut telling);
-        let mut before = state.words().all(state.ghost.highest.0);
-        for k in 0..3 {
-            state.calm_until(state.now + 4 * TTL, Rules::sound(), &mut telling);
-            let after = state.words().all(state.ghost.highest.0);
-            eprintln!("{k}: {} {}", before.len(), after.len());
-            for (at, (a, b)) in before.iter().zip(&after).enumerate().filter(|(_, (a, b))| a != b).take(3) {
-                    eprintln!("  {at}: {a:?} {b:?}  after {:?}", &after[at.saturating_sub(12)..at.min(after.len())]);
-            }
-            before = after;
         }
-        }}
+    }
+
+    fn successors(model: &Exploration, state: &State) -> Vec<(Act, State)> {
+        model.next_steps(state)
+    }
+
+    /// Walks a scope and compares, whenever it comes to a known state, where that leads with where it led before.
+    fn same_futures(name: &str, most: usize) {
+        let model = exploration(name);
+        let mut known: std::collections::HashMap<u64, Vec<u64>> = Default::default();
+        let mut samples: std::collections::HashMap<u64, State> = Default::default();
+        let mut queue: std::collections::VecDeque<State> = model.init_states().into();
+        let mut compared = 0;
+        let mut bad = 0;
+        while let Some(state) = queue.pop_front() {
+            if known.len() >= most {
+                break;
+            }
+            let print = state.print();
+            let next = successors(&model, &state);
+            let mut prints: Vec<u64> = next.iter().map(|(_, s)| s.print()).collect();
+            prints.sort_unstable();
+            prints.dedup();
+            if let Some(before) = known.get(&print) {
+                compared += 1;
+                if *before != prints {
+                    bad += 1;
+                    if bad <= 3 {
+                        let first = &samples[&print];
+                        for ((a, x), (b, y)) in successors(&model, first).iter().zip(&next) {
+                            let (xs, ys) = (x.all_words(), y.all_words());
+                            if xs != ys {
+                                eprintln!("{a:?} {b:?} {} {}", xs.len(), ys.len());
+                                for (at, (p, q)) in xs
+                                    .iter()
+                                    .zip(&ys)
+                                    .enumerate()
+                                    .filter(|(_, (p, q))| p != q)
+                                    .take(3)
+                                {
+                                    eprintln!(
+                                        "  {at}: {p:?} {q:?} after {:?}",
+                                        &xs[at.saturating_sub(10)..at]
+                                    );
+                                }
+                                for n in 0..2 {
+                                    let l = format!("{:#?}", first.seats[n]);
+                                    let r = format!("{:#?}", state.seats[n]);
+                                    for (l, r) in
+                                        l.lines().zip(r.lines()).filter(|(l, r)| l != r).take(60)
+                                    {
+                                        eprintln!("   {l}  |  {r}");
+                                    }
+                                }
+                                break;
+                            }
+                        }
+                    }
+                }
+            } else {
+                known.insert(print, prints);
+                samples.insert(print, state);
+                queue.extend(next.into_iter().map(|(_, s)| s));
+            }
+        }
+        eprintln!(
+            "{name}: {} states, {compared} compared, {bad} differ",
+            known.len()
+        );
+    }
+
+    #[test]
+    fn debug_futures() {
+        let name = std::env::var("SCOPE").unwrap_or("delay".to_owned());
+        same_futures(&name, 20000);
     }
 }

@@ -2,10 +2,14 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use stateright::Property;
 use tenure_core::lease::LeasePhase;
 use tenure_core::note::{Note, ShardStep};
 use tenure_core::record::EndedWhy;
 use tenure_core::why::Why;
+
+use super::run::Exploration;
+use super::state::State;
 
 macro_rules! sights {
     ($($name:ident $words:literal,)*) => {
@@ -22,6 +26,15 @@ macro_rules! sights {
             /// It in words.
             pub const fn words(self) -> &'static str {
                 match self { $(Self::$name => $words,)* }
+            }
+
+            /// That it happens in some run.
+            pub(super) fn property(self) -> Property<Exploration> {
+                match self {
+                    $(Self::$name => Property::sometimes($words, |model: &Exploration, _: &State| {
+                        model.sights.is_news(Self::$name)
+                    }),)*
+                }
             }
         }
     };
@@ -57,19 +70,26 @@ sights! {
     GateRanOut "a gate is closed by the clock while its process stands still",
 }
 
-/// What was seen so far, by all threads.
+/// What was seen so far, by all threads, and what of it was told.
 #[derive(Debug, Default)]
-pub(crate) struct Sights(AtomicU64);
+pub(crate) struct Sights {
+    seen: AtomicU64,
+    told: AtomicU64,
+}
 
 impl Sights {
     pub(crate) fn add(&self, seen: u64) {
-        if self.0.load(Ordering::Relaxed) & seen != seen {
-            self.0.fetch_or(seen, Ordering::Relaxed);
+        if self.seen.load(Ordering::Relaxed) & seen != seen {
+            self.seen.fetch_or(seen, Ordering::Relaxed);
         }
     }
 
-    pub(crate) fn has(&self, sight: Sight) -> bool {
-        self.0.load(Ordering::Relaxed) & sight.bit() != 0
+    /// Whether it was seen, and nobody has asked since.
+    fn is_news(&self, sight: Sight) -> bool {
+        let bit = sight.bit();
+        self.seen.load(Ordering::Relaxed) & bit != 0
+            && self.told.load(Ordering::Relaxed) & bit == 0
+            && self.told.fetch_or(bit, Ordering::Relaxed) & bit == 0
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::{Hash, Hasher};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use tenure_core::ids::{Epoch, SessionId, Version};
 use tenure_core::layout::Key;
@@ -10,7 +10,7 @@ use tenure_core::machine::{Event, Found, OpId, Request, RunId};
 use tenure_core::node::Node;
 use tenure_core::time::Time;
 
-use super::canon::{Tok, Words, base};
+use super::canon::{Tok, Words, base, toks};
 use super::laws::{Breach, Ghost};
 use super::scope::Budget;
 use crate::clock::{Clock, Instant};
@@ -55,8 +55,8 @@ pub(crate) struct Process {
     pub(crate) leases: Vec<Lease>,
     /// Events in the order in which they came.
     pub(crate) inbox: VecDeque<Letter>,
-    /// What the machine hashes.
-    pub(crate) toks: Vec<Tok>,
+    /// What the machine hashes, once somebody has asked.
+    pub(crate) toks: OnceLock<Vec<Tok>>,
 }
 
 /// A request that is not answered yet.
@@ -157,6 +157,14 @@ impl Process {
                 .is_some_and(|lease| now < lease.closes_at)
     }
 
+    fn toks(&self) -> &[Tok] {
+        self.toks.get_or_init(|| {
+            let mut all = Vec::new();
+            toks(&self.machine, &mut all);
+            all
+        })
+    }
+
     pub(crate) fn waits_for(&self, op: OpId) -> bool {
         self.waiting.iter().any(|waiting| waiting.op == op)
     }
@@ -178,10 +186,16 @@ impl State {
 
     /// One number for all states that are the same.
     pub(crate) fn print(&self) -> u64 {
-        self.words().print(self.ghost.highest.0)
+        self.words()
+            .print(self.ghost.highest.0, self.store.revision)
     }
 
-    pub(super) fn words(&self) -> Words {
+    #[cfg(test)]
+    pub(crate) fn all_words(&self) -> Vec<(u64, u64)> {
+        self.words().all(self.ghost.highest.0, self.store.revision)
+    }
+
+    fn words(&self) -> Words {
         let mut words = Words::default();
         for (n, seat) in self.seats.iter().enumerate() {
             let now = seat.time(self.now);
@@ -190,7 +204,7 @@ impl State {
             words.raw(phase(seat.clock, self.now));
             words.add(&seat.directory);
             if let Some(process) = &seat.process {
-                words.extend(&process.toks);
+                words.extend(process.toks());
                 words.add(&process.wake);
                 for waiting in &process.waiting {
                     words.add(&(waiting.op, waiting.until));

@@ -90,8 +90,8 @@ impl PostgresStore {
         let mut revision = Revision(0);
         for row in rows {
             let Some(text) = row.try_get::<_, Option<&str>>(0).map_err(odd)? else {
-                let (snapshot, at) = (row.try_get(1).map_err(odd)?, row.try_get(2).map_err(odd)?);
-                revision = self.noted(session, at, &String::from_utf8_lossy(snapshot));
+                let (position, at) = (row.try_get(1).map_err(odd)?, row.try_get(2).map_err(odd)?);
+                revision = self.noted(session, at, &String::from_utf8_lossy(position));
                 continue;
             };
             match keys::unescape(text) {

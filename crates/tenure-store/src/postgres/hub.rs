@@ -130,7 +130,8 @@ impl Watcher {
 struct Position {
     identity: String,
     revision: Revision,
-    snapshot: Arc<str>,
+    /// As the server says it.
+    place: Arc<str>,
 }
 
 /// What was found since a position.
@@ -234,14 +235,14 @@ impl Follower {
 
     async fn replay(&mut self, watcher: Watcher, from: Revision) -> Result<(), StoreError> {
         let session = self.link.session().await?;
-        let Some(snapshot) = self.positions.find(&session.identity, from) else {
+        let Some(place) = self.positions.find(&session.identity, from) else {
             watcher.send(Err(WatchEnd::Gap));
             return Ok(());
         };
         let from = Position {
             identity: session.identity.clone(),
             revision: from,
-            snapshot,
+            place,
         };
         match self.news_by(&session, &from).await? {
             News::Gap(_) => {
@@ -266,12 +267,12 @@ impl Follower {
     async fn news_by(&self, session: &Session, since: &Position) -> Result<News, StoreError> {
         let revision = since.revision.0.cast_signed();
         let changes = &session.statements.changes;
-        let snapshot = &*since.snapshot;
-        let rows = session.read("", changes, &[&snapshot, &revision]).await?;
+        let place = &*since.place;
+        let rows = session.read("", changes, &[&place, &revision]).await?;
         let (here, found) = read_changes(session, rows)?;
         let mut position = found.position;
         self.positions
-            .note(&session.identity, position.revision, &position.snapshot);
+            .note(&session.identity, position.revision, &position.place);
         position.identity.clone_from(&session.identity);
         // Another server, or one that was restored: what was seen before is not its past.
         let same = since.identity == session.identity && position.revision >= since.revision;
@@ -299,11 +300,11 @@ fn read_changes(session: &Session, rows: Vec<Row>) -> Result<(bool, Found), Stor
         let version: i64 = row.try_get(2).map_err(odd)?;
         let flag: bool = row.try_get(3).map_err(odd)?;
         let Some(key) = key else {
-            let snapshot = String::from_utf8_lossy(value.unwrap_or_default()).into();
+            let place = String::from_utf8_lossy(value.unwrap_or_default()).into();
             let position = Position {
                 identity: String::new(),
                 revision: Revision(version.cast_unsigned()),
-                snapshot,
+                place,
             };
             head = Some((flag, position));
             continue;

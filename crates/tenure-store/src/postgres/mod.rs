@@ -104,11 +104,11 @@ impl PostgresStore {
             .map(drop)
     }
 
-    /// Notes where the store is, from columns that hold the snapshot and the revision.
-    fn noted(&self, session: &Session, revision: i64, snapshot: &str) -> Revision {
+    /// Notes where the store is at a revision.
+    fn noted(&self, session: &Session, revision: i64, position: &str) -> Revision {
         let revision = Revision(revision.cast_unsigned());
         let positions = &self.shared.positions;
-        positions.note(&session.identity, revision, snapshot);
+        positions.note(&session.identity, revision, position);
         revision
     }
 
@@ -155,8 +155,8 @@ impl Store for PostgresStore {
         let session = self.link.session().await?;
         let row = session.one("", &session.statements.now_at, &[]).await?;
         let odd = |e| session.odd(&e);
-        let (revision, snapshot) = (row.try_get(0).map_err(odd)?, row.try_get(1).map_err(odd)?);
-        Ok(self.noted(&session, revision, snapshot))
+        let (revision, position) = (row.try_get(0).map_err(odd)?, row.try_get(1).map_err(odd)?);
+        Ok(self.noted(&session, revision, position))
     }
 
     async fn get(&self, key: &str) -> Result<Option<Entry>, StoreError> {

@@ -1,4 +1,4 @@
-//! Which snapshot a revision stands for.
+//! Which position a revision stands for.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,10 +8,11 @@ use tenure_core::ids::Revision;
 /// How many revisions are remembered. A watch from one that is not begins with a gap.
 const KEPT: usize = 4096;
 
-/// The snapshots that this process has read at, by their revisions.
+/// The positions that this process has read at, by their revisions.
 ///
-/// A revision is the number of transactions that have written. It says whether anything happened, but not what; the snapshot
-/// that was read with it does. So a watch can begin at every revision that this store has given out lately.
+/// A revision is the number of transactions that have written. It says whether anything happened, but not what; the position
+/// that was read with it does (see `POSITION` among the statements). So a watch can begin at every revision that this store
+/// has given out lately.
 #[derive(Debug, Default)]
 pub(super) struct Positions(Mutex<Known>);
 
@@ -19,30 +20,30 @@ pub(super) struct Positions(Mutex<Known>);
 struct Known {
     /// The contents that the revisions belong to.
     identity: String,
-    snapshots: BTreeMap<Revision, Arc<str>>,
+    positions: BTreeMap<Revision, Arc<str>>,
 }
 
 impl Positions {
     /// Remembers where `revision` is.
-    pub(super) fn note(&self, identity: &str, revision: Revision, snapshot: &str) {
+    pub(super) fn note(&self, identity: &str, revision: Revision, position: &str) {
         let mut known = self.lock();
         if known.identity != identity {
             known.identity = identity.to_owned();
-            known.snapshots.clear();
+            known.positions.clear();
         }
-        // Any snapshot of a revision is as good as another.
-        let place = known.snapshots.entry(revision);
-        place.or_insert_with(|| snapshot.into());
-        while known.snapshots.len() > KEPT {
-            known.snapshots.pop_first();
+        // Any position of a revision is as good as another.
+        let place = known.positions.entry(revision);
+        place.or_insert_with(|| position.into());
+        while known.positions.len() > KEPT {
+            known.positions.pop_first();
         }
     }
 
-    /// The snapshot of a revision, if it is still known.
+    /// The position of a revision, if it is still known.
     pub(super) fn find(&self, identity: &str, revision: Revision) -> Option<Arc<str>> {
         let known = self.lock();
         let same = known.identity == identity;
-        let found = same.then(|| known.snapshots.get(&revision)).flatten();
+        let found = same.then(|| known.positions.get(&revision)).flatten();
         found.cloned()
     }
 

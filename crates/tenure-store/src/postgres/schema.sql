@@ -2,7 +2,7 @@
 --
 -- Writers commit side by side; nothing serialises them but a common key. What happened since an earlier look is therefore
 -- not told by numbers that writers draw (who draws first may commit last) but by PostgreSQL's own snapshots: each row knows
--- the transaction that wrote it, and whoever follows asks for the transactions that an earlier snapshot did not see.
+-- the transaction that wrote it, and whoever follows asks for the transactions that an earlier look did not see.
 -- Triggers keep the books and not the statements, so that a change by hand is as good as any other.
 
 CREATE TABLE {kv} (
@@ -53,13 +53,17 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- Tenure's own sessions announce their writes after the commit: announcing within a transaction makes commits queue.
+-- Tenure's own sessions announce their writes after the commit: announcing within a transaction makes commits queue. Those of
+-- others are made durable whatever their settings are: what is seen here must not be gone after a crash.
 CREATE FUNCTION {fn_write}() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     UPDATE {writes} SET count = count + 1, last = pg_current_xact_id()
         WHERE part = {fn_part}() AND last <> pg_current_xact_id();
     IF coalesce(current_setting('tenure.session', true), '') = '' THEN
         PERFORM pg_notify('tenure_' || TG_RELID, '');
+        IF current_setting('synchronous_commit') <> 'remote_apply' THEN
+            PERFORM set_config('synchronous_commit', 'on', true);
+        END IF;
     END IF;
     IF TG_OP = 'TRUNCATE' THEN
         -- No row is seen going, so nothing can be told: a gap. Nobody else writes meanwhile, so the revision is known.

@@ -7,6 +7,22 @@ use super::names::Names;
 /// The revision: how many transactions have written.
 const REVISION: &str = "(SELECT sum(count)::bigint FROM {writes})";
 
+/// Where a look has been: the highest transaction whose row it saw, and its snapshot.
+///
+/// Not the snapshot alone: it also counts transactions as over that left nothing durable behind, and after a crash the server gives
+/// their numbers out again. The number of a row that was seen is never given out again, for what is seen is durable.
+const POSITION: &str = "
+    (coalesce(greatest(
+        (SELECT xid FROM {kv} WHERE xid < pg_snapshot_xmax(pg_current_snapshot()) ORDER BY xid DESC LIMIT 1),
+        (SELECT xid FROM {deleted} WHERE xid < pg_snapshot_xmax(pg_current_snapshot()) ORDER BY xid DESC LIMIT 1)
+    ), '0')::text || '|' || pg_current_snapshot()::text)";
+/// The two parts of a position that was given as `$1`.
+const SEEN: &str = "split_part($1::text, '|', 1)::xid8";
+const THEN: &str = "split_part($1::text, '|', 2)::pg_snapshot";
+/// What a look at that position has not seen: later transactions, and those that were in progress.
+const LATER: &str = "xid > {seen} AND xid < pg_snapshot_xmax(pg_current_snapshot())";
+const PENDING: &str = "xid <= {seen} AND xid = ANY (ARRAY(SELECT pg_snapshot_xip({then})))";
+
 const GET: &str = "SELECT value, version FROM {kv} WHERE key = $1";
 const GET_MANY: &str = "SELECT key, value, version FROM {kv} WHERE key = ANY ($1)";
 /// Looks first: a row that the triggers have worked on counts as a write even if it then finds its key taken.
@@ -45,24 +61,20 @@ const DELETE_MANY: &str = "
     DELETE FROM {kv} k USING asked a, held h
     WHERE a.key = h.key AND k.key = h.key AND k.version = a.expected
     RETURNING k.key, k.version";
-/// The first row says at which revision and snapshot the others were read.
+/// The first row says at which position and revision the others were read.
 const LIST: &str = "
-    SELECT NULL::text AS key, convert_to(pg_current_snapshot()::text, 'UTF8') AS value, {revision} AS version
+    SELECT NULL::text AS key, convert_to({position}, 'UTF8') AS value, {revision} AS version
     UNION ALL SELECT key, value, version FROM {kv} WHERE key >= $1";
-/// The first row says whether everything since the snapshot `$1`, at the revision `$2`, is still known, and where we are.
+/// The first row says whether everything since the position `$1`, at the revision `$2`, is still known, and where we are.
 const CHANGES: &str = "
-    SELECT NULL::text AS key, convert_to(pg_current_snapshot()::text, 'UTF8') AS value, {revision} AS version,
-        gap_xid < pg_snapshot_xmin($1::text::pg_snapshot) OR gap_revision <= $2 AS here
+    SELECT NULL::text AS key, convert_to({position}, 'UTF8') AS value, {revision} AS version,
+        gap_xid <= {seen} AND gap_xid < pg_snapshot_xmin({then}) OR gap_revision <= $2 AS here
     FROM {state}
-    UNION ALL SELECT key, value, version, true FROM {kv}
-    WHERE xid >= pg_snapshot_xmax($1::text::pg_snapshot) AND xid < pg_snapshot_xmax(pg_current_snapshot())
-    UNION ALL SELECT key, value, version, true FROM {kv}
-    WHERE xid = ANY (ARRAY(SELECT pg_snapshot_xip($1::text::pg_snapshot)))
-    UNION ALL SELECT key, NULL, version, false FROM {deleted}
-    WHERE xid >= pg_snapshot_xmax($1::text::pg_snapshot) AND xid < pg_snapshot_xmax(pg_current_snapshot())
-    UNION ALL SELECT key, NULL, version, false FROM {deleted}
-    WHERE xid = ANY (ARRAY(SELECT pg_snapshot_xip($1::text::pg_snapshot)))";
-const NOW_AT: &str = "SELECT {revision}, pg_current_snapshot()::text";
+    UNION ALL SELECT key, value, version, true FROM {kv} WHERE {later}
+    UNION ALL SELECT key, value, version, true FROM {kv} WHERE {pending}
+    UNION ALL SELECT key, NULL, version, false FROM {deleted} WHERE {later}
+    UNION ALL SELECT key, NULL, version, false FROM {deleted} WHERE {pending}";
+const NOW_AT: &str = "SELECT {revision}, {position}";
 const CLOCK: &str = "SELECT clock_timestamp()";
 /// Forgets all but the newest `$1` deletions, and only what no transaction in progress could have written.
 const PURGE: &str = "
@@ -92,6 +104,16 @@ pub(super) fn identity(names: &Names, may_ask: bool) -> String {
     ))
 }
 
+/// Puts the parts of statements in their places.
+fn compose(sql: &str) -> String {
+    sql.replace("{later}", LATER)
+        .replace("{pending}", PENDING)
+        .replace("{position}", POSITION)
+        .replace("{seen}", SEEN)
+        .replace("{then}", THEN)
+        .replace("{revision}", REVISION)
+}
+
 /// The statements, prepared on one connection.
 #[derive(Debug)]
 pub(super) struct Statements {
@@ -119,7 +141,7 @@ impl Statements {
         names: &Names,
         may_ask: bool,
     ) -> Result<Self, Error> {
-        let fill = |sql: &str| names.fill(&sql.replace("{revision}", REVISION));
+        let fill = |sql: &str| names.fill(&compose(sql));
         let within = format!("{LIST} AND key < $2");
         let (identity, all, within) = (identity(names, may_ask), fill(LIST), fill(&within));
         let (get, get_many, create) = (fill(GET), fill(GET_MANY), fill(CREATE));

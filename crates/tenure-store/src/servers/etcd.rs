@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use super::{Server, await_ready, binary, free_port};
+use super::{Server, await_ready, binary, free_port, temporary_directory};
 
 /// Where `.ci/servers` puts them unless told otherwise.
 const FETCHED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/servers");
@@ -95,7 +95,7 @@ impl Options {
 
     /// Starts the cluster and waits until it takes writes.
     pub fn start(self) -> Etcd {
-        let dir = tempfile::tempdir().expect("a temporary directory can be made");
+        let dir = temporary_directory("tenure-etcd-");
         let mut members: Vec<Member> = (0..self.members)
             .map(|n| Member {
                 name: format!("n{n}"),
@@ -235,6 +235,47 @@ impl Etcd {
         self.kill(member);
         self.members[member].start(&self.options, self.dir.path(), &self.cluster);
         self.await_writes();
+    }
+
+    /// Writes a snapshot, as an operator does for a backup.
+    pub fn backup(&self) -> PathBuf {
+        let path = self.dir.path().join("backup.db");
+        self.ctl(&["snapshot", "save", &path.display().to_string()]);
+        path
+    }
+
+    /// Stops the one member that there is and starts it again with what a backup holds, as a cluster of its own.
+    pub fn restore(&mut self, backup: &Path) {
+        self.kill(0);
+        let member = &self.members[0];
+        let data = self.dir.path().join(&member.name);
+        std::fs::remove_dir_all(&data).expect("the member has a directory");
+        let peer = format!("http://127.0.0.1:{}", member.peer);
+        let (backup, data) = (backup.display().to_string(), data.display().to_string());
+        let done = self.ask(
+            0,
+            &[
+                "snapshot",
+                "restore",
+                &backup,
+                "--data-dir",
+                &data,
+                "--name",
+                &member.name,
+                "--initial-cluster",
+                &self.cluster,
+                "--initial-advertise-peer-urls",
+                &peer,
+                "--initial-cluster-token",
+                "restored",
+            ],
+        );
+        assert!(
+            done.status.success(),
+            "{}",
+            String::from_utf8_lossy(&done.stderr)
+        );
+        self.restart(0);
     }
 
     /// The member that leads. Waits for an election to end.

@@ -99,3 +99,27 @@ async fn keys_outside_the_prefix_are_neither_seen_nor_touched() {
     assert_eq!(keys, ["ours"]);
     assert_eq!(etcd.ctl(&["get", "--print-value-only", "shop"]), "theirs\n");
 }
+
+#[tokio::test]
+async fn a_restored_cluster_has_another_identity_and_another_history() {
+    let (mut etcd, store) = started().await;
+    create(&*store, "before").await;
+    let identity = store.identity().await.unwrap();
+    let backup = etcd.backup();
+    for n in 0..5 {
+        create(&*store, &format!("after/{n}")).await;
+    }
+    let known = store.revision().await.unwrap();
+    etcd.restore(&backup);
+    let listing = loop {
+        if let Ok(listing) = bounded(store.list("")).await {
+            break listing;
+        }
+    };
+    let keys: Vec<&str> = listing.entries.iter().map(|e| &*e.key).collect();
+    assert_eq!(keys, ["before"]);
+    assert!(listing.revision < known);
+    assert_ne!(store.identity().await.unwrap(), identity);
+    let mut watch = store.watch("", known).await.unwrap();
+    assert_eq!(bounded(watch.next()).await, Err(WatchEnd::Gap));
+}

@@ -66,12 +66,13 @@ async fn the_documented_rights_are_enough_and_none_is_too_many() {
     let fresh = PostgresStore::open_existing(&url).await.unwrap();
     assert_eq!(fresh.identity().await, store.identity().await);
 
+    let root = super::by_hand(&postgres).await;
     for grant in &grants {
         // Each right by itself: `GRANT a, b ON t TO u`.
         let (rights, rest) = grant["GRANT ".len()..].split_once(" ON ").unwrap();
         for right in rights.split(", ") {
             let revoke = format!("REVOKE {right} ON {}", rest.replace(" TO ", " FROM "));
-            postgres.sql(&revoke);
+            root.batch_execute(&revoke).await.unwrap();
             let done = match PostgresStore::open(&url).await {
                 Ok(store) => exercise(&store).await,
                 Err(e) => Err(e),
@@ -80,8 +81,8 @@ async fn the_documented_rights_are_enough_and_none_is_too_many() {
                 panic!("{revoke}: {done:?}");
             };
             assert!(why.contains("docs/stores/postgres.md"), "{why}");
-            postgres.sql(&format!("GRANT {right} ON {rest}"));
-            postgres.sql("DELETE FROM tenure.kv");
+            let back = format!("GRANT {right} ON {rest}; DELETE FROM tenure.kv");
+            root.batch_execute(&back).await.unwrap();
         }
     }
     exercise(&store).await.unwrap();

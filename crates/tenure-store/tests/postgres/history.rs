@@ -69,6 +69,39 @@ async fn a_writer_that_began_first_and_commits_last_is_not_missed() {
     }
 }
 
+/// A server that crashes gives out again the numbers of transactions that left nothing durable behind, though others have seen
+/// them as over. A write that gets such a number is news all the same.
+#[tokio::test]
+async fn a_crash_that_takes_transaction_numbers_back_hides_nothing() {
+    // Nothing gets to the disk but what somebody waits for.
+    let mut postgres = Postgres::start_with(&["wal_writer_delay=10000", "bgwriter_delay=10000"]);
+    let store = open(&postgres.url()).await.unwrap();
+    create(&*store, "crash/before").await;
+    let hand = by_hand(&postgres).await;
+    let number = "SELECT pg_current_xact_id()::text";
+    let mut burnt = 0u64;
+    for _ in 0..200 {
+        hand.batch_execute("BEGIN").await.unwrap();
+        let row = hand.query_one(number, &[]).await.unwrap();
+        burnt = row.get::<_, String>(0).parse().unwrap();
+        hand.batch_execute("ROLLBACK").await.unwrap();
+    }
+    let from = store.list("crash/").await.unwrap().revision;
+    let mut early = store.watch("crash/", from).await.unwrap();
+    postgres.kill();
+    postgres.restart();
+    super::until_back(&store).await;
+    create(&*store, "crash/after").await;
+    let given = postgres.sql("SELECT xid FROM tenure.kv WHERE key = 'crash/after'");
+    assert!(
+        given.parse::<u64>().unwrap() < burnt,
+        "this is about numbers that come again"
+    );
+    shows(&mut early, "crash/after").await;
+    let mut late = store.watch("crash/", from).await.unwrap();
+    shows(&mut late, "crash/after").await;
+}
+
 #[tokio::test]
 async fn changes_by_hand_are_seen_like_all_others() {
     let postgres = Postgres::start();

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use tenure_store::servers::postgres::Postgres;
 use tenure_store::servers::proxy::{Flow, Proxy};
-use tenure_store::{Change, Put, PutIf, Store, StoreError, Watch, open};
+use tenure_store::{Batch, Change, Put, PutIf, Store, StoreError, Watch, WatchEnd, open};
+use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
@@ -48,8 +49,27 @@ impl Writer {
     }
 }
 
+/// Reads a watch as it goes, as everybody should: one that is left lying ends with a gap.
+struct Reader(mpsc::UnboundedReceiver<Result<Batch, WatchEnd>>);
+
+impl Reader {
+    fn start(mut watch: Watch) -> Self {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        tokio::spawn(async move {
+            loop {
+                let next = watch.next().await;
+                let over = next.is_err();
+                if sender.send(next).is_err() || over {
+                    return;
+                }
+            }
+        });
+        Self(receiver)
+    }
+}
+
 /// Checks every answer against what the server has, and that the watch has shown it all.
-async fn settle(postgres: &Postgres, store: &Arc<dyn Store>, answers: &Answers, mut watch: Watch) {
+async fn settle(postgres: &Postgres, store: &Arc<dyn Store>, answers: &Answers, mut watch: Reader) {
     until_back(store).await;
     // What was sent before a cut may land for as long as its connection lives.
     let gone = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'tenure' AND state = 'active'";
@@ -76,8 +96,8 @@ async fn settle(postgres: &Postgres, store: &Arc<dyn Store>, answers: &Answers, 
     }
     assert!(won > 20, "only {won} writes were confirmed");
     while !missing.is_empty() {
-        let batch = timeout(PATIENCE, watch.next()).await;
-        let Ok(batch) = batch else {
+        let batch = timeout(PATIENCE, watch.0.recv()).await;
+        let Ok(Some(batch)) = batch else {
             panic!("never shown: {missing:?}");
         };
         for change in batch.expect("the watch goes on").changes {
@@ -87,10 +107,10 @@ async fn settle(postgres: &Postgres, store: &Arc<dyn Store>, answers: &Answers, 
     }
 }
 
-async fn writing(url: &str) -> (Arc<dyn Store>, Watch, Writer) {
+async fn writing(url: &str) -> (Arc<dyn Store>, Reader, Writer) {
     let store = open(url).await.unwrap();
     let from = store.revision().await.unwrap();
-    let watch = store.watch("out/", from).await.unwrap();
+    let watch = Reader::start(store.watch("out/", from).await.unwrap());
     let writer = Writer::start(store.dedicated().unwrap());
     let begun = std::time::Instant::now();
     while store.list("out/").await.unwrap().entries.len() < 15 {

@@ -41,6 +41,7 @@ const ENTRANCE: &str = "this_binary_is_its_own_worker_and_refuses_a_role_that_it
 
 pub(crate) struct Site {
     dir: TempDir,
+    store: String,
     shards: u32,
     ttl: Duration,
     role: Role,
@@ -54,8 +55,10 @@ impl Site {
         for name in ["logs", "traces"] {
             fs::create_dir(dir.path().join(name)).expect("a directory");
         }
+        let store = format!("sqlite:{}", dir.path().join("store.db").display());
         Self {
             dir,
+            store,
             shards,
             ttl: TTL,
             role: Role::Node,
@@ -90,10 +93,20 @@ impl Site {
 
     /// Starts a worker with another data directory.
     pub(crate) fn start_with(&self, node: &str, data_dir: &str) -> Process {
+        self.launch(node, data_dir, &self.store)
+    }
+
+    /// Starts a worker that has a way of its own to the store, or another store.
+    pub(crate) fn start_at(&self, node: &str, store: &str) -> Process {
+        self.launch(node, node, store)
+    }
+
+    fn launch(&self, node: &str, data_dir: &str, store: &str) -> Process {
         let work = Work {
             role: self.role,
             node: node.to_owned(),
             site: self.dir.path().to_owned(),
+            store: store.to_owned(),
             data_dir: self.path(&format!("{data_dir}.d")),
             shards: self.shards,
             ttl: self.ttl,

@@ -238,15 +238,9 @@ fn sticky(shards: u32, nodes: &[u32], now: Option<&[u32]>) -> Result<Vec<u32>, F
             view.set_shard(shard, state);
         }
     }
-    let mut placed = vec![0; shards as usize];
-    for (ix, shard) in view.shards() {
-        let number = view.shard_name(ix).as_str().parse::<usize>().ok();
-        let node = shard.owner.and_then(|NodeIx(n)| nodes.get(n as usize));
-        if let (Some(number), Some(node)) = (number, node) {
-            placed[number] = *node;
-        }
-    }
-    Ok(placed)
+    // From the order of names back to the nodes' own numbers.
+    let number = |n: u32| nodes.get(n as usize).copied().unwrap_or(0);
+    Ok(placed(&view, shards).into_iter().map(number).collect())
 }
 
 /// How even a way of placing is, and what part of the shards changes place when a node joins or leaves.
@@ -280,59 +274,48 @@ fn compare(shards: u32, nodes: u32, placer: &dyn Placer) -> Vec<Row> {
 /// The load of the shards is as unequal as the popularity of words: the n-th has one n-th of the first.
 fn loads() -> Result<Vec<Row>, Fail> {
     let (shards, nodes) = LOADED;
-    let mut size = Size::new(shards, nodes)?;
-    for (i, load) in zipf(shards).into_iter().enumerate() {
-        let name = ShardName::index(i as u32);
-        if let Some(ix) = size.view.find_shard(&name) {
-            let mut shard = size.view.shard(ix);
-            shard.load = load;
-            size.view.set_shard(ix, shard);
+    let loads = zipf(shards);
+    let size = Size::new(shards, nodes)?;
+    let row = |case: String, unit, value| {
+        let case = format!("{}, Zipf: {case}", size.name());
+        Row::plain("planner, load", case, unit, vec![value])
+    };
+    let mut rows = Vec::new();
+    let mut tell = |who: &str, placed: &[u32], nodes: u32| {
+        let (mean, part) = evenness(&loads, placed, nodes);
+        rows.push(row(format!("{who}, max/mean"), "×", mean));
+        rows.push(row(format!("{who}, max/part"), "×", part));
+    };
+    let all: Vec<u32> = (0..nodes).collect();
+    for placer in placers() {
+        tell(&placer.name(), &placer.place(shards, &all, None), nodes);
+    }
+    let mut view = size.view.clone();
+    for (i, load) in (0..).zip(&loads) {
+        if let Some(ix) = view.find_shard(&ShardName::index(i)) {
+            let mut shard = view.shard(ix);
+            shard.load = *load;
+            view.set_shard(ix, shard);
         }
     }
     let rules = rules(Measure::Load)?;
-    let total: u64 = zipf(shards).into_iter().map(u64::from).sum();
-    let hottest = zipf(shards).first().copied().map_or(0, u64::from);
-    let name = format!("{}, Zipf", size.name());
-    let row = |case: &str, unit, value| {
-        Row::plain(
-            "planner, load",
-            format!("{name}: {case}"),
-            unit,
-            vec![value],
-        )
-    };
-    let least = (total as f64 / f64::from(nodes)).max(hottest as f64);
-    let worst = |view: &PlanView| {
-        let worst = node_loads(view).into_iter().max().unwrap_or(0);
-        worst as f64 / least
-    };
+    let settling = carry_out(&mut view, &rules);
+    tell("sticky by load", &placed(&view, shards), nodes);
+    view.put_node(newcomer(nodes)?);
+    let joining = carry_out(&mut view, &rules);
+    tell(
+        "sticky by load after a join",
+        &placed(&view, shards),
+        nodes + 1,
+    );
+    let total: u64 = loads.iter().copied().map(u64::from).sum();
     let share = |load: u64| load as f64 * 100.0 / total as f64;
-    let by_count = worst(&size.view);
-    let mut level = size.view.clone();
-    let settling = carry_out(&mut level, &rules);
-    let even = worst(&level);
-    let mut joined = level.clone();
-    joined.put_node(newcomer(nodes)?);
-    let joining = carry_out(&mut joined, &rules);
-    let mut ring = Vec::new();
-    for placer in placers() {
-        let all: Vec<u32> = (0..nodes).collect();
-        let placed = placer.place(shards, &all, None);
-        let mut loads = vec![0u64; nodes as usize];
-        for (node, load) in placed.iter().zip(zipf(shards)) {
-            loads[*node as usize] += u64::from(load);
-        }
-        let most = loads.into_iter().max().unwrap_or(0) as f64;
-        let case = format!("fullest node, {}", placer.name());
-        ring.push(row(&case, "× the least possible", most / least));
+    for (what, load) in [
+        ("moved to even it out", settling),
+        ("moved by a join", joining),
+    ] {
+        rows.push(row(what.to_owned(), "% of the load", share(load)));
     }
-    let mut rows = vec![
-        row("fullest node, by number", "× the least possible", by_count),
-        row("fullest node, by load", "× the least possible", even),
-        row("moved to get there", "% of the load", share(settling)),
-        row("moved by a join", "% of the load", share(joining)),
-    ];
-    rows.extend(ring);
     Ok(rows)
 }
 
@@ -340,14 +323,47 @@ fn zipf(shards: u32) -> Vec<u32> {
     (1..=shards).map(|i| 10_000_000 / i).collect()
 }
 
-fn node_loads(view: &PlanView) -> Vec<u64> {
-    let mut loads = vec![0; view.nodes().len()];
-    for (_, shard) in view.shards() {
-        if let Some(NodeIx(node)) = shard.bound_for() {
-            loads[node as usize] += u64::from(shard.load);
+/// The most loaded node over the mean, and the worst node over its part: a shard that is hotter than the mean cannot be
+/// split, so that it is its node's part, and the other nodes divide the rest.
+fn evenness(loads: &[u32], placed: &[u32], nodes: u32) -> (f64, f64) {
+    let mut rest: u64 = loads.iter().copied().map(u64::from).sum();
+    let mean = rest as f64 / f64::from(nodes);
+    let mut sorted = loads.to_vec();
+    sorted.sort_unstable_by(|a, b| b.cmp(a));
+    let mut left = u64::from(nodes);
+    let mut hot = u32::MAX;
+    for load in sorted {
+        if left < 2 || u64::from(load) * left <= rest {
+            break;
+        }
+        rest -= u64::from(load);
+        left -= 1;
+        hot = load;
+    }
+    let part = rest as f64 / left as f64;
+    let mut carried = vec![(0u64, part); nodes as usize];
+    for (node, load) in placed.iter().zip(loads) {
+        let (sum, part) = &mut carried[*node as usize];
+        *sum += u64::from(*load);
+        if *load >= hot {
+            *part = part.max(f64::from(*load));
         }
     }
-    loads
+    let most = carried.iter().map(|c| c.0).max().unwrap_or(0) as f64;
+    let over = carried.iter().map(|(sum, part)| *sum as f64 / part);
+    (most / mean, over.fold(0.0, f64::max))
+}
+
+/// The node of every shard, by the shards' own numbers.
+fn placed(view: &PlanView, shards: u32) -> Vec<u32> {
+    let mut placed = vec![0; shards as usize];
+    for (ix, shard) in view.shards() {
+        let number = view.shard_name(ix).as_str().parse::<usize>().ok();
+        if let (Some(number), Some(NodeIx(node))) = (number, shard.owner) {
+            placed[number] = node;
+        }
+    }
+    placed
 }
 
 /// Plans and carries out until nothing more is wanted; gives the load that was moved.

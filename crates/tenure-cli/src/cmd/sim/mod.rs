@@ -1,5 +1,6 @@
 //! `tenure sim`: the simulator. The same machines that ship, in virtual time, under seeded misfortune.
 
+mod model;
 mod run;
 mod state;
 mod validate;
@@ -19,7 +20,7 @@ use crate::out;
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  tenure sim run --seeds 10000\n  \
     tenure sim run --seeds 1000000 --state sim.json --json\n  tenure sim replay 4711 | less\n  \
-    tenure sim validate traces/*.jsonl")]
+    tenure sim validate traces/*.jsonl\n  tenure sim model")]
 pub(crate) struct Sim {
     #[command(subcommand)]
     action: Action,
@@ -30,6 +31,7 @@ enum Action {
     Run(run::Run),
     Replay(Replay),
     Validate(validate::Validate),
+    Model(model::Model),
 }
 
 /// Run one seed again and tell its story
@@ -50,6 +52,7 @@ impl Sim {
             Action::Run(run) => run.run().await,
             Action::Replay(replay) => replay.run(),
             Action::Validate(validate) => validate.run(),
+            Action::Model(model) => model.run().await,
         }
     }
 }

@@ -205,7 +205,7 @@ fn balance_waits_while_a_node_is_drained_but_not_for_ever() {
     assert_eq!(moved, [Reason::NodeDraining]);
     world.wait(SECOND * 20);
     let plan = world.round();
-    assert_eq!((plan.put_off, plan.moves_wanted), (None, 10));
+    assert_eq!((plan.put_off, plan.moves_wanted), (None, 9));
 }
 
 #[test]

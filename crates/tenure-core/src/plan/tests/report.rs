@@ -53,7 +53,7 @@ fn what_is_not_understood_is_named_with_the_way_out() {
     check("weight n1=0", "\"0\" is not a whole number of at least 1");
     check("weight n1=-2", "\"-2\" is not a whole number of at least 1");
     check("load orders/3=much", "\"much\" is not a whole number");
-    check("add 0", "adds nothing");
+    check("add 0", "add 1 to 100000 nodes");
     check("pin 3=n1", "is not of the form KEYSPACE/SHARD");
 }
 
