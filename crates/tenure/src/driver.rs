@@ -121,6 +121,7 @@ pub(crate) struct Driver {
     stays: HashMap<RunId, Arc<Stay>>,
     leases: HashMap<SessionId, Arc<LeaseCell>>,
     ending: Option<Life>,
+    reasons: log::Reasons,
 }
 
 impl Driver {
@@ -132,6 +133,7 @@ impl Driver {
             stays: HashMap::new(),
             leases: HashMap::new(),
             ending: None,
+            reasons: log::Reasons::default(),
         }
     }
 
@@ -320,8 +322,8 @@ impl Driver {
         stay.gate.is_closed().then_some(Event::Drained(run))
     }
 
-    fn tell(&self, note: Note) {
-        log::log(&note);
+    fn tell(&mut self, note: Note) {
+        self.reasons.log(&note);
         self.parts.metrics.note(&note);
         if matches!(note, Note::Renewed { .. }) {
             self.parts.metrics.waiting(&self.parts.machine.waiting());

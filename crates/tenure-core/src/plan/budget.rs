@@ -12,9 +12,12 @@ impl Work<'_> {
     pub(crate) fn finish(mut self) -> Plan {
         let before = self.balance_of(&self.index.seats);
         // Stable: within a cause the order in which things were wanted is kept.
-        self.wanted.sort_by_key(|w| w.cause);
+        if !self.wanted.is_sorted_by_key(|w| w.cause) {
+            self.wanted.sort_by_key(|w| w.cause);
+        }
         let mut seats = self.index.seats.clone();
         let mut decisions = std::mem::take(&mut self.cancels);
+        decisions.reserve(self.wanted.len() + self.stays.len());
         for cancel in &decisions {
             self.move_seat(&mut seats, cancel, None);
         }

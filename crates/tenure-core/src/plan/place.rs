@@ -82,6 +82,7 @@ impl Work<'_> {
     pub(crate) fn place(&mut self, shares: &[u32]) {
         let mut forced = std::mem::take(&mut self.forced);
         forced.sort_unstable_by_key(|f| f.urgency);
+        self.wanted.reserve(forced.len());
         let mut within = Targets::new(self, |i| self.within_share(i, shares));
         let mut beyond: Option<Targets> = None;
         for f in forced {
@@ -116,7 +117,7 @@ impl Work<'_> {
 
     fn settle_at(&mut self, f: &Forced, to: NodeIx) {
         let (ix, shard) = (f.urgency.shard, self.view.shard(f.urgency.shard));
-        if f.at == Some(to) && f.from == Some(to) {
+        if f.from == Some(to) {
             // The best place is where it is.
             self.put(&shard, to);
         } else {
@@ -127,13 +128,13 @@ impl Work<'_> {
     /// There is no place: the shard stays where it is, if it is anywhere.
     pub(crate) fn leave(&mut self, f: &Forced) {
         let (ix, shard) = (f.urgency.shard, self.view.shard(f.urgency.shard));
-        if let Some(at) = f.at {
+        if let Some(at) = shard.bound_for() {
             self.put(&shard, at);
         }
-        let why = if !self.fits.iter().any(|fit| fit.takes) {
-            Reason::NoNode
-        } else {
+        let why = if self.any_takes {
             Reason::NoRoom
+        } else {
+            Reason::NoNode
         };
         if f.urgency.cause != Cause::Excess {
             self.stay(ix, why);

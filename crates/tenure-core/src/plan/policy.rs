@@ -195,13 +195,15 @@ impl Work<'_> {
         if let Some(why) = self.hold(|i| starved[i]) {
             return self.put_off(why, u32::try_from(better.len()).unwrap_or(u32::MAX));
         }
+        if better.iter().any(|(_, to)| !self.fits[to.at()].fills) {
+            self.look_after_probation();
+        }
         for (ix, to) in better {
             let shard = self.view.shard(ix);
             if self.cooling(&shard) {
                 self.stay(ix, Reason::CoolDown);
             } else if !self.fits[to.at()].fills {
                 self.stay(ix, Reason::Probation);
-                self.look_after_probation();
             } else if !self.has_room(to.at()) {
                 self.stay(ix, Reason::NoRoom);
             } else if let Some(from) = shard.owner {

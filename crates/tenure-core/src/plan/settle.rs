@@ -9,6 +9,7 @@ impl Work<'_> {
     /// Looks at everything that is not simply at rest on a node that keeps it.
     pub(crate) fn settle(&mut self) {
         let index = self.index;
+        self.forced.reserve(index.special.len());
         for &raw in &index.special {
             let ix = ShardIx(raw);
             let shard = self.view.shard(ix);

@@ -101,7 +101,7 @@ impl Work<'_> {
         let mut parts: Vec<Part> = (0..self.fits.len()).map(|i| self.part(i)).collect();
         self.limit_zones(total, &parts);
         let room: u64 = parts.iter().map(|p| p.high).fold(0, u64::saturating_add);
-        if room < total && self.fits.iter().any(|f| f.takes) {
+        if room < total && self.any_takes {
             let shards = u32::try_from(total - room).unwrap_or(u32::MAX);
             self.problems.push(PlanProblem::NoRoom { shards });
         }

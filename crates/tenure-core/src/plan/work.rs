@@ -44,8 +44,6 @@ pub(crate) enum Cause {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Forced {
     pub(crate) urgency: Urgency,
-    /// Where it is bound for now.
-    pub(crate) at: Option<NodeIx>,
     /// Its owner, if that is live and can hand it over.
     pub(crate) from: Option<NodeIx>,
     pub(crate) why: Reason,
@@ -78,6 +76,8 @@ pub(crate) struct Work<'a> {
     pub(crate) now: Time,
     /// What each node may do.
     pub(crate) fits: Vec<Fit>,
+    /// Whether any node takes shards.
+    pub(crate) any_takes: bool,
     /// What each node has, with the changes decided so far.
     pub(crate) seats: Vec<Seat>,
     /// How many shards each zone has.
@@ -120,6 +120,7 @@ impl<'a> Work<'a> {
             rules,
             index,
             now,
+            any_takes: fits.iter().any(|f| f.takes),
             fits,
             seats: index.seats.clone(),
             zone_placed,
@@ -186,8 +187,7 @@ impl<'a> Work<'a> {
         from: Option<NodeIx>,
         why: Reason,
     ) {
-        let at = shard.bound_for();
-        if let Some(node) = at {
+        if let Some(node) = shard.bound_for() {
             self.take(shard, node);
         }
         let cost = if self.by_load() { self.cost(shard) } else { 0 };
@@ -197,7 +197,6 @@ impl<'a> Work<'a> {
                 cost: Reverse(cost),
                 shard: ix,
             },
-            at,
             from,
             why,
         });

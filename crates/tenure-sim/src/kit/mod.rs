@@ -106,7 +106,7 @@ impl Kit {
                 ..Settings::default()
             },
             span: Duration::from_secs(60),
-            step: Duration::from_millis(5),
+            step: Duration::from_millis(10),
             every: Duration::from_millis(20),
             calm: false,
         }

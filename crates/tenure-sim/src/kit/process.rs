@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tenure::store::Store;
@@ -130,7 +131,7 @@ impl<S: Scenario> Process<S> {
         let done = |request: &mut JoinHandle<()>| request.is_finished();
         let finished: Vec<_> = self.requests.extract_if(.., done).collect();
         for request in finished {
-            panicked |= self.runtime.block_on(request).is_err();
+            panicked |= ready(request).is_none_or(|done| done.is_err());
         }
         panicked
     }
@@ -165,10 +166,7 @@ impl<S: Scenario> Process<S> {
     pub(super) fn is_over(&mut self) -> bool {
         let over = match &self.stage {
             Stage::Starting(_) => false,
-            Stage::Running { node, .. } => {
-                let node = node.clone();
-                poll_once(&self.runtime, async move { node.ended().await })
-            }
+            Stage::Running { node, .. } => ready(node.ended()).is_some(),
             Stage::Over => true,
         };
         if over {
@@ -213,10 +211,11 @@ impl<S: Scenario> Process<S> {
     }
 }
 
-/// Whether a future is ready at once.
-fn poll_once<F: Future>(runtime: &Runtime, future: F) -> bool {
-    runtime.block_on(async {
-        let mut future = std::pin::pin!(future);
-        std::future::poll_fn(|cx| std::task::Poll::Ready(future.as_mut().poll(cx).is_ready())).await
-    })
+/// What a future comes to, if it is ready.
+fn ready<F: Future>(future: F) -> Option<F::Output> {
+    let mut context = Context::from_waker(Waker::noop());
+    match std::pin::pin!(future).poll(&mut context) {
+        Poll::Ready(output) => Some(output),
+        Poll::Pending => None,
+    }
 }

@@ -29,6 +29,9 @@ fn a_live_session_that_is_deleted_by_hand_costs_a_new_epoch_and_no_overlap<B: Ba
         "from the deletion of a session to served",
         between(deleted, after.last_start()),
     );
+    let first = of_a.iter().map(|shard| after.0[shard].start).min();
+    let first = between(deleted, first.unwrap_or_default());
+    assert!(first >= B::TTL, "too soon: {first:?}");
     for shard in before.of("b") {
         let (is, was) = (&after.0[&shard], &before.0[&shard]);
         assert_eq!(is.owner(), was.owner(), "{}", place.site.scene());
@@ -52,10 +55,9 @@ fn a_live_shard_that_is_deleted_by_hand_costs_a_new_epoch_and_no_overlap<B: Back
     let after = place
         .site
         .await_served("at a new epoch", |held| held.0[shard].epoch > was);
-    measured::<B>(
-        "from the deletion of a shard to served",
-        between(deleted, after.0[shard].start),
-    );
+    let took = between(deleted, after.0[shard].start);
+    measured::<B>("from the deletion of a shard to served", took);
+    assert!(took >= B::TTL, "too soon: {took:?}");
     for (other, was) in before.0.iter().filter(|(other, _)| *other != shard) {
         assert_eq!(after.0[other].owner(), was.owner(), "{other}");
     }

@@ -12,6 +12,7 @@ use crate::worker::now;
 crate::on_each_store! {
     the_shards_of_a_killed_owner_are_served_by_another_within_the_promised_time
     an_owner_that_wakes_after_its_lease_writes_nothing_and_takes_part_again
+    a_node_that_is_told_to_stop_hands_over_at_once
 }
 
 fn the_shards_of_a_killed_owner_are_served_by_another_within_the_promised_time<B: Backend>() {
@@ -73,4 +74,26 @@ fn an_owner_that_wakes_after_its_lease_writes_nothing_and_takes_part_again<B: Ba
     });
     assert_eq!(late, 0, "lines of the lost session\n{}", site.scene());
     site.assert_clean();
+}
+
+// A7
+fn a_node_that_is_told_to_stop_hands_over_at_once<B: Backend>() {
+    if !crate::has_time() {
+        return;
+    }
+    let (mut place, before) = Place::<B>::of_two();
+    let site = &place.site;
+    let told = now();
+    place.nodes["a"].signal(Signal::TERM);
+    let after = site.await_served("b has them all", |held| held.nodes() == ["b"]);
+    let took = between(told, after.last_start());
+    measured::<B>("from SIGTERM to a new owner", took);
+    assert!(took < B::TTL / 2, "{took:?}\n{}", site.scene());
+    for shard in before.of("a") {
+        let (is, was) = (&after.0[&shard], &before.0[&shard]);
+        assert!(is.epoch > was.epoch, "{shard}: {was:?}, then {is:?}");
+    }
+    let ended = place.nodes.get_mut("a").expect("a node").wait();
+    assert_eq!(ended.code(), Some(0), "{}", place.site.said("a"));
+    place.site.assert_clean();
 }

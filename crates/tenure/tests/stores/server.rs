@@ -108,8 +108,9 @@ fn restarted<B: Backend>(pause: Duration) {
     }
     let after = place.await_work_after(back);
     println!("down for {:?}", between(gone, back));
+    // Nothing starts again where nothing had to stop.
     measured::<B>(
-        "from the start of the server to served",
+        "from the start of the server until the last shard had started again",
         between(woken, after.last_start()),
     );
     // Leases begin anew when an etcd server starts; elsewhere the judges were shut out as well as the judged.
