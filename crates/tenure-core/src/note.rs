@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{Epoch, NodeName, SessionId, ShardId};
+use crate::ids::{Epoch, KeyspaceName, NodeName, SessionId, ShardId};
 use crate::layout::Key;
 use crate::lease::LeasePhase;
-use crate::record::{Damage, EndedWhy};
+use crate::record::{Damage, EndedWhy, PlanMark};
 use crate::time::Time;
 use crate::why::Why;
 
@@ -120,6 +120,56 @@ pub enum Note {
         asked: Duration,
         /// What the store granted.
         granted: Duration,
+    },
+    /// This node leads from now on.
+    Leads {
+        /// Its term.
+        term: u64,
+    },
+    /// This node does not lead any more.
+    LeadsNoLonger {
+        /// Its term.
+        term: u64,
+    },
+    /// The leader's plan for a keyspace has changes.
+    Planned {
+        /// The keyspace.
+        keyspace: KeyspaceName,
+        /// The plan's term and number.
+        plan: PlanMark,
+        /// How many nodes it counts on.
+        workers: usize,
+        /// Shards without an owner that were given one.
+        intended: usize,
+        /// Shards that are to change their owner.
+        moved: usize,
+        /// Earlier intentions that were withdrawn.
+        cancelled: usize,
+        /// Changes that have to wait, and why most of them do.
+        put_off: Option<(usize, String)>,
+    },
+    /// The planner had to work around something that somebody should put right.
+    PlanProblem {
+        /// The keyspace.
+        keyspace: KeyspaceName,
+        /// What, and the way out.
+        problem: String,
+    },
+    /// Records that name what is gone were put right.
+    SweptStale {
+        /// How many.
+        deleted_count: usize,
+        /// The plan's term and number.
+        plan: PlanMark,
+        /// How many nodes it counts on.
+        workers: usize,
+    },
+    /// A sweep of one record failed; it is tried again.
+    SweepFailed {
+        /// The record.
+        key: Key,
+        /// What the store said.
+        error: String,
     },
     /// No renewal is sent: the application's runtime has shown no sign of life.
     Wedged {

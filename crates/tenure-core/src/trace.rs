@@ -151,6 +151,7 @@ mod tests {
         let keyspace = KeyspaceConfig {
             kind: KeyspaceKind::Hashed(8),
             mode: KeyspaceMode::Greedy,
+            plan: Default::default(),
         };
         let settings = Settings {
             ttl: Duration::from_nanos(1_500_000_001),
@@ -162,10 +163,13 @@ mod tests {
             addresses: BTreeMap::from([("http".to_owned(), "127.0.0.1:80".to_owned())]),
             zone: Some("z".to_owned()),
             weight: 50,
+            labels: BTreeMap::new(),
+            capacity: None,
             version: "1".to_owned(),
             keyspaces: BTreeMap::from([(shard().keyspace, keyspace)]),
             timing: settings.check(Duration::ZERO).unwrap(),
             rules: Rules::sound(),
+            policy: None,
             timekeeper: crate::node::Timekeeper::Nodes,
             boot_id: None,
             entropy: u128::MAX - 5,

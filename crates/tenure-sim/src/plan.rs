@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use tenure_core::record::KeyspaceMode;
+use tenure_core::record::{KeyspaceMode, PlanSpec};
 use tenure_core::settings::Timing;
 
 use crate::clock::{Clock, Instant, MS, SEC};
@@ -110,6 +110,8 @@ pub struct Plan {
     pub shards: u32,
     /// Who assigns them.
     pub mode: KeyspaceMode,
+    /// How a leader plans for them.
+    pub spec: PlanSpec,
     /// Further keyspaces.
     pub others: Vec<Other>,
     /// How many processes look on and own nothing. They are numbered after the nodes.
@@ -212,6 +214,7 @@ impl Plan {
             nodes,
             shards,
             mode: KeyspaceMode::Symmetric,
+            spec: PlanSpec::default(),
             others: Vec::new(),
             observers: 0,
             timing,
@@ -246,6 +249,7 @@ impl Plan {
             + 2 * nanos(self.timing.load_retry_max)
             + nanos(self.timing.drain_timeout)
             + nanos(self.timing.load_timeout)
+            + self.calm()
             + 4 * self.watch.poll
             + 2 * SEC
             + self.meddling.delay(self.timing.ttl)
@@ -269,6 +273,19 @@ impl Plan {
             + nanos(t.drain_timeout)
             + nanos(t.ttl)
             + unheard
+            + self.calm()
+    }
+
+    /// How long a leader may wait before it moves something for balance: for others to come to rest, for a shard to have
+    /// stayed, and for nodes that have come and gone to have stayed.
+    fn calm(&self) -> u64 {
+        if self.mode != KeyspaceMode::Coordinated {
+            return 0;
+        }
+        let settings = self.spec.settings();
+        nanos(settings.cool_down)
+            + 10 * nanos(settings.debounce)
+            + 32 * nanos(settings.rejoin_after)
     }
 
     /// How long nothing but renewals may be seen once everything is served.

@@ -237,6 +237,8 @@ mod tests {
             head,
             term: 1,
             session,
+            node: tenure_core::ids::NodeName::new("n").unwrap(),
+            resigned: false,
             unknown: Unknown::new(),
         }))
     }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use tenure_core::record::KeyspaceMode;
+use tenure_core::record::{KeyspaceMode, PlanSpec};
 use tenure_core::settings::{Settings, Timing};
 
 use crate::clock::{Clock, Instant, MS, SEC};
@@ -53,6 +53,7 @@ pub(crate) fn draw(seed: u64, size: Option<(usize, u32)>) -> Plan {
             KeyspaceMode::Symmetric,
             KeyspaceMode::Greedy,
         ]),
+        spec: PlanSpec::default(),
         others: Vec::new(),
         observers: 0,
         clocks: draw_clocks(&mut rng, class, family, nodes, &timing),
@@ -81,6 +82,16 @@ pub(crate) fn draw(seed: u64, size: Option<(usize, u32)>) -> Plan {
         meddling: Meddling::default(),
         timing,
     };
+    let mut led = Rng::new(seed).fork(8);
+    if plan.mode == KeyspaceMode::Symmetric && led.permille(500) {
+        plan.mode = KeyspaceMode::Coordinated;
+        plan.spec = PlanSpec {
+            debounce: Some(Duration::from_millis(led.between(50, 1500))),
+            rejoin_after: Some(Duration::from_millis(led.between(50, 400))),
+            cool_down: Some(Duration::from_millis(led.between(100, 4000))),
+            ..PlanSpec::default()
+        };
+    }
     plan.watch.poll = rng.between(ttl / 20, ttl / 4);
     plan.faults = match class {
         Class::Chaos | Class::Beyond => draw_faults(&mut rng, &plan),

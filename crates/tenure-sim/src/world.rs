@@ -261,10 +261,13 @@ impl World {
             addresses: BTreeMap::new(),
             zone: None,
             weight: 100,
+            labels: BTreeMap::new(),
+            capacity: None,
             version: "sim".to_owned(),
             keyspaces: self.keyspaces.clone(),
             timing: self.plan.timing.clone(),
             rules: self.under.rules,
+            policy: None,
             timekeeper: if self.keeps_time() {
                 Timekeeper::Store
             } else {
@@ -505,7 +508,8 @@ fn keyspaces(plan: &Plan) -> (Vec<ShardId>, BTreeMap<KeyspaceName, KeyspaceConfi
         } else {
             KeyspaceKind::Hashed(shards)
         };
-        configs.insert(name, KeyspaceConfig { kind, mode });
+        let plan = plan.spec.clone();
+        configs.insert(name, KeyspaceConfig { kind, mode, plan });
     }
     (ids, configs)
 }

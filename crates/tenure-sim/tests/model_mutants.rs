@@ -17,7 +17,13 @@ fn survey() {
             };
             let checked = check(scope, &options, |_| {});
             if let Some(v) = checked.violation {
-                eprintln!("{mutant:?} {} states {} depth {} story {}: {v}", scope.name, checked.states, checked.depth, checked.story.len());
+                eprintln!(
+                    "{mutant:?} {} states {} depth {} story {}: {v}",
+                    scope.name,
+                    checked.states,
+                    checked.depth,
+                    checked.story.len()
+                );
                 found = true;
                 break;
             }

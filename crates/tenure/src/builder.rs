@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_core::ids::{ClusterName, KeyspaceName, NodeName};
-use tenure_core::node::KeyspaceConfig;
-use tenure_core::record::{KeyspaceKind, KeyspaceMode, Role};
+use tenure_core::node::{KeyspaceConfig, OwnPolicy};
+use tenure_core::plan::Policy;
+use tenure_core::record::{KeyspaceKind, KeyspaceMode, PlanSpec, Role};
 use tenure_core::settings::Settings;
 use tenure_store::Store;
 use tenure_store::host::Host;
@@ -31,6 +32,10 @@ pub struct Builder {
     pub(crate) addresses: BTreeMap<String, String>,
     pub(crate) zone: Option<String>,
     pub(crate) weight: u32,
+    pub(crate) labels: BTreeMap<String, String>,
+    pub(crate) capacity: Option<u32>,
+    pub(crate) plan: PlanSpec,
+    pub(crate) policy: Option<OwnPolicy>,
     pub(crate) version: String,
     pub(crate) data_dir: Option<PathBuf>,
     pub(crate) locked: Option<DataDir>,
@@ -67,6 +72,10 @@ impl Builder {
             addresses: BTreeMap::new(),
             zone: None,
             weight: 100,
+            labels: BTreeMap::new(),
+            capacity: None,
+            plan: PlanSpec::default(),
+            policy: None,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             data_dir: None,
             locked: None,
@@ -152,6 +161,30 @@ impl Builder {
         self
     }
 
+    /// How a leader plans for the keyspaces that are added after this, should they have to be created.
+    pub fn plan(mut self, plan: PlanSpec) -> Self {
+        self.plan = plan;
+        self
+    }
+
+    /// Something that the node says of itself: a keyspace may require it of those who own its shards.
+    pub fn label(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.labels.insert(name.into(), value.into());
+        self
+    }
+
+    /// The most shards that the node can have.
+    pub fn capacity(mut self, shards: u32) -> Self {
+        self.capacity = Some(shards);
+        self
+    }
+
+    /// Plans by a policy of one's own whenever this node leads. All nodes that may lead should have the same.
+    pub fn policy(mut self, name: impl Into<String>, policy: impl Policy + 'static) -> Self {
+        self.policy = Some(OwnPolicy::new(name, Arc::new(policy)));
+        self
+    }
+
     /// Takes part in a keyspace. It is created if it does not exist; if it differs from what is said here, the node is
     /// refused.
     pub fn keyspace<H: Handler>(
@@ -160,10 +193,10 @@ impl Builder {
         kind: KeyspaceKind,
         handler: H,
     ) -> Self {
-        let mode = self.mode;
+        let (mode, plan) = (self.mode, self.plan.clone());
         let handler = Arc::new(Typed(Arc::new(handler)));
         self.keyspaces
-            .push((name.into(), KeyspaceConfig { kind, mode }, handler));
+            .push((name.into(), KeyspaceConfig { kind, mode, plan }, handler));
         self
     }
 

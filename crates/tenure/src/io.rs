@@ -340,6 +340,8 @@ mod tests {
             head: Head::first(Nonce { writer, n: 1 }),
             term: 1,
             session: writer,
+            node: tenure_core::ids::NodeName::new("n").unwrap(),
+            resigned: false,
             unknown: Unknown::new(),
         }))
     }

@@ -174,6 +174,8 @@ impl Launch {
             addresses: builder.addresses.clone(),
             zone: builder.zone.clone(),
             weight: builder.weight,
+            labels: builder.labels.clone(),
+            capacity: builder.capacity,
             version: builder.version.clone(),
             keyspaces: self
                 .names
@@ -183,6 +185,7 @@ impl Launch {
                 .collect(),
             timing,
             rules: Rules::sound(),
+            policy: builder.policy.clone(),
             timekeeper: match store.leases() {
                 Some(_) => Timekeeper::Store,
                 None => Timekeeper::Nodes,

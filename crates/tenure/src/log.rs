@@ -45,6 +45,35 @@ fn log(note: &Note) {
             ?granted,
             "store keeps leases for longer than the ttl: others wait for that long"
         ),
+        Note::Leads { term } => info!(term, "leads"),
+        Note::LeadsNoLonger { term } => info!(term, "leads no longer"),
+        Note::Planned {
+            keyspace,
+            plan,
+            workers,
+            intended,
+            moved,
+            cancelled,
+            put_off,
+        } => {
+            let (waiting, why) = put_off
+                .as_ref()
+                .map_or((0, ""), |(n, why)| (*n, why.as_str()));
+            info!(%keyspace, term = plan.term, version = plan.seq, workers, intended, moved, cancelled, waiting, why, "plan published");
+        }
+        Note::PlanProblem { keyspace, problem } => warn!(%keyspace, problem, "plan has to make do"),
+        Note::SweptStale {
+            deleted_count,
+            plan,
+            workers,
+        } => info!(
+            deleted_count,
+            term = plan.term,
+            version = plan.seq,
+            workers,
+            "stale assignments swept"
+        ),
+        Note::SweepFailed { key, error } => warn!(%key, error, "sweep failed: will be tried again"),
         Note::Wedged { since } => {
             error!(
                 ?since,

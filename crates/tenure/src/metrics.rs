@@ -66,6 +66,15 @@ metrics! {
     ELSEWHERE "gauge" "tenure_held_elsewhere_shards" false "Shards that this node should have and another live node has.";
     ELSEWHERE_AGE "gauge" "tenure_held_elsewhere_age_seconds" false "For how long the longest of them has been waited for.";
     SWEPT "counter" "tenure_swept_total" false "Tombstones removed.";
+    LEADER "gauge" "tenure_leader" false "1 while this node leads.";
+    TERM "gauge" "tenure_leader_term" false "The last term in which this node led.";
+    PLANS "counter" "tenure_plans_total" false "Plans with changes that this node published.";
+    PLAN_VERSION "gauge" "tenure_plan_version" false "The number of the last of them.";
+    PLANNED "counter" "tenure_planned_total" true "Changes in them, by kind.";
+    PLAN_PUT_OFF "gauge" "tenure_plan_put_off" false "Changes that the last of them had to put off.";
+    PLAN_PROBLEMS "counter" "tenure_plan_problems_total" false "Things that the planner had to work around.";
+    STALE_SWEPT "counter" "tenure_stale_assignments_swept_total" false "Assignments to departed nodes that were put right.";
+    SWEEP_FAILURES "counter" "tenure_sweep_failures_total" false "Sweeps of one record that failed.";
 }
 
 /// The metrics of one node.
@@ -191,6 +200,39 @@ impl Metrics {
             Note::Missing { .. } => self.add(&MISSING, ""),
             Note::Estranged { .. } => self.add(&ESTRANGED, ""),
             Note::Wedged { .. } => self.add(&WEDGED, ""),
+            Note::Leads { term } => {
+                self.set(&LEADER, "", 1.0);
+                self.set(&TERM, "", *term as f64);
+            }
+            Note::LeadsNoLonger { .. } => self.set(&LEADER, "", 0.0),
+            Note::Planned {
+                plan,
+                intended,
+                moved,
+                cancelled,
+                put_off,
+                ..
+            } => {
+                self.add(&PLANS, "");
+                self.set(&PLAN_VERSION, "", plan.seq as f64);
+                self.set(
+                    &PLAN_PUT_OFF,
+                    "",
+                    put_off.as_ref().map_or(0.0, |(n, _)| *n as f64),
+                );
+                for (kind, n) in [
+                    ("intended", *intended),
+                    ("moved", *moved),
+                    ("cancelled", *cancelled),
+                ] {
+                    self.add_n(&PLANNED, &labels(&[("kind", kind)]), n as f64);
+                }
+            }
+            Note::PlanProblem { .. } => self.add(&PLAN_PROBLEMS, ""),
+            Note::SweptStale { deleted_count, .. } => {
+                self.add_n(&STALE_SWEPT, "", *deleted_count as f64);
+            }
+            Note::SweepFailed { .. } => self.add(&SWEEP_FAILURES, ""),
             Note::Overslept { .. } => self.add(&OVERSLEPT, ""),
             Note::Swept { .. } => self.add(&SWEPT, ""),
             Note::Overdue { .. } => self.add(&OVERDUE, ""),
@@ -232,8 +274,12 @@ impl Metrics {
     }
 
     fn add(&self, metric: &Definition, labels: &str) {
+        self.add_n(metric, labels, 1.0);
+    }
+
+    fn add_n(&self, metric: &Definition, labels: &str, n: f64) {
         let key = (metric.name, labels.to_owned());
-        *self.lock().series.entry(key).or_default() += 1.0;
+        *self.lock().series.entry(key).or_default() += n;
     }
 
     fn set(&self, metric: &Definition, labels: &str, value: f64) {

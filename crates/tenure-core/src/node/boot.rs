@@ -119,6 +119,7 @@ impl Node {
             self.list();
         }
         self.look_at_every_shard();
+        self.look_at_leader();
         if !self.started {
             let settling = self
                 .stays

@@ -65,6 +65,10 @@ impl Node {
             addresses: config.addresses.clone(),
             zone: config.zone.clone(),
             weight: config.weight,
+            labels: config.labels.clone(),
+            capacity: config.capacity,
+            keyspaces: config.keyspaces.keys().cloned().collect(),
+            load: std::collections::BTreeMap::new(),
             ttl: config.timing.ttl,
             renewals: 0,
             boot: cluster.map_or(0, |c| c.boot),
@@ -423,6 +427,7 @@ impl Node {
             return;
         }
         self.note(Note::Lease { from, to });
+        self.look_at_leader();
         if to == LeasePhase::Detached {
             self.cut_all(Why::LeaseLost);
         }
@@ -454,6 +459,7 @@ impl Node {
             return;
         };
         self.cut_all(why);
+        self.stop_leading();
         self.timers.clear(&Timer::Renew);
         self.timers.clear(&Timer::Lease);
         self.note(Note::SessionLost {

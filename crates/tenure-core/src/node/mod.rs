@@ -22,10 +22,12 @@
 mod acquire;
 mod boot;
 mod holder;
-mod native;
+mod leader;
 mod model;
+mod native;
 mod ops;
 mod peers;
+mod planning;
 mod restore;
 mod sets;
 mod share;
@@ -46,7 +48,8 @@ use crate::layout::Key;
 use crate::lease::LeasePhase;
 use crate::machine::{Action, Event, Found, Refusal, RunId, Step};
 use crate::note::{Note, ShardStep, Transition};
-use crate::record::{ClusterRecord, KeyspaceKind, KeyspaceMode, NodeMode, Role, Tenancy};
+use crate::plan::Policy;
+use crate::record::{ClusterRecord, KeyspaceKind, KeyspaceMode, NodeMode, PlanSpec, Role, Tenancy};
 use crate::rules::Rules;
 use crate::settings::Timing;
 use crate::time::Time;
@@ -56,6 +59,7 @@ use crate::why::Why;
 use acquire::Acquire;
 use boot::Boot;
 use holder::Holder;
+use leader::Lead;
 use peers::Peers;
 use restore::Drawn;
 use share::Wants;
@@ -71,6 +75,47 @@ pub struct KeyspaceConfig {
     pub kind: KeyspaceKind,
     /// Who assigns them.
     pub mode: KeyspaceMode,
+    /// How a leader plans for it.
+    pub plan: PlanSpec,
+}
+
+/// A policy of the user's own, by a name that tells it from others.
+#[derive(Clone)]
+pub struct OwnPolicy {
+    name: String,
+    policy: Arc<dyn Policy + Send + Sync>,
+}
+
+impl OwnPolicy {
+    /// Gives a policy a name.
+    pub fn new(name: impl Into<String>, policy: Arc<dyn Policy + Send + Sync>) -> Self {
+        let name = name.into();
+        Self { name, policy }
+    }
+
+    fn as_policy(&self) -> &dyn Policy {
+        &*self.policy
+    }
+}
+
+impl std::fmt::Debug for OwnPolicy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("OwnPolicy").field(&self.name).finish()
+    }
+}
+
+impl PartialEq for OwnPolicy {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Eq for OwnPolicy {}
+
+impl std::hash::Hash for OwnPolicy {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.name.hash(state);
+    }
 }
 
 /// Who keeps the time of sessions.
@@ -96,10 +141,17 @@ pub struct NodeConfig {
     pub zone: Option<String>,
     /// Its part of the shards in relation to other nodes; 100 is usual.
     pub weight: u32,
+    /// What it says of itself.
+    pub labels: BTreeMap<String, String>,
+    /// The most shards that it can have.
+    pub capacity: Option<u32>,
     /// The version of the program.
     pub version: String,
     /// The keyspaces that it takes part in.
     pub keyspaces: BTreeMap<KeyspaceName, KeyspaceConfig>,
+    /// How it plans when it leads; nothing: by the policy that each keyspace's record names.
+    #[serde(skip)]
+    pub policy: Option<OwnPolicy>,
     /// Its times and limits.
     pub timing: Timing,
     /// The rules it follows.
@@ -198,6 +250,8 @@ pub struct Node {
     estranged: Option<BTreeMap<KeyspaceName, u32>>,
     /// Shards of which a write may still land, and the rev that it would replace: read at every tick until it has moved.
     doubtful: BTreeMap<ShardId, u64>,
+    /// Leading, and what is known of it.
+    lead: Lead,
     /// The longest ttl of any session that was ever heard of.
     longest: std::time::Duration,
     ops: u64,
@@ -249,6 +303,7 @@ impl Node {
             generations: BTreeMap::new(),
             estranged: None,
             doubtful: BTreeMap::new(),
+            lead: Lead::default(),
             longest: std::time::Duration::ZERO,
             ops: 0,
             run_count: 0,
@@ -375,6 +430,8 @@ impl Node {
             Timer::Acquire => self.retry_acquire(),
             Timer::Absent => {}
             Timer::Restore => self.restore_lost(),
+            Timer::Lead => self.stand_for_office(),
+            Timer::Plan => self.plan(),
             Timer::Stop => self.finish_stop(true),
         }
     }
@@ -452,7 +509,7 @@ impl Node {
                     self.cluster = Some(Arc::clone(&seen.record));
                 }
             }
-            Key::Leader => {}
+            Key::Leader => self.look_at_leader(),
             Key::Session(id) => self.on_session_changed(*id),
             Key::Node(name) => {
                 if *name == self.config.name
@@ -469,9 +526,12 @@ impl Node {
                 }
                 self.wants.stale(name);
                 self.look_at_all = true;
+                self.look_at_leader();
+                self.plan_soon();
             }
             Key::Shard(id) => {
                 self.tell_owner(id);
+                self.plan_soon();
                 if self.wants.depends_on_shards(&id.keyspace) {
                     self.wants.stale(&id.keyspace);
                     self.look_at_all = true;
@@ -487,6 +547,7 @@ impl Node {
         };
         let known = self.generations.entry(id.keyspace.clone()).or_default();
         *known = (*known).max(record.epoch.generation());
+        self.lead.highest = self.lead.highest.max(record.plan);
         let stay = self.stays.entry(id.clone()).or_default();
         stay.highest = stay.highest.max(record.epoch);
         let serving = record.tenancy.name() != "loading" && record.owner().is_some();

@@ -33,6 +33,10 @@ pub(super) enum Purpose {
     Restore,
     /// Ending the node's own session.
     Resign,
+    /// Becoming leader.
+    Lead,
+    /// A leader's word on a shard.
+    Plan(ShardId),
     /// Nothing hangs on it.
     Plain,
 }
@@ -391,6 +395,8 @@ impl Node {
             }
             Purpose::Keyspace | Purpose::Restore => self.on_restore_settled(outcome),
             Purpose::Resign => self.on_resigned(outcome),
+            Purpose::Lead => self.on_stood(outcome),
+            Purpose::Plan(shard) => self.on_planned(&shard, outcome),
             Purpose::Plain => {}
         }
     }

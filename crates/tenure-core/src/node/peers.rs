@@ -276,6 +276,10 @@ impl Node {
             addresses: std::collections::BTreeMap::new(),
             zone: None,
             weight: 0,
+            labels: std::collections::BTreeMap::new(),
+            capacity: None,
+            keyspaces: std::collections::BTreeSet::new(),
+            load: std::collections::BTreeMap::new(),
             ttl: self.longest_ttl(),
             renewals: 0,
             boot: 0,
@@ -295,7 +299,7 @@ impl Node {
 
     /// Makes sure that the end of a session that a record refers to, but that has no record, will be proven.
     pub(super) fn mourn(&mut self, id: SessionId) {
-        if self.config.role != Role::Node || !self.may_own() {
+        if self.config.role == Role::Observer || !self.may_own() {
             return;
         }
         match self.view.sessions.cell(&id) {
@@ -349,6 +353,7 @@ impl Node {
             .get(&id)
             .is_none_or(|s| s.ended.is_some());
         if gone {
+            self.look_at_leader();
             // What the ended session had can be had now, whether or not it was a member.
             self.wants.all_stale();
             self.look_at_all = true;
@@ -388,6 +393,7 @@ impl Node {
         self.peers.members = members;
         self.wants.new_ranking();
         self.peers.since = self.now;
+        self.plan_soon();
         self.wants.all_stale();
         self.look_at_all = true;
         self.timers.set(

@@ -210,11 +210,12 @@ impl Node {
             .as_ref()
             .map(|o| o.record.unknown.clone())
             .unwrap_or_default();
-        let (kind, mode) = (config.kind, config.mode);
+        let (kind, mode, plan) = (config.kind, config.mode, config.plan.clone());
         let record = KeyspaceRecord {
             head,
             kind,
             mode,
+            plan,
             generation,
             floor,
             removed: false,

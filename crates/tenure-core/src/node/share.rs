@@ -71,6 +71,34 @@ impl Node {
         if let Some(Some(plan)) = self.wants.greedy.get(&id.keyspace) {
             return plan.take.contains(id);
         }
+        if self.is_coordinated(&id.keyspace) {
+            return self.is_meant_for_me(id, record);
+        }
+        self.find_winner(id, record);
+        self.winner(id, record) == Some(&self.config.name)
+    }
+
+    /// Whether a leader plans for a keyspace.
+    pub(super) fn is_coordinated(&self, keyspace: &KeyspaceName) -> bool {
+        let record = self.view.keyspaces.get(keyspace);
+        record.is_some_and(|k| k.mode == KeyspaceMode::Coordinated)
+    }
+
+    /// Whether a leader means this node to have a shard; or, where none has said so for too long, whether it is the one to
+    /// take it without.
+    fn is_meant_for_me(&mut self, id: &ShardId, record: &ShardRecord) -> bool {
+        let me = &self.config.name;
+        let member = self.peers.is_member(me);
+        let failed = self
+            .session()
+            .is_some_and(|session| record.was_failed_by(session));
+        if member && !failed && record.intended.as_ref() == Some(me) {
+            return true;
+        }
+        let since = self.view.shards.seen(id).map_or(self.now, |s| s.since);
+        if self.now < self.unled_claim_at(record, since) {
+            return false;
+        }
         self.find_winner(id, record);
         self.winner(id, record) == Some(&self.config.name)
     }
@@ -81,8 +109,11 @@ impl Node {
         id: &ShardId,
         record: &ShardRecord,
     ) -> Option<(Option<NodeName>, Why)> {
+        let coordinated = self.is_coordinated(&id.keyspace);
+        let planned = self.planned_away(record).filter(|_| coordinated);
         if matches!(self.life, Life::Stopping) {
-            return Some((self.winner_without_me(id, record), Why::NodeStopping));
+            let to = planned.or_else(|| self.winner_without_me(id, record));
+            return Some((to, Why::NodeStopping));
         }
         let active = self
             .view
@@ -90,8 +121,19 @@ impl Node {
             .get(&self.config.name)
             .is_none_or(|n| n.mode == NodeMode::Active);
         if !active {
-            let to = self.winner_without_me(id, record)?;
+            // A leader sees to it that not everything moves at once; but what it has not moved in good time moves by itself.
+            let told = self.view.nodes.seen(&self.config.name);
+            let patient = told.is_some_and(|n| self.now < n.since + self.config.timing.ttl * 4);
+            let led = coordinated && self.is_led() && patient;
+            let to = match planned {
+                Some(to) => to,
+                None if led => return None,
+                None => self.winner_without_me(id, record)?,
+            };
             return Some((Some(to), Why::NodeDraining));
+        }
+        if coordinated {
+            return planned.map(|to| (Some(to), Why::Planned));
         }
         if self.now < self.peers.since + self.config.timing.rebalance_debounce {
             return None;

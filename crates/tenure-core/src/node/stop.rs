@@ -13,6 +13,7 @@ impl Node {
     pub(super) fn begin_stop(&mut self) {
         match self.life {
             Life::Running => {
+                self.resign_office();
                 self.life = Life::Stopping;
                 let limit = self.config.timing.drain_timeout + self.config.timing.ttl;
                 self.timers.set(Timer::Stop, self.now + limit);

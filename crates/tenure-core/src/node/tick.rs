@@ -106,6 +106,7 @@ impl Node {
             .map(|(name, k)| (name.clone(), k.record.generation));
         self.estranged = Some(generations.collect());
         self.cut_all(Why::StoreChanged);
+        self.stop_leading();
         self.holder = None;
         // Answers of the store that was there before must not get into the new view.
         self.pending.clear();
@@ -152,6 +153,8 @@ impl Node {
         self.keep_name();
         self.keep_cluster();
         self.ask_after_neighbours();
+        self.look_at_leader();
+        self.plan_soon();
         self.read(Key::Node(self.config.name.clone()));
         for name in self.config.keyspaces.clone().into_keys() {
             self.read(Key::Keyspace(name));

@@ -31,12 +31,16 @@ pub(super) enum Timer {
     Absent,
     /// Make lost records anew.
     Restore,
+    /// Stand for leader.
+    Lead,
+    /// Plan for the others.
+    Plan,
     /// Stop, finished or not.
     Stop,
 }
 
 /// How many kinds of timers there are.
-const KINDS: usize = 11;
+const KINDS: usize = 13;
 const JUDGE: usize = 3;
 const STAY: usize = 4;
 
@@ -53,7 +57,9 @@ impl Timer {
             Self::Acquire => 7,
             Self::Absent => 8,
             Self::Restore => 9,
-            Self::Stop => 10,
+            Self::Lead => 10,
+            Self::Plan => 11,
+            Self::Stop => 12,
         }
     }
 }
@@ -188,6 +194,8 @@ impl Timers {
             7 => Timer::Acquire,
             8 => Timer::Absent,
             9 => Timer::Restore,
+            10 => Timer::Lead,
+            11 => Timer::Plan,
             _ => Timer::Stop,
         };
         self.kinds[kind] = match kind {

@@ -5,10 +5,15 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::settings::SettingProblem;
 
 /// How shards are given to nodes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
+)]
+#[serde(rename_all = "snake_case")]
 pub enum PolicyKind {
     /// The fewest moves that give every node its share.
     #[default]
@@ -45,7 +50,10 @@ impl FromStr for PolicyKind {
 }
 
 /// What the sticky policy evens out.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
+)]
+#[serde(rename_all = "snake_case")]
 pub enum Measure {
     /// The number of shards: within one of each node's share.
     #[default]
@@ -55,7 +63,8 @@ pub enum Measure {
 }
 
 /// How zones matter.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum ZoneRule {
     /// Not at all.
     #[default]
@@ -97,7 +106,7 @@ impl ZoneRule {
 }
 
 /// How many moves may be under way at the same time. Shards without a live owner are not moves and do not wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Budgets {
     /// In all.
     pub total: u32,

@@ -5,7 +5,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Head, Unknown};
+use super::shard::is_default;
+use super::{Head, PlanSpec, Unknown};
 
 /// Which shards a keyspace has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -33,6 +34,8 @@ pub enum KeyspaceMode {
     /// Every node computes the same weighted rendezvous for itself.
     #[default]
     Symmetric,
+    /// The leader plans.
+    Coordinated,
     /// Nodes take what is free up to their fair share.
     Greedy,
 }
@@ -41,6 +44,7 @@ impl fmt::Display for KeyspaceMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Symmetric => "symmetric",
+            Self::Coordinated => "coordinated",
             Self::Greedy => "greedy",
         })
     }
@@ -52,9 +56,10 @@ impl FromStr for KeyspaceMode {
     fn from_str(s: &str) -> Result<Self, String> {
         match s {
             "symmetric" => Ok(Self::Symmetric),
+            "coordinated" => Ok(Self::Coordinated),
             "greedy" => Ok(Self::Greedy),
             other => Err(format!(
-                "unknown keyspace mode {other:?}; known are symmetric and greedy"
+                "unknown keyspace mode {other:?}; known are coordinated, symmetric and greedy"
             )),
         }
     }
@@ -71,6 +76,9 @@ pub struct KeyspaceRecord {
     pub kind: KeyspaceKind,
     /// Who assigns them.
     pub mode: KeyspaceMode,
+    /// How a leader plans for it.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub plan: PlanSpec,
     /// The upper half of every epoch that is given out from now on. Raised when a lost record is made anew and after a
     /// restore, so that no epoch is ever given out twice (P2).
     pub generation: u32,

@@ -8,6 +8,7 @@ mod cluster;
 mod keyspace;
 mod leader;
 mod node;
+mod plan;
 mod session;
 mod shard;
 
@@ -21,6 +22,7 @@ pub use cluster::ClusterRecord;
 pub use keyspace::{KeyspaceKind, KeyspaceMode, KeyspaceRecord};
 pub use leader::LeaderRecord;
 pub use node::{NodeMode, NodeRecord};
+pub use plan::PlanSpec;
 pub use session::{BootClock, Ended, EndedWhy, Role, SessionRecord};
 pub use shard::{
     Failure, HISTORY_LEN, Move, MovePhase, Owner, Past, PlanMark, Quarantine, ShardRecord, Tenancy,

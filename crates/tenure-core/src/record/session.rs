@@ -1,13 +1,13 @@
 //! A session: one incarnation of a node, and its lease.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use super::{Head, Unknown, millis};
-use crate::ids::{NodeName, SessionId};
+use crate::ids::{KeyspaceName, NodeName, SessionId, ShardName};
 use crate::time::Time;
 
 /// What a session is there for.
@@ -18,6 +18,8 @@ pub enum Role {
     Node,
     /// Computes what it would do, and owns nothing.
     Observer,
+    /// Stands for leader, and owns nothing.
+    Planner,
 }
 
 /// Why a session is over.
@@ -102,6 +104,18 @@ pub struct SessionRecord {
     pub zone: Option<String>,
     /// Its part of the shards in relation to other nodes; 100 is usual.
     pub weight: u32,
+    /// What the node says of itself.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    /// The most shards that it can have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capacity: Option<u32>,
+    /// The keyspaces that it takes part in.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub keyspaces: BTreeSet<KeyspaceName>,
+    /// What the shards that it serves cost, as their application reports it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub load: BTreeMap<KeyspaceName, BTreeMap<ShardName, u32>>,
     /// How long the session is good after a renewal.
     #[serde(rename = "ttl_ms", with = "millis")]
     pub ttl: Duration,

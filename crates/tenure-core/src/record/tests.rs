@@ -46,6 +46,10 @@ fn session() -> SessionRecord {
         addresses: [("http".to_owned(), "http://127.0.0.1:1".to_owned())].into(),
         zone: Some("a".to_owned()),
         weight: 100,
+        labels: [("disk".to_owned(), "ssd".to_owned())].into(),
+        capacity: Some(9),
+        keyspaces: [KeyspaceName::new("orders").unwrap()].into(),
+        load: std::collections::BTreeMap::new(),
         ttl: Duration::from_millis(2500),
         renewals: 9,
         boot: 1,
@@ -153,6 +157,10 @@ fn every_kind() -> Vec<(Key, Record)> {
             head: head(),
             kind,
             mode,
+            plan: PlanSpec {
+                debounce: Some(Duration::from_secs(1)),
+                ..PlanSpec::default()
+            },
             generation: 2,
             floor: 1,
             removed: false,
@@ -177,6 +185,8 @@ fn every_kind() -> Vec<(Key, Record)> {
         head: head(),
         term: 3,
         session: SessionId(1),
+        node: NodeName::new("n1").unwrap(),
+        resigned: true,
         unknown: Unknown::new(),
     };
     all.push((Key::Leader, Record::Leader(Arc::new(leader))));

@@ -1,6 +1,7 @@
 //! P5: failure is local. Runs with one fault and nothing else, in which what may change is known exactly.
 
 use tenure_core::ids::Epoch;
+use tenure_core::record::KeyspaceMode;
 
 use super::gates::Gates;
 use super::{Verdict, Violation};
@@ -148,7 +149,13 @@ fn failover_bound(plan: &Plan) -> u64 {
         (false, false) => nanos(t.acquire_retry_interval) * 3 / 2,
         (false, true) => nanos(t.tick_interval),
     };
-    look + plan.session_bound()
+    // A leader has to hear of it, perhaps after having been elected, and its word has to be heard.
+    let led = match plan.mode {
+        KeyspaceMode::Coordinated => 3 * told + nanos(t.ttl) / 10,
+        _ => 0,
+    };
+    look + led
+        + plan.session_bound()
         + plan.app.load.1
         + told
         + 16 * plan.net.delay.1

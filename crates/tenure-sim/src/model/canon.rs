@@ -65,7 +65,10 @@ impl Hasher for Recorder {
     fn write(&mut self, bytes: &[u8]) {
         let (numbers, rest) = bytes.as_chunks();
         let versions = numbers.iter().map(|n| u64::from_ne_bytes(*n));
-        if rest.is_empty() && !numbers.is_empty() && versions.clone().all(|n| within(n, base::VERSIONS)) {
+        if rest.is_empty()
+            && !numbers.is_empty()
+            && versions.clone().all(|n| within(n, base::VERSIONS))
+        {
             return self.0.extend(versions.map(Word::U64));
         }
         let mut print = fold(rest.len() as u64, numbers.len() as u64);
@@ -193,7 +196,9 @@ fn recognise(words: &[Word], seen: &mut Option<Record>, out: &mut Vec<Tok>) -> u
                 // How much further the store has come is what others have written, whatever the numbers are.
                 out.push(Tok::Accounted(listed + written));
                 let own = words[6..end].iter().map(|word| single(*word));
-                out.extend(own.filter(|tok| matches!(tok, Tok::Version(n) if *n > asked.max(listed))));
+                out.extend(
+                    own.filter(|tok| matches!(tok, Tok::Version(n) if *n > asked.max(listed))),
+                );
             }
             end
         }
@@ -368,7 +373,9 @@ impl Words {
 
 fn fold(print: u64, n: u64) -> u64 {
     let wide = u128::from(print ^ n) * 0xa076_1d64_78bd_642f_u128;
-    (wide as u64 ^ (wide >> 64) as u64).rotate_left(23).wrapping_add(n)
+    (wide as u64 ^ (wide >> 64) as u64)
+        .rotate_left(23)
+        .wrapping_add(n)
 }
 
 fn rank<T: Ord>(sorted: &[T], n: &T) -> u64 {

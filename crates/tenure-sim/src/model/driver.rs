@@ -84,6 +84,7 @@ impl State {
         let keyspace = KeyspaceConfig {
             kind: KeyspaceKind::Hashed(1),
             mode: KeyspaceMode::Symmetric,
+            plan: Default::default(),
         };
         let seat = &mut self.seats[n];
         seat.incarnations += 1;
@@ -97,10 +98,13 @@ impl State {
             addresses: BTreeMap::new(),
             zone: None,
             weight: 100,
+            labels: BTreeMap::new(),
+            capacity: None,
             version: "model".to_owned(),
             keyspaces: [(shard().keyspace, keyspace)].into(),
             timing: timing(),
             rules,
+            policy: None,
             timekeeper: tenure_core::node::Timekeeper::Nodes,
             boot_id: None,
             entropy,
@@ -132,7 +136,10 @@ impl State {
     /// Hands an event to a machine and carries out what it answers.
     pub(crate) fn step(&mut self, n: usize, event: Event, telling: &mut Telling) {
         let now = self.seats[n].time(self.now);
-        let settles = self.seats[n].process.as_deref().and_then(|p| unsettled(p, &event));
+        let settles = self.seats[n]
+            .process
+            .as_deref()
+            .and_then(|p| unsettled(p, &event));
         if !matches!(event, Event::Tick | Event::Progress(_)) {
             telling.line(|| format!("n{n} {}", words::event(&event)));
         }
@@ -239,7 +246,10 @@ impl State {
                 });
                 post(process, Event::Loaded(run));
                 if busy {
-                    self.breach("A9", "the shard is loaded while older work of it still runs");
+                    self.breach(
+                        "A9",
+                        "the shard is loaded while older work of it still runs",
+                    );
                 }
             }
             Action::Open(run) => {
@@ -248,7 +258,10 @@ impl State {
                     .and_then(|p| p.stays.iter_mut().find(|stay| stay.run == run));
                 match stay {
                     Some(stay) if stay.loaded && !stay.closing => stay.open = true,
-                    _ => self.breach("contract", "a gate is opened that is not loaded, or is closed"),
+                    _ => self.breach(
+                        "contract",
+                        "a gate is opened that is not loaded, or is closed",
+                    ),
                 }
             }
             Action::Close { run, .. } => {
@@ -260,7 +273,9 @@ impl State {
                 };
                 stay.open = false;
                 if !std::mem::replace(&mut stay.closing, true) {
-                    process.inbox.retain(|letter| *letter.event != Event::Loaded(run));
+                    process
+                        .inbox
+                        .retain(|letter| *letter.event != Event::Loaded(run));
                     post(process, Event::Drained(run));
                 }
             }
@@ -292,7 +307,9 @@ impl State {
 
     fn send(&mut self, n: usize, op: OpId, request: Request, now: Time) {
         let (key, write, nonce) = match &request {
-            Request::Put { key, record, .. } => (Some(key.clone()), true, Some(record.head().nonce)),
+            Request::Put { key, record, .. } => {
+                (Some(key.clone()), true, Some(record.head().nonce))
+            }
             Request::Delete { key, .. } => (Some(key.clone()), true, None),
             Request::Get(key) => (Some(key.clone()), false, None),
             _ => (None, false, None),
@@ -369,7 +386,11 @@ impl State {
         let heard = self.waiter(&sent).is_some();
         telling.line(|| {
             let late = if heard { "" } else { ", unheard" };
-            format!("store hears {} of n{}{late}", sent.op.0 - base::OPS, sent.seat)
+            format!(
+                "store hears {} of n{}{late}",
+                sent.op.0 - base::OPS,
+                sent.seat
+            )
         });
         let reply = self.apply(&sent.request, heard, telling);
         if !heard {
@@ -387,7 +408,11 @@ impl State {
             Request::Get(key) => Reply::Got(store.keys.get(key).cloned()),
             Request::Revision => Reply::Revision(Revision(store.revision)),
             Request::List => Reply::Listed(Listed {
-                entries: store.keys.iter().map(|(k, f)| (k.clone(), f.clone())).collect(),
+                entries: store
+                    .keys
+                    .iter()
+                    .map(|(k, f)| (k.clone(), f.clone()))
+                    .collect(),
                 revision: Revision(store.revision),
                 store: "model".to_owned(),
             }),

@@ -125,14 +125,18 @@ impl State {
             seat.process.as_deref().is_some_and(|process| {
                 process.entropy == writer.0
                     && process.stays.iter().any(|stay| {
-                        stay.epoch < after.epoch || after.owner().map(|o| o.session) != Some(stay.session)
+                        stay.epoch < after.epoch
+                            || after.owner().map(|o| o.session) != Some(stay.session)
                     })
             })
         });
-        let letting_go =
-            before.owner().map(|o| o.session) != after.owner().map(|o| o.session) || before.epoch != after.epoch;
+        let letting_go = before.owner().map(|o| o.session) != after.owner().map(|o| o.session)
+            || before.epoch != after.epoch;
         if running && letting_go {
-            self.breach("A9", "the shard is released or claimed by a process whose work there still runs");
+            self.breach(
+                "A9",
+                "the shard is released or claimed by a process whose work there still runs",
+            );
         }
     }
 

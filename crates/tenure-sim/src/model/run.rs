@@ -7,6 +7,7 @@ use serde::Serialize;
 use stateright::{Checker, Expectation, HasDiscoveries, Model, Property};
 use tenure_core::rules::Rules;
 
+use super::canon::base;
 use super::driver::{TTL, Telling};
 use super::heal::Distances;
 use super::laws::Ghost;
@@ -14,7 +15,6 @@ use super::scope::{Begin, Budget, Scope};
 use super::sight::Sights;
 use super::state::{Seat, Shelf, State};
 use super::steps::Act;
-use super::canon::base;
 use crate::clock::Clock;
 
 /// How to check.
@@ -257,7 +257,9 @@ pub fn check(scope: &Scope, options: &Options, mut told: impl FnMut(Progress)) -
         Some((name, path)) => model.story(name, path.clone().into_vec()),
     };
     let sights = scope.sights.iter().map(|sight| sight.words());
-    let unseen = sights.filter(|words| !discoveries.contains_key(words)).collect();
+    let unseen = sights
+        .filter(|words| !discoveries.contains_key(words))
+        .collect();
     let capped = options
         .most_states
         .is_some_and(|most| checker.state_count() >= most);
@@ -336,21 +338,35 @@ mod tests {
                 if *before != prints {
                     bad += 1;
                     if bad <= 3 {
-                    let first = &samples[&print];
-                    for ((a, x), (b, y)) in successors(&model, first).iter().zip(&next) {
-                        let (xs, ys) = (x.all_words(), y.all_words());
-                        if xs != ys {
-                            eprintln!("{a:?} {b:?} {} {}", xs.len(), ys.len());
-                            for (at, (p, q)) in xs.iter().zip(&ys).enumerate().filter(|(_, (p, q))| p != q).take(3) {
-                                eprintln!("  {at}: {p:?} {q:?} after {:?}", &xs[at.saturating_sub(10)..at]);
+                        let first = &samples[&print];
+                        for ((a, x), (b, y)) in successors(&model, first).iter().zip(&next) {
+                            let (xs, ys) = (x.all_words(), y.all_words());
+                            if xs != ys {
+                                eprintln!("{a:?} {b:?} {} {}", xs.len(), ys.len());
+                                for (at, (p, q)) in xs
+                                    .iter()
+                                    .zip(&ys)
+                                    .enumerate()
+                                    .filter(|(_, (p, q))| p != q)
+                                    .take(3)
+                                {
+                                    eprintln!(
+                                        "  {at}: {p:?} {q:?} after {:?}",
+                                        &xs[at.saturating_sub(10)..at]
+                                    );
+                                }
+                                for n in 0..2 {
+                                    let l = format!("{:#?}", first.seats[n]);
+                                    let r = format!("{:#?}", state.seats[n]);
+                                    for (l, r) in
+                                        l.lines().zip(r.lines()).filter(|(l, r)| l != r).take(60)
+                                    {
+                                        eprintln!("   {l}  |  {r}");
+                                    }
+                                }
+                                break;
                             }
-                            for n in 0..2 { 
-                              let l = format!("{:#?}", first.seats[n]); let r = format!("{:#?}", state.seats[n]);
-                              for (l, r) in l.lines().zip(r.lines()).filter(|(l,r)| l != r).take(60) { eprintln!("   {l}  |  {r}"); }
-                            }
-                            break;
                         }
-                    }
                     }
                 }
             } else {
@@ -359,7 +375,10 @@ mod tests {
                 queue.extend(next.into_iter().map(|(_, s)| s));
             }
         }
-        eprintln!("{name}: {} states, {compared} compared, {bad} differ", known.len());
+        eprintln!(
+            "{name}: {} states, {compared} compared, {bad} differ",
+            known.len()
+        );
     }
 
     #[test]

@@ -121,7 +121,14 @@ pub const SCOPES: &[Scope] = &[
         budget: Budget { delays: 1, ..NONE },
         back: &[Back::Without],
         clocks: TWO,
-        sights: &[Draining, ReleasedForBalance, ClaimedFree, UnknownOwn, UnknownNot, LateWrite],
+        sights: &[
+            Draining,
+            ReleasedForBalance,
+            ClaimedFree,
+            UnknownOwn,
+            UnknownNot,
+            LateWrite,
+        ],
         everyday: true,
     },
     Scope {
@@ -143,7 +150,13 @@ pub const SCOPES: &[Scope] = &[
         budget: Budget { crashes: 1, ..NONE },
         back: EITHER,
         clocks: TWO,
-        sights: &[TakenAfterEnd, Expired, Replaced, WaitedForName, ReleasedForBalance],
+        sights: &[
+            TakenAfterEnd,
+            Expired,
+            Replaced,
+            WaitedForName,
+            ReleasedForBalance,
+        ],
         everyday: true,
     },
     Scope {
@@ -154,7 +167,17 @@ pub const SCOPES: &[Scope] = &[
         budget: Budget { pauses: 1, ..NONE },
         back: &[],
         clocks: TWO,
-        sights: &[Overslept, Detached, Recovering, Reattached, AdoptedAgain, CutLeaseLost, GateRanOut, SessionLost, Expired],
+        sights: &[
+            Overslept,
+            Detached,
+            Recovering,
+            Reattached,
+            AdoptedAgain,
+            CutLeaseLost,
+            GateRanOut,
+            SessionLost,
+            Expired,
+        ],
         everyday: true,
     },
     Scope {
@@ -162,7 +185,10 @@ pub const SCOPES: &[Scope] = &[
         about: "an operator removes the shard's record",
         nodes: 2,
         begin: Begin::Rest { phases: 1 },
-        budget: Budget { removals: 1, ..NONE },
+        budget: Budget {
+            removals: 1,
+            ..NONE
+        },
         back: &[],
         clocks: TWO,
         sights: &[CutMissing, Restored],
@@ -173,10 +199,21 @@ pub const SCOPES: &[Scope] = &[
         about: "a node is asked to stop, and one message is late or lost",
         nodes: 2,
         begin: Begin::Rest { phases: 1 },
-        budget: Budget { stops: 1, delays: 1, ..NONE },
+        budget: Budget {
+            stops: 1,
+            delays: 1,
+            ..NONE
+        },
         back: &[],
         clocks: TWO,
-        sights: &[ReleasedStopping, Resigned, ClaimedFree, UnknownOwn, UnknownNot, LateWrite],
+        sights: &[
+            ReleasedStopping,
+            Resigned,
+            ClaimedFree,
+            UnknownOwn,
+            UnknownNot,
+            LateWrite,
+        ],
         everyday: false,
     },
     Scope {
@@ -184,7 +221,11 @@ pub const SCOPES: &[Scope] = &[
         about: "a node dies for good, and one message is late or lost",
         nodes: 2,
         begin: Begin::Rest { phases: 1 },
-        budget: Budget { crashes: 1, delays: 1, ..NONE },
+        budget: Budget {
+            crashes: 1,
+            delays: 1,
+            ..NONE
+        },
         back: &[],
         clocks: TWO,
         sights: &[TakenAfterEnd, Expired, UnknownOwn, UnknownNot, LateWrite],
@@ -195,7 +236,11 @@ pub const SCOPES: &[Scope] = &[
         about: "a node stands still for any time, and one message is late or lost",
         nodes: 2,
         begin: Begin::Rest { phases: 1 },
-        budget: Budget { pauses: 1, delays: 1, ..NONE },
+        budget: Budget {
+            pauses: 1,
+            delays: 1,
+            ..NONE
+        },
         back: &[],
         clocks: TWO,
         sights: &[Overslept, SessionLost, Expired, UnknownOwn, LateWrite],

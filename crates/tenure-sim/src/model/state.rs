@@ -186,7 +186,8 @@ impl State {
 
     /// One number for all states that are the same.
     pub(crate) fn print(&self) -> u64 {
-        self.words().print(self.ghost.highest.0, self.store.revision)
+        self.words()
+            .print(self.ghost.highest.0, self.store.revision)
     }
 
     #[cfg(test)]

@@ -58,7 +58,8 @@ fn conflict(a: &Request, b: &Request) -> bool {
         }
         _ => None,
     };
-    let writes = |request: &Request| matches!(request, Request::Put { .. } | Request::Delete { .. });
+    let writes =
+        |request: &Request| matches!(request, Request::Put { .. } | Request::Delete { .. });
     let same = match (key(a), key(b)) {
         (Some(a), Some(b)) => a == b,
         _ => true,
@@ -160,7 +161,11 @@ impl State {
 
     fn late(&self, out: &mut Vec<Act>) {
         let requests = self.requests.iter().enumerate();
-        out.extend(requests.filter(|(_, s)| s.late).map(|(at, _)| Act::Land(at)));
+        out.extend(
+            requests
+                .filter(|(_, s)| s.late)
+                .map(|(at, _)| Act::Land(at)),
+        );
         for (n, seat) in self.seats.iter().enumerate() {
             let letters = seat.running().into_iter().flat_map(|p| p.inbox.iter());
             let late = letters.enumerate().filter(|(_, letter)| letter.late);

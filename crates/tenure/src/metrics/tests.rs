@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use tenure_core::ids::{Epoch, NodeName, Revision, SessionId};
+use tenure_core::ids::{Epoch, KeyspaceName, NodeName, Revision, SessionId};
 use tenure_core::layout::Key;
-use tenure_core::record::{Damage, EndedWhy};
+use tenure_core::record::{Damage, EndedWhy, PlanMark};
 use tenure_core::why::Why;
 
 use super::*;
@@ -86,6 +86,29 @@ fn every_note() -> Vec<Note> {
             error: "disk".to_owned(),
         },
         Note::Swept { key: Key::Cluster },
+        Note::Leads { term: 2 },
+        Note::Planned {
+            keyspace: KeyspaceName::new("orders").unwrap(),
+            plan: PlanMark { term: 2, seq: 7 },
+            workers: 3,
+            intended: 1,
+            moved: 2,
+            cancelled: 3,
+            put_off: Some((4, "debounce".to_owned())),
+        },
+        Note::PlanProblem {
+            keyspace: KeyspaceName::new("orders").unwrap(),
+            problem: "no node".to_owned(),
+        },
+        Note::SweptStale {
+            deleted_count: 2,
+            plan: PlanMark { term: 2, seq: 7 },
+            workers: 3,
+        },
+        Note::SweepFailed {
+            key: Key::Cluster,
+            error: "away".to_owned(),
+        },
         Note::Overdue {
             shard: shard(),
             epoch: Epoch::first(1),

@@ -243,6 +243,7 @@ impl Create {
             head,
             kind,
             mode: self.mode,
+            plan: PlanSpec::default(),
             generation: drawn.generation,
             floor: drawn.floor,
             removed: false,

@@ -160,7 +160,13 @@ fn told(summary: &Summary) -> String {
         }
     }
     let mut table = Table::new(&[
-        "SCOPE", "#STATES", "#DEPTH", "#HEALS IN", "#SEEN", "#SECONDS", "VERDICT",
+        "SCOPE",
+        "#STATES",
+        "#DEPTH",
+        "#HEALS IN",
+        "#SEEN",
+        "#SECONDS",
+        "VERDICT",
     ]);
     for checked in &summary.scopes {
         table.row(vec![
@@ -168,7 +174,11 @@ fn told(summary: &Summary) -> String {
             checked.states.to_string(),
             checked.depth.to_string(),
             checked.healed_within.to_string(),
-            format!("{}/{}", checked.sights - checked.unseen.len(), checked.sights),
+            format!(
+                "{}/{}",
+                checked.sights - checked.unseen.len(),
+                checked.sights
+            ),
             format!("{:.1}", checked.seconds),
             if checked.holds() { "holds" } else { "BROKEN" }.to_owned(),
         ]);

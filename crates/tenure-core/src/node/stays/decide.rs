@@ -216,7 +216,16 @@ impl Node {
             id,
             wanted && (live_owner || deaf) && self.config.role == Role::Node,
         );
-        if !wanted || record.quarantine.is_some() || matches!(record.tenancy, Tenancy::Deleted) {
+        if record.quarantine.is_some() || matches!(record.tenancy, Tenancy::Deleted) {
+            return Decision::Nothing;
+        }
+        if !wanted && !live_owner && self.is_coordinated(&id.keyspace) && !self.is_leaving() {
+            let at = self.unled_claim_at(&record, since);
+            if at > self.now && at < Time::NEVER {
+                return Decision::WaitUntil(at);
+            }
+        }
+        if !wanted {
             return Decision::Nothing;
         }
         if live_owner && !self.config.rules.broken_by(Mutant::TakeoverWithoutProof) {

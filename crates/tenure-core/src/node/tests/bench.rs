@@ -13,8 +13,8 @@ use crate::machine::{Action, Event, Expect, Found, Listed, Refusal, Reply, Reque
 use crate::node::{KeyspaceConfig, Node, NodeConfig, Timekeeper};
 use crate::note::Note;
 use crate::record::{
-    Damage, KeyspaceKind, KeyspaceMode, KeyspaceRecord, NodeMode, Record, Role, SessionRecord,
-    ShardRecord,
+    Damage, KeyspaceKind, KeyspaceMode, KeyspaceRecord, NodeMode, PlanSpec, Record, Role,
+    SessionRecord, ShardRecord,
 };
 use crate::rules::Rules;
 use crate::settings::Settings;
@@ -80,6 +80,7 @@ impl Bench {
         let keyspace = KeyspaceConfig {
             kind: KeyspaceKind::Hashed(shards),
             mode: KeyspaceMode::Symmetric,
+            plan: PlanSpec::default(),
         };
         let config = NodeConfig {
             name: NodeName::new("unnamed").unwrap(),
@@ -87,6 +88,8 @@ impl Bench {
             addresses: BTreeMap::new(),
             zone: None,
             weight: 100,
+            labels: BTreeMap::new(),
+            capacity: None,
             version: "test".to_owned(),
             keyspaces: BTreeMap::from([(KeyspaceName::new("orders").unwrap(), keyspace)]),
             timing: Settings {
@@ -96,6 +99,7 @@ impl Bench {
             .check(Duration::ZERO)
             .unwrap(),
             rules: Rules::sound(),
+            policy: None,
             timekeeper: Timekeeper::default(),
             boot_id: None,
             entropy: 0,

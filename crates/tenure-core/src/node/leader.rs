@@ -1,0 +1,223 @@
+//! Leading: who plans for the others.
+//!
+//! Leadership hangs on the session: there is no second lease. The key is permanent and is taken by compare-and-swap once its
+//! holder's session has ended or has resigned, at a term above every term that any record names. Losing it stops planning and
+//! nothing else: the leader advises, the record is the law.
+
+use std::sync::Arc;
+
+use crate::ids::{NodeName, SessionId};
+use crate::layout::Key;
+use crate::machine::Expect;
+use crate::note::Note;
+use crate::record::{Head, KeyspaceMode, LeaderRecord, PlanMark, Record, Role, Unknown};
+use crate::rules::Mutant;
+use crate::view::Cell;
+
+use super::ops::{Pending, Purpose, Settled};
+use super::planning::Planning;
+use super::timers::Timer;
+use super::{Life, Node};
+
+/// What a node knows of leading.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Lead {
+    /// The highest plan that any record was seen to name.
+    pub(super) highest: PlanMark,
+    /// What a leader remembers between plans; nothing while somebody else leads.
+    pub(super) planning: Option<Planning>,
+}
+
+/// How somebody who is not the leader finds the office.
+enum Office {
+    /// Somebody has it.
+    Held,
+    /// It can be had by this write.
+    Open { expect: Expect, term: u64 },
+}
+
+impl Node {
+    /// Whether this node leads now: by the record, and by its own clock.
+    pub(super) fn leads(&self) -> bool {
+        self.lead.planning.is_some() && self.holds_office() && self.may_lead()
+    }
+
+    fn holds_office(&self) -> bool {
+        let me = self.session();
+        self.view
+            .leader
+            .get(&())
+            .is_some_and(|l| Some(l.session) == me && !l.resigned)
+    }
+
+    fn may_lead(&self) -> bool {
+        let candidate = matches!(self.config.role, Role::Node | Role::Planner);
+        candidate && matches!(self.life, Life::Running) && self.may_own()
+    }
+
+    /// Whether a leader has anything to plan.
+    pub(super) fn has_coordinated(&self) -> bool {
+        self.view
+            .keyspaces
+            .iter()
+            .any(|(_, k)| k.record.mode == KeyspaceMode::Coordinated && !k.record.removed)
+    }
+
+    /// Whether somebody leads, as far as this node can see.
+    pub(super) fn is_led(&self) -> bool {
+        self.view
+            .leader
+            .get(&())
+            .is_some_and(|l| !l.resigned && !self.ended(l.session))
+    }
+
+    /// Takes or leaves the office, as the records say.
+    pub(super) fn look_at_leader(&mut self) {
+        if let Some(record) = self.view.leader.get(&()) {
+            let term = record.term;
+            self.lead.highest.term = self.lead.highest.term.max(term);
+        }
+        if !self.holds_office() || !self.may_lead() {
+            self.stop_leading();
+        }
+        if !self.may_lead() || !self.has_coordinated() {
+            return;
+        }
+        if self.holds_office() {
+            return self.start_leading();
+        }
+        if let Office::Open { .. } = self.office() {
+            // One after the other, so that not all of them write.
+            let turn = self.config.timing.ttl / 100 * self.turn();
+            self.timers.set_sooner(Timer::Lead, self.now + turn);
+        }
+    }
+
+    /// This node's place among the candidates, up to a few.
+    fn turn(&self) -> u32 {
+        let place = self.peers.members.iter();
+        let place = place
+            .take_while(|m| m.name != self.config.name)
+            .take(5)
+            .count();
+        u32::try_from(place).unwrap_or(5)
+    }
+
+    fn office(&mut self) -> Office {
+        let cell = self.view.leader.cell(&()).cloned();
+        let (expect, term) = match cell {
+            None | Some(Cell::Missing { .. }) => (Expect::Absent, 0),
+            Some(Cell::Damaged { version, .. }) => (Expect::Version(version), 0),
+            Some(Cell::Present(seen)) => {
+                let record = &seen.record;
+                let left = record.resigned || self.ended(record.session);
+                if !left && !self.config.rules.broken_by(Mutant::LeaderPushedOut) {
+                    self.mourn(record.session);
+                    return Office::Held;
+                }
+                (Expect::Version(seen.version), record.term)
+            }
+        };
+        let term = if self.config.rules.broken_by(Mutant::TermForgotten) {
+            1
+        } else {
+            term.max(self.lead.highest.term) + 1
+        };
+        Office::Open { expect, term }
+    }
+
+    /// Tries to take the office, if it can still be had.
+    pub(super) fn stand_for_office(&mut self) {
+        let standing = |p: &Pending| {
+            matches!(p, Pending::Put { purpose, .. } | Pending::ReadBack { purpose, .. }
+                if *purpose == Purpose::Lead)
+        };
+        if !self.may_lead()
+            || !self.has_coordinated()
+            || self.holds_office()
+            || self.pending.values().any(standing)
+        {
+            return;
+        }
+        let (Office::Open { expect, term }, Some(session)) = (self.office(), self.session()) else {
+            return;
+        };
+        self.put_leader(expect, term, session, false, Purpose::Lead);
+    }
+
+    fn put_leader(
+        &mut self,
+        expect: Expect,
+        term: u64,
+        session: SessionId,
+        resigned: bool,
+        purpose: Purpose,
+    ) {
+        let nonce = self.nonce();
+        let old = self.view.leader.get(&());
+        let head = match old {
+            Some(old) => old.head.next(nonce),
+            None => Head {
+                rev: self.view.fresh_rev(&Key::Leader),
+                ..Head::first(nonce)
+            },
+        };
+        let unknown = old.map_or_else(Unknown::new, |old| old.unknown.clone());
+        let record = LeaderRecord {
+            head,
+            term,
+            session,
+            node: self.config.name.clone(),
+            resigned,
+            unknown,
+        };
+        let record = Record::Leader(Arc::new(record));
+        self.put(Key::Leader, expect, record, purpose);
+    }
+
+    pub(super) fn on_stood(&mut self, outcome: Settled) {
+        if matches!(outcome, Settled::Failed { .. }) {
+            let again = self.later(self.config.timing.renew_retry_interval);
+            self.timers.set(Timer::Lead, again);
+        }
+        self.look_at_leader();
+    }
+
+    fn start_leading(&mut self) {
+        if self.lead.planning.is_some() {
+            return;
+        }
+        let term = self.view.leader.get(&()).map_or(0, |l| l.term);
+        self.lead.planning = Some(Planning::new(term, self.lead.highest.seq));
+        self.note(Note::Leads { term });
+        self.plan_soon();
+    }
+
+    pub(super) fn stop_leading(&mut self) {
+        if let Some(planning) = self.lead.planning.take() {
+            self.timers.clear(&Timer::Plan);
+            self.note(Note::LeadsNoLonger {
+                term: planning.term(),
+            });
+        }
+    }
+
+    /// Gives up the office, so that a standby need not wait: a stopping leader deletes nothing and says so at once.
+    pub(super) fn resign_office(&mut self) {
+        if !self.holds_office() {
+            return;
+        }
+        if let Some(seen) = self.view.leader.seen(&()).cloned() {
+            let (term, session) = (seen.record.term, seen.record.session);
+            let expect = Expect::Version(seen.version);
+            self.put_leader(expect, term, session, true, Purpose::Plain);
+        }
+        self.stop_leading();
+    }
+
+    /// Who leads, for those who ask.
+    pub fn leader(&self) -> Option<(NodeName, u64)> {
+        let record = self.view.leader.get(&()).filter(|_| self.is_led())?;
+        Some((record.node.clone(), record.term))
+    }
+}

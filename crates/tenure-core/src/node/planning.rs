@@ -1,0 +1,523 @@
+//! What a leader does: derives a view for the planner from the records, and writes what the planner decides into them.
+//!
+//! Level-triggered: nothing is remembered that decides, but for what makes a planner calm (since when nodes are as they are,
+//! what was moved lately, how loads went). Every write is guarded by the version that it was decided on, carries the leader's
+//! term, and is refused where a newer term has spoken. A leader that is wrong, or late, costs moves and never safety.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::ids::{KeyspaceName, NodeName, SessionId, ShardId};
+use crate::layout::Key;
+use crate::machine::Expect;
+use crate::note::Note;
+use crate::plan::{
+    Decision, Elsewhere, NodeState, Plan, PlanNode, PlanRules, PlanView, ShardSpec, Smooth, plan,
+    plan_with,
+};
+use crate::record::{
+    KeyspaceMode, NodeMode, Owner, PlanMark, Record, Role, SessionRecord, ShardRecord, Tenancy,
+};
+use crate::rules::Mutant;
+use crate::shard::{self, Change, Facts, Writer};
+use crate::time::Time;
+
+use super::Node;
+use super::ops::{Purpose, Settled};
+use super::timers::Timer;
+
+/// How fast the average of a shard's load follows what is reported.
+const LOAD_WINDOW: Duration = Duration::from_secs(30);
+/// How many times a ttl a node's absences are remembered.
+const MEMORY: u32 = 100;
+
+/// What a leader remembers between plans.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Planning {
+    term: u64,
+    /// The number of the last plan that had changes. Only grows, over all leaders.
+    seq: u64,
+    nodes: BTreeMap<NodeName, Watched>,
+    moved: BTreeMap<ShardId, Time>,
+    loads: BTreeMap<ShardId, Smooth>,
+    /// Shards that a write is under way to: it counts as done.
+    writing: BTreeMap<ShardId, Writing>,
+    /// What was said already.
+    told: BTreeSet<String>,
+}
+
+/// A write that is under way.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Writing {
+    to: Option<NodeName>,
+    sweeps: bool,
+}
+
+/// A node as the leader has watched it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Watched {
+    state: NodeState,
+    session: Option<SessionId>,
+    since: Time,
+    absences: u32,
+}
+
+impl Planning {
+    pub(super) fn new(term: u64, seq: u64) -> Self {
+        Self {
+            term,
+            seq,
+            ..Self::default()
+        }
+    }
+
+    pub(super) fn term(&self) -> u64 {
+        self.term
+    }
+
+    fn mark(&self) -> PlanMark {
+        PlanMark {
+            term: self.term,
+            seq: self.seq,
+        }
+    }
+
+    /// Takes in how a node is now.
+    fn watch(
+        &mut self,
+        now: Time,
+        name: &NodeName,
+        state: NodeState,
+        session: Option<SessionId>,
+        memory: Duration,
+    ) -> (Time, u32) {
+        let watched = self.nodes.entry(name.clone()).or_insert_with(|| Watched {
+            state,
+            session,
+            // Those whom a new leader finds have been there before it.
+            since: now,
+            absences: 0,
+        });
+        if watched.state != state || watched.session != session {
+            if now.since(watched.since) > memory {
+                watched.absences = 0;
+            }
+            let returns = state == NodeState::Active
+                && (watched.state == NodeState::Away || watched.session != session);
+            watched.absences += u32::from(returns);
+            (watched.state, watched.session, watched.since) = (state, session, now);
+        }
+        (watched.since, watched.absences)
+    }
+}
+
+/// What one plan came to.
+#[derive(Default)]
+struct Count {
+    intended: usize,
+    moved: usize,
+    cancelled: usize,
+    swept: usize,
+}
+
+impl Node {
+    /// Plans before long: what comes together is planned together.
+    pub(super) fn plan_soon(&mut self) {
+        if self.lead.planning.is_none() {
+            return;
+        }
+        let shards = u32::try_from(self.view.shards.iter().count()).unwrap_or(u32::MAX);
+        let wait = self.config.timing.ttl / 200 + Duration::from_micros(4) * shards;
+        self.timers.set_sooner(Timer::Plan, self.now + wait);
+    }
+
+    /// Plans for every keyspace that a leader plans for.
+    pub(super) fn plan(&mut self) {
+        if !self.leads() {
+            return self.look_at_leader();
+        }
+        let coordinated = self
+            .view
+            .keyspaces
+            .iter()
+            .filter(|(_, k)| k.record.mode == KeyspaceMode::Coordinated && !k.record.removed);
+        let names: Vec<KeyspaceName> = coordinated.map(|(name, _)| name.clone()).collect();
+        for name in names {
+            self.plan_keyspace(&name);
+        }
+    }
+
+    fn plan_keyspace(&mut self, keyspace: &KeyspaceName) {
+        let Some(rules) = self.plan_rules(keyspace) else {
+            return;
+        };
+        let Some(view) = self.plan_view(keyspace) else {
+            return;
+        };
+        let planned = match &self.config.policy {
+            Some(policy) => plan_with(&view, &rules, policy.as_policy(), self.now),
+            None => plan(&view, &rules, self.now),
+        };
+        if let Some(at) = planned.look_again {
+            self.timers.set_sooner(Timer::Plan, at.max(self.now));
+        }
+        for problem in &planned.problems {
+            self.tell_problem(keyspace, problem.to_string());
+        }
+        self.carry_out(keyspace, &view, &planned);
+    }
+
+    fn tell_problem(&mut self, keyspace: &KeyspaceName, problem: String) {
+        let Some(planning) = &mut self.lead.planning else {
+            return;
+        };
+        if planning.told.insert(format!("{keyspace}: {problem}")) {
+            let keyspace = keyspace.clone();
+            self.note(Note::PlanProblem { keyspace, problem });
+        }
+    }
+
+    fn plan_rules(&mut self, keyspace: &KeyspaceName) -> Option<PlanRules> {
+        let settings = self.view.keyspaces.get(keyspace)?.plan.settings();
+        match settings.check() {
+            Ok(rules) => Some(rules),
+            Err(problems) => {
+                let all: Vec<String> = problems.iter().map(ToString::to_string).collect();
+                self.tell_problem(keyspace, all.join("; "));
+                None
+            }
+        }
+    }
+
+    /// The live incarnation of a node that takes part in a keyspace.
+    fn present(
+        &self,
+        name: &NodeName,
+        keyspace: &KeyspaceName,
+    ) -> Option<(SessionId, &SessionRecord)> {
+        let session = self.view.nodes.get(name)?.session;
+        let record = self.view.sessions.get(&session)?;
+        let takes_part = record.keyspaces.is_empty() || record.keyspaces.contains(keyspace);
+        (record.is_live() && record.role == Role::Node && takes_part).then_some((session, record))
+    }
+
+    fn plan_view(&mut self, keyspace: &KeyspaceName) -> Option<PlanView> {
+        let mut shards = Vec::new();
+        let mut named: BTreeSet<NodeName> = BTreeSet::new();
+        let mut elsewhere: BTreeMap<NodeName, Elsewhere> = BTreeMap::new();
+        for (id, seen) in self.view.shards.iter() {
+            let record = &seen.record;
+            if matches!(record.tenancy, Tenancy::Deleted) {
+                continue;
+            }
+            if id.keyspace != *keyspace {
+                if let Some(owner) = record.owner() {
+                    elsewhere.entry(owner.node.clone()).or_default().shards += 1;
+                }
+                continue;
+            }
+            let spec = self.shard_spec(id, record, keyspace);
+            named.extend(spec.owner.iter().chain(&spec.intended).cloned());
+            shards.push(spec);
+        }
+        let present = self.view.nodes.iter().map(|(name, _)| name.clone());
+        let here = present.filter(|name| self.present(name, keyspace).is_some());
+        named.extend(here.collect::<Vec<_>>());
+        let memory = self.config.timing.ttl * MEMORY;
+        let (now, mut nodes) = (self.now, Vec::new());
+        for name in named {
+            let mut node = PlanNode::new(name.clone(), now);
+            node.state = self.node_state(&name, keyspace);
+            node.elsewhere = elsewhere.get(&name).copied().unwrap_or_default();
+            let mut session = None;
+            if let Some((id, record)) = self.present(&name, keyspace) {
+                session = Some(id);
+                node.weight = record.weight;
+                node.zone = record.zone.clone();
+                node.labels = record.labels.clone();
+                node.capacity = record.capacity;
+            }
+            let planning = self.lead.planning.as_mut()?;
+            (node.since, node.absences) = planning.watch(now, &name, node.state, session, memory);
+            nodes.push(node);
+        }
+        self.smooth_loads(keyspace, &mut shards);
+        // Names come out of maps: none is there twice.
+        PlanView::new(keyspace.clone(), nodes, shards).ok()
+    }
+
+    fn node_state(&self, name: &NodeName, keyspace: &KeyspaceName) -> NodeState {
+        let Some((_, session)) = self.present(name, keyspace) else {
+            return NodeState::Away;
+        };
+        match self.view.nodes.get(name).map(|n| &n.mode) {
+            _ if session.leaving => NodeState::Leaving,
+            Some(NodeMode::Active) => NodeState::Active,
+            _ => NodeState::Draining,
+        }
+    }
+
+    fn shard_spec(&self, id: &ShardId, record: &ShardRecord, keyspace: &KeyspaceName) -> ShardSpec {
+        let owner = record.owner().filter(|o| !self.ended(o.session));
+        let departed = record.owner().filter(|o| self.ended(o.session));
+        // What was its own goes back to a node that is there again; what nobody has and nobody is to have is free.
+        let back = departed.filter(|o| self.present(&o.node, keyspace).is_some());
+        let moving = record.tenancy.moving();
+        let planning = self.lead.planning.as_ref();
+        let writing = planning.and_then(|p| p.writing.get(id));
+        let intended = match writing {
+            Some(writing) => writing.to.clone(),
+            None => record.intended.clone(),
+        };
+        ShardSpec {
+            name: id.shard.clone(),
+            owner: owner
+                .or(departed.filter(|_| back.is_none()))
+                .map(|o| o.node.clone()),
+            intended: intended.or(back.map(|o| o.node.clone())),
+            moving: moving.map(|(mv, _)| mv.to.node.clone()),
+            sealed: matches!(record.tenancy, Tenancy::Sealed { .. }),
+            pin: None,
+            load: 0,
+            moved: planning.and_then(|p| p.moved.get(id).copied()),
+        }
+    }
+
+    /// Puts what is known of each shard's load into the view. It belongs to the shard, and stays when its owner changes.
+    fn smooth_loads(&mut self, keyspace: &KeyspaceName, shards: &mut [ShardSpec]) {
+        let Some(planning) = self.lead.planning.as_mut() else {
+            return;
+        };
+        let reports = self
+            .view
+            .sessions
+            .iter()
+            .filter(|(_, s)| s.record.is_live());
+        for (name, load) in reports
+            .filter_map(|(_, s)| s.record.load.get(keyspace))
+            .flatten()
+        {
+            let id = ShardId::new(keyspace.clone(), name.clone());
+            let smooth = planning.loads.entry(id).or_default();
+            *smooth = smooth.report(*load, self.now, LOAD_WINDOW);
+        }
+        for shard in shards {
+            let id = ShardId::new(keyspace.clone(), shard.name.clone());
+            if let Some(smooth) = planning.loads.get(&id) {
+                shard.load = smooth.load();
+            }
+        }
+    }
+
+    /// Writes what was decided; what does not fit any more is decided anew when that is seen.
+    fn carry_out(&mut self, keyspace: &KeyspaceName, view: &PlanView, planned: &Plan) {
+        let mut changes: Vec<(ShardId, Option<NodeName>, bool)> = Vec::new();
+        let mut count = Count::default();
+        let mut decided = BTreeSet::new();
+        for decision in planned.actions() {
+            let id = view.shard_id(decision.shard());
+            decided.insert(id.clone());
+            let Some(record) = self.view.shards.get(&id).cloned() else {
+                continue;
+            };
+            let to = match decision {
+                Decision::Intend { to, .. } | Decision::Move { to, .. } => {
+                    self.able(&id, &record, keyspace, view.node(*to).name.clone())
+                }
+                _ => record
+                    .owner()
+                    .filter(|o| !self.ended(o.session))
+                    .map(|o| o.node.clone()),
+            };
+            let under_way = self.is_writing(&id);
+            if record.intended == to || under_way {
+                continue;
+            }
+            match decision {
+                Decision::Move { .. } => count.moved += 1,
+                Decision::Intend { .. } => count.intended += 1,
+                _ => count.cancelled += 1,
+            }
+            let swept = self.names_departed(&record, keyspace);
+            count.swept += usize::from(swept);
+            changes.push((id, to, swept));
+        }
+        for (id, seen) in self
+            .view
+            .shards
+            .iter()
+            .filter(|(id, _)| id.keyspace == *keyspace)
+        {
+            let stale = record_is_held_by_nobody(&seen.record)
+                && self.names_departed(&seen.record, keyspace)
+                && !decided.contains(id)
+                && !self.is_writing(id);
+            if stale {
+                count.swept += 1;
+                changes.push((id.clone(), None, true));
+            }
+        }
+        self.write_plan(keyspace, view, planned, changes, &count);
+    }
+
+    fn write_plan(
+        &mut self,
+        keyspace: &KeyspaceName,
+        view: &PlanView,
+        planned: &Plan,
+        changes: Vec<(ShardId, Option<NodeName>, bool)>,
+        count: &Count,
+    ) {
+        let now = self.now;
+        let Some(planning) = self.lead.planning.as_mut() else {
+            return;
+        };
+        if changes.is_empty() {
+            return;
+        }
+        planning.seq += 1;
+        let mark = planning.mark();
+        for (id, to, sweeps) in changes {
+            let held = self
+                .view
+                .shards
+                .get(&id)
+                .is_some_and(|r| r.owner().is_some());
+            if self.put_plan(&id, to.clone(), mark)
+                && let Some(planning) = self.lead.planning.as_mut()
+            {
+                planning.writing.insert(id.clone(), Writing { to, sweeps });
+                if held {
+                    planning.moved.insert(id, now);
+                }
+            }
+        }
+        let alive = |n: &&PlanNode| n.state != NodeState::Away;
+        let workers = view.nodes().iter().filter(alive).count();
+        self.note(Note::Planned {
+            keyspace: keyspace.clone(),
+            plan: mark,
+            workers,
+            intended: count.intended,
+            moved: count.moved,
+            cancelled: count.cancelled,
+            put_off: planned
+                .put_off
+                .map(|p| (p.shards as usize, p.why.as_str().to_owned())),
+        });
+        if count.swept > 0 {
+            self.note(Note::SweptStale {
+                deleted_count: count.swept,
+                plan: mark,
+                workers,
+            });
+        }
+    }
+
+    /// The node that the planner chose, or another if its present incarnation has failed to load the shard.
+    fn able(
+        &self,
+        id: &ShardId,
+        record: &ShardRecord,
+        keyspace: &KeyspaceName,
+        chosen: NodeName,
+    ) -> Option<NodeName> {
+        let failed = |name: &NodeName| {
+            self.present(name, keyspace)
+                .is_none_or(|(session, _)| record.was_failed_by(session))
+        };
+        if record.failures.is_empty() || !failed(&chosen) {
+            return Some(chosen);
+        }
+        self.peers.ranking.winner(id, |name| !failed(name)).cloned()
+    }
+
+    fn is_writing(&self, id: &ShardId) -> bool {
+        let planning = self.lead.planning.as_ref();
+        planning.is_some_and(|p| p.writing.contains_key(id))
+    }
+
+    /// Whether a record's intention names a node that is gone.
+    fn names_departed(&self, record: &ShardRecord, keyspace: &KeyspaceName) -> bool {
+        let named = record.intended.as_ref();
+        named.is_some_and(|name| self.present(name, keyspace).is_none())
+    }
+
+    /// Writes who should have a shard; answers whether anything is under way.
+    fn put_plan(&mut self, id: &ShardId, to: Option<NodeName>, plan: PlanMark) -> bool {
+        let (Some(seen), Some(session)) = (self.view.shards.seen(id).cloned(), self.session())
+        else {
+            return false;
+        };
+        let writer = Writer {
+            owner: Owner {
+                node: self.config.name.clone(),
+                session,
+            },
+            nonce: self.nonce(),
+        };
+        let facts = Facts {
+            ended: &|s| self.ended(s),
+            highest: seen.record.epoch,
+            floor: 0,
+            rules: self.config.rules,
+        };
+        let change = Change::Intend { node: to, plan };
+        let Ok(record) = shard::apply(&seen.record, &writer, change, &facts) else {
+            return false;
+        };
+        self.put(
+            Key::Shard(id.clone()),
+            Expect::Version(seen.version),
+            Record::Shard(Arc::new(record)),
+            Purpose::Plan(id.clone()),
+        );
+        true
+    }
+
+    pub(super) fn on_planned(&mut self, id: &ShardId, outcome: Settled) {
+        let Some(planning) = self.lead.planning.as_mut() else {
+            return;
+        };
+        let swept = planning.writing.remove(id).is_some_and(|w| w.sweeps);
+        if let Settled::Failed { .. } = outcome {
+            if swept {
+                self.note(Note::SweepFailed {
+                    key: Key::Shard(id.clone()),
+                    error: "the store did not take the write".to_owned(),
+                });
+            }
+            let again = self.later(self.config.timing.renew_retry_interval);
+            self.timers.set_sooner(Timer::Plan, again);
+        } else {
+            self.plan_soon();
+        }
+    }
+
+    /// Whether what a leader planned for a shard that this node has, says that another should have it.
+    pub(super) fn planned_away(&self, record: &ShardRecord) -> Option<NodeName> {
+        let intended = record.intended.as_ref()?;
+        let fits = *intended != self.config.name && self.peers.is_member(intended);
+        let member = self.peers.members.iter().find(|m| m.name == *intended);
+        let failed = member.is_some_and(|m| record.was_failed_by(m.session));
+        (fits && !failed).then(|| intended.clone())
+    }
+
+    /// When a shard that nobody has may be taken without a leader's word.
+    pub(super) fn unled_claim_at(&self, record: &ShardRecord, since: Time) -> Time {
+        let ended = record
+            .owner()
+            .and_then(|o| self.view.sessions.seen(&o.session));
+        let free_since = ended.map_or(since, |seen| since.max(seen.since));
+        let patience = if self.is_led() { 8 } else { 2 };
+        if self.config.rules.broken_by(Mutant::LeaderIndispensable) {
+            return Time::NEVER;
+        }
+        free_since + self.config.timing.ttl * patience
+    }
+}
+
+fn record_is_held_by_nobody(record: &ShardRecord) -> bool {
+    matches!(record.tenancy, Tenancy::Free { .. })
+}
