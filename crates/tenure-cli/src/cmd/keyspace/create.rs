@@ -7,7 +7,9 @@ use std::sync::Arc;
 use clap::Args;
 use tenure_core::ids::{KeyspaceName, ShardId};
 use tenure_core::layout::Key;
-use tenure_core::record::{Head, KeyspaceKind, KeyspaceMode, KeyspaceRecord, Record, Unknown};
+use tenure_core::record::{
+    Head, KeyspaceKind, KeyspaceMode, KeyspaceRecord, PlanSpec, Record, Unknown,
+};
 use tenure_core::rules::Rules;
 use tenure_core::shard::restored;
 use tenure_core::view::Cell;
