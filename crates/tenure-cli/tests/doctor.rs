@@ -6,6 +6,7 @@ use rusqlite::Connection;
 use serde_json::{Value, json};
 use shop::{Shop, ran};
 use tenure_core::layout;
+use tenure_store::servers::etcd::{Etcd, Release};
 use tenure_store::servers::postgres::Postgres;
 
 fn finding<'a>(report: &'a Value, about: &str) -> &'a Value {
@@ -176,4 +177,25 @@ fn a_user_who_may_only_look_fails_at_the_first_write() {
     assert_eq!(level(&report, "create"), "fail");
     let found = finding(&report, "create")["found"].to_string();
     assert!(found.contains("permission denied"), "{found}");
+}
+
+#[test]
+fn an_etcd_server_is_examined_with_its_leases_and_members() {
+    let etcd = Etcd::start(Release::V3_4);
+    let url = etcd.url("shop");
+    let report = ran(&["doctor", "--json", "--store", &url]).with(0).json();
+    for about in EVERYWHERE {
+        assert_ne!(level(&report, about), "fail", "{report:#}");
+    }
+    assert_eq!(report["kind"], "etcd");
+    assert_eq!(level(&report, "alarms"), "ok");
+    assert_eq!(level(&report, "database size"), "ok");
+    // 3.4.23 confirms keep-alives that it should not, and one member is few.
+    assert_eq!(level(&report, "server version"), "warn");
+    assert_eq!(level(&report, "members"), "warn");
+    assert_eq!(
+        etcd.ctl(&["get", "--prefix", "", "--keys-only"]).trim(),
+        "",
+        "nothing is left behind"
+    );
 }

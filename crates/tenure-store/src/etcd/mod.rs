@@ -9,6 +9,7 @@ mod batch;
 mod call;
 mod connect;
 mod errors;
+mod examine;
 mod kv;
 mod lease;
 mod once;
@@ -27,6 +28,7 @@ use connect::{Client, Cluster};
 use settings::Parsed;
 
 use crate::error::StoreError;
+use crate::examine::Finding;
 use crate::store::{
     ClockScope, Delete, DeleteIf, Entry, Leases, Listing, Put, PutIf, Store, StoreInfo,
 };
@@ -126,6 +128,10 @@ impl Keys {
 impl Store for EtcdStore {
     fn info(&self) -> &StoreInfo {
         &self.info
+    }
+
+    async fn examine(&self) -> Result<Vec<Finding>, StoreError> {
+        examine::examine(self).await
     }
 
     async fn identity(&self) -> Result<String, StoreError> {

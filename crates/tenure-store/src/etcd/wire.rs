@@ -36,6 +36,7 @@ pub(super) const TIME_TO_LIVE: Rpc = reads("/etcdserverpb.Lease/LeaseTimeToLive"
 pub(super) const LEASES: Rpc = reads("/etcdserverpb.Lease/LeaseLeases");
 pub(super) const AUTHENTICATE: Rpc = reads("/etcdserverpb.Auth/Authenticate");
 pub(super) const STATUS: Rpc = reads("/etcdserverpb.Maintenance/Status");
+pub(super) const MEMBERS: Rpc = reads("/etcdserverpb.Cluster/MemberList");
 
 /// Who answered, and when in the cluster's history.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
@@ -66,7 +67,7 @@ macro_rules! answers {
 }
 
 answers!(RangeResponse TxnResponse GrantResponse KeepAliveResponse TimeToLiveResponse LeasesResponse);
-answers!(AuthenticateResponse StatusResponse WatchResponse);
+answers!(AuthenticateResponse StatusResponse WatchResponse MemberListResponse);
 
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct KeyValue {
@@ -371,8 +372,36 @@ pub(super) struct StatusRequest {}
 pub(super) struct StatusResponse {
     #[prost(message, optional, tag = "1")]
     pub(super) header: Option<Header>,
+    #[prost(string, tag = "2")]
+    pub(super) version: String,
+    #[prost(int64, tag = "3")]
+    pub(super) db_size: i64,
     #[prost(uint64, tag = "4")]
     pub(super) leader: u64,
+    /// What the member itself complains of: alarms, for instance.
+    #[prost(string, repeated, tag = "8")]
+    pub(super) errors: Vec<String>,
+    #[prost(int64, tag = "9")]
+    pub(super) db_size_in_use: i64,
     #[prost(bool, tag = "10")]
+    pub(super) is_learner: bool,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct MemberListRequest {}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct MemberListResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(super) header: Option<Header>,
+    #[prost(message, repeated, tag = "2")]
+    pub(super) members: Vec<Member>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Member {
+    #[prost(string, tag = "2")]
+    pub(super) name: String,
+    #[prost(bool, tag = "5")]
     pub(super) is_learner: bool,
 }
