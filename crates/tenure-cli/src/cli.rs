@@ -90,6 +90,7 @@ pub(crate) enum Command {
     Keyspace(cmd::keyspace::Keyspace),
     Cluster(cmd::cluster::Cluster),
     Repair(cmd::repair::Repair),
+    Doctor(cmd::doctor::Doctor),
     Config(cmd::config::ConfigCommand),
     Sim(cmd::sim::Sim),
     Bench(cmd::bench::Bench),

@@ -58,6 +58,7 @@ fn run(cli: Cli) -> Result<ExitCode, Fail> {
             Command::Keyspace(command) => command.run(&config).await,
             Command::Cluster(command) => command.run(&config).await,
             Command::Repair(command) => command.run(&config).await,
+            Command::Doctor(command) => command.run(&config).await,
             Command::Sim(command) => command.run().await,
             Command::Bench(command) => command.run().await,
             Command::BenchNode(command) => command.run().await,

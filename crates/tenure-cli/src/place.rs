@@ -250,15 +250,20 @@ struct Nonces {
     used: u64,
 }
 
+/// A number that nobody else has.
+pub(crate) fn random_id() -> u128 {
+    use rustix::rand::{GetRandomFlags, getrandom};
+    let mut bytes = [0u8; 16];
+    // Sixteen bytes come whole, or not at all where the system has no randomness to give.
+    let got = getrandom(&mut bytes, GetRandomFlags::empty());
+    assert_eq!(got, Ok(16), "the system gives no random bytes");
+    u128::from_ne_bytes(bytes)
+}
+
 impl Nonces {
     fn new() -> Self {
-        use rustix::rand::{GetRandomFlags, getrandom};
-        let mut bytes = [0u8; 16];
-        // Sixteen bytes come whole, or not at all where the system has no randomness to give.
-        let got = getrandom(&mut bytes, GetRandomFlags::empty());
-        assert_eq!(got, Ok(16), "the system gives no random bytes");
         Self {
-            writer: SessionId(u128::from_ne_bytes(bytes)),
+            writer: SessionId(random_id()),
             used: 0,
         }
     }

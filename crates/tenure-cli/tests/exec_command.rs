@@ -257,6 +257,8 @@ fn a_singleton_runs_once_in_the_fleet() {
             .args(["--store", &site.store()])
             .arg("--data")
             .arg(site.path(node))
+            .arg("--trace")
+            .arg(site.trace(node))
             .args(["--", TENURE, "__beat"])
             .arg(site.logs())
             .stdin(Stdio::null());

@@ -41,6 +41,7 @@ fn every_command_has_help_with_examples() {
         "cluster ls",
         "cluster rm",
         "repair",
+        "doctor",
         "config check",
         "config show",
         "sim run",

@@ -1,6 +1,8 @@
 //! Names and numbers that identify things. Each is its own type, so that a session is never mistaken for a node.
 
+use std::cmp::Ordering;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -45,34 +47,94 @@ fn check_name(kind: &'static str, given: &str) -> Result<(), BadName> {
     })
 }
 
+/// The first eight bytes of a name as a number, filled up with zeros.
+///
+/// Names are compared far more often than they are made, and most differ or end within eight bytes. No name contains a
+/// zero (it is a control character), so that the numbers are in the order of the texts.
+fn first_bytes(name: &str) -> u64 {
+    let mut bytes = [0; 8];
+    let len = name.len().min(8);
+    bytes[..len].copy_from_slice(&name.as_bytes()[..len]);
+    u64::from_be_bytes(bytes)
+}
+
+/// Whether the first bytes are the whole name.
+#[inline]
+fn is_all(first_bytes: u64) -> bool {
+    first_bytes & 0xff == 0
+}
+
 macro_rules! name {
     ($(#[$doc:meta])* $name:ident, $kind:literal) => {
         $(#[$doc])*
-        #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        pub struct $name(Arc<str>);
+        #[derive(Clone)]
+        pub struct $name {
+            /// The text's first eight bytes: see [`first_bytes`].
+            head: u64,
+            text: Arc<str>,
+        }
 
         impl $name {
             /// Takes a name of 1 to 200 bytes without control characters.
             pub fn new(name: impl AsRef<str>) -> Result<Self, BadName> {
                 check_name($kind, name.as_ref())?;
-                Ok(Self(Arc::from(name.as_ref())))
+                Ok(Self::unchecked(name.as_ref()))
+            }
+
+            fn unchecked(name: &str) -> Self {
+                Self {
+                    head: first_bytes(name),
+                    text: Arc::from(name),
+                }
             }
 
             /// The name as text.
             pub fn as_str(&self) -> &str {
-                &self.0
+                &self.text
+            }
+        }
+
+        impl PartialEq for $name {
+            #[inline]
+            fn eq(&self, other: &Self) -> bool {
+                self.head == other.head && (is_all(self.head) || self.text == other.text)
+            }
+        }
+
+        impl Eq for $name {}
+
+        impl PartialOrd for $name {
+            #[inline]
+            fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+                Some(self.cmp(other))
+            }
+        }
+
+        impl Ord for $name {
+            #[inline]
+            fn cmp(&self, other: &Self) -> Ordering {
+                match self.head.cmp(&other.head) {
+                    Ordering::Equal if !is_all(self.head) => self.text.cmp(&other.text),
+                    decided => decided,
+                }
+            }
+        }
+
+        impl Hash for $name {
+            fn hash<H: Hasher>(&self, state: &mut H) {
+                self.text.hash(state);
             }
         }
 
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.pad(&self.0)
+                f.pad(&self.text)
             }
         }
 
         impl fmt::Debug for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                fmt::Debug::fmt(&*self.0, f)
+                fmt::Debug::fmt(&*self.text, f)
             }
         }
 
@@ -85,7 +147,7 @@ macro_rules! name {
 
         impl Serialize for $name {
             fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-                s.serialize_str(&self.0)
+                s.serialize_str(&self.text)
             }
         }
 
@@ -122,7 +184,7 @@ name!(
 impl ShardName {
     /// The name of the shard with this index in a hashed keyspace.
     pub fn index(index: u32) -> Self {
-        Self(Arc::from(index.to_string()))
+        Self::unchecked(&index.to_string())
     }
 }
 
@@ -170,6 +232,19 @@ impl FromStr for ShardId {
             keyspace: KeyspaceName::new(keyspace)?,
             shard: ShardName::new(shard)?,
         })
+    }
+}
+
+impl Serialize for ShardId {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        (&self.keyspace, &self.shard).serialize(s)
+    }
+}
+
+impl<'de> Deserialize<'de> for ShardId {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        <(KeyspaceName, ShardName)>::deserialize(d)
+            .map(|(keyspace, shard)| Self::new(keyspace, shard))
     }
 }
 
@@ -286,7 +361,8 @@ impl fmt::Debug for Epoch {
 }
 
 /// What a store says of one value of one key: never repeated for another value of that key, compared for equality alone.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(untagged)]
 pub enum Version {
     /// A number out of the store's own count of all writes, as in most stores.
     Number(u64),
@@ -310,7 +386,9 @@ impl fmt::Debug for Version {
 }
 
 /// A point in the history of a whole store; later points are greater.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize,
+)]
 pub struct Revision(pub u64);
 
 /// Marks one write, so that its writer knows it again when the answer was lost.
@@ -355,5 +433,37 @@ impl<'de> Deserialize<'de> for Nonce {
         parse().ok_or_else(|| {
             serde::de::Error::custom(format!("nonce {text:?} is not of the form SESSION-NUMBER"))
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_ordered_and_equal_as_their_texts_are() {
+        let texts = [
+            "a",
+            "ab",
+            "b",
+            "1",
+            "10",
+            "2",
+            "abcdefg",
+            "abcdefgh",
+            "abcdefgi",
+            "abcdefghi",
+            "abcdefghj",
+            "ä",
+            "z",
+            "zz",
+        ];
+        for a in texts {
+            for b in texts {
+                let (x, y) = (NodeName::new(a).unwrap(), NodeName::new(b).unwrap());
+                assert_eq!(x.cmp(&y), a.cmp(b), "{a} {b}");
+                assert_eq!(x == y, a == b, "{a} {b}");
+            }
+        }
     }
 }

@@ -16,10 +16,13 @@
 
 use std::fmt::Write as _;
 
+use serde::{Deserialize, Serialize};
+
 use crate::ids::{ClusterName, KeyspaceName, NodeName, SessionId, ShardId, ShardName};
 
 /// One key below a cluster's prefix.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Key {
     /// The cluster's own record.
     Cluster,

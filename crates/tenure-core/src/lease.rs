@@ -15,12 +15,15 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::rules::{Mutant, Rules};
 use crate::settings::Timing;
 use crate::time::Time;
 
 /// How a node stands with its session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum LeasePhase {
     /// Renewals succeed.
     Attached,
@@ -59,15 +62,15 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// The lease of a session whose creation was sent at `sent` and is now confirmed.
-    pub fn new(now: Time, sent: Time, timing: &Timing, rules: Rules) -> Self {
+    /// The lease of a session whose creation was sent at `sent` and is now confirmed to be good for `ttl`.
+    pub fn new(now: Time, sent: Time, ttl: Duration, rules: Rules) -> Self {
         let mut lease = Self {
             phase: LeasePhase::Attached,
             deadline: Time::ZERO,
             healthy_since: now,
             streak: 0,
         };
-        lease.extend(now, sent, timing.ttl, rules);
+        lease.extend(now, sent, ttl, rules);
         lease
     }
 
@@ -192,7 +195,7 @@ mod tests {
 
     fn lease() -> (Lease, Timing) {
         let timing = timing();
-        (Lease::new(at(1000), at(1000), &timing, R), timing)
+        (Lease::new(at(1000), at(1000), timing.ttl, R), timing)
     }
 
     #[test]

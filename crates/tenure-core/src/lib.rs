@@ -17,5 +17,6 @@ pub mod rules;
 pub mod settings;
 pub mod shard;
 pub mod time;
+pub mod trace;
 pub mod view;
 pub mod why;

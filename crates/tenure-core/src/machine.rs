@@ -7,6 +7,8 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::ids::{Epoch, Revision, SessionId, ShardId, Version};
 use crate::layout::Key;
 use crate::note::Note;
@@ -14,15 +16,15 @@ use crate::record::{Damage, Owner, Record};
 use crate::time::Time;
 
 /// One request to the store. Its answer carries the same number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct OpId(pub u64);
 
 /// One stay of a shard at this node: from load to drained. Never reused within a process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct RunId(pub u64);
 
 /// What the store holds at a key.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Found {
     /// The version to name when replacing it.
     pub version: Version,
@@ -31,7 +33,8 @@ pub struct Found {
 }
 
 /// What must be true of a key for a write to happen.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Expect {
     /// There is no such key.
     Absent,
@@ -40,7 +43,8 @@ pub enum Expect {
 }
 
 /// Something to ask of the store. The driver bounds each with a timeout.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Request {
     /// Read one key, no older than the moment of asking.
     Get(Key),
@@ -78,7 +82,8 @@ pub enum Request {
 }
 
 /// What a store that keeps the time of leases found when it was asked to go on with one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Kept {
     /// The lease is good for this long from the time of asking, and the session's key is attached to it.
     Alive(Duration),
@@ -89,7 +94,8 @@ pub enum Kept {
 }
 
 /// Which of a driver's connections a request takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Lane {
     /// The one that nothing else can hold up.
     Renewal,
@@ -98,7 +104,7 @@ pub enum Lane {
 }
 
 /// Everything that the store holds for a cluster.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Listed {
     /// All keys with their values.
     pub entries: Vec<(Key, Found)>,
@@ -109,7 +115,8 @@ pub struct Listed {
 }
 
 /// The answer to a request. Exactly one comes for each, unless the process dies first.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Reply {
     /// To [`Request::Get`].
     Got(Option<Found>),
@@ -132,7 +139,8 @@ pub enum Reply {
 }
 
 /// What a failed request means for its caller.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum StoreFailure {
     /// Nothing was written; try again.
     Unavailable(String),
@@ -143,7 +151,8 @@ pub enum StoreFailure {
 }
 
 /// Something that happened.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Event {
     /// Time has passed.
     Tick,
@@ -199,7 +208,8 @@ pub enum Event {
 }
 
 /// How to close a gate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Close {
     /// Admit nothing more; let what is in flight finish.
     Drain,
@@ -208,7 +218,8 @@ pub enum Close {
 }
 
 /// Something to do. Drivers carry actions out in the order given.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Action {
     /// Ask the store.
     Store {
@@ -274,7 +285,8 @@ pub enum Action {
 }
 
 /// Why a node cannot run.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Refusal {
     /// Another process has this name and keeps renewing its session.
     NameInUse {

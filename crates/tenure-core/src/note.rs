@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::ids::{Epoch, NodeName, SessionId, ShardId};
 use crate::layout::Key;
 use crate::lease::LeasePhase;
@@ -11,7 +13,8 @@ use crate::time::Time;
 use crate::why::Why;
 
 /// What happened to a shard at this node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum ShardStep {
     /// Its record names this node now.
     Claimed,
@@ -57,7 +60,7 @@ impl fmt::Display for ShardStep {
 }
 
 /// One step of one shard at one node.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Transition {
     /// When, on the node's clock.
     pub time: Time,
@@ -78,7 +81,8 @@ pub struct Transition {
 }
 
 /// Something worth telling.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Note {
     /// A step of a shard.
     Shard(Transition),
@@ -109,6 +113,13 @@ pub enum Note {
         streak: u32,
         /// What the store said.
         error: String,
+    },
+    /// The store keeps the lease for longer than it was asked to: gates close by the ttl, but others have to wait for this.
+    LongLease {
+        /// The ttl.
+        asked: Duration,
+        /// What the store granted.
+        granted: Duration,
     },
     /// No renewal is sent: the application's runtime has shown no sign of life.
     Wedged {

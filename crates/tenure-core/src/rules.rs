@@ -52,6 +52,12 @@ pub enum Mutant {
     EndBeforeRelease,
     /// Each shard is renewed on its own.
     RenewPerShard,
+    /// Where the store keeps the time: a missing session counts as one whose lease is gone, without asking.
+    LeaseNotAsked,
+    /// Where the store keeps the time: the lease is kept, and that its session's key is gone is not looked at.
+    LooseKeyIgnored,
+    /// Where the store keeps the time: the session's record is written again, and its lease is not kept alive.
+    RenewedByWriting,
 }
 
 impl Mutant {
@@ -81,6 +87,9 @@ impl Mutant {
         Self::NeverRelist,
         Self::EndBeforeRelease,
         Self::RenewPerShard,
+        Self::LeaseNotAsked,
+        Self::LooseKeyIgnored,
+        Self::RenewedByWriting,
     ];
 }
 

@@ -3,8 +3,10 @@
 use std::fmt;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 /// The settings of a node. What is `None` follows from the ttl.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Settings {
     /// How long a session is good after a confirmed renewal.
     pub ttl: Duration,
@@ -94,8 +96,9 @@ impl fmt::Display for SettingProblem {
     }
 }
 
-/// Checked settings: every value is set and they fit together. Only [`Settings::check`] makes one.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+/// Checked settings: every value is set and they fit together. Only [`Settings::check`] makes one, also of what a trace says.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "Settings", into = "Settings")]
 #[allow(missing_docs, reason = "the fields are those of `Settings`")]
 #[non_exhaustive]
 pub struct Timing {
@@ -126,6 +129,11 @@ impl Timing {
     /// `ttl × (1 + drift)`: how long a judge must watch a session of this ttl to know that it is over on its holder's clock.
     pub fn proof_of(&self, ttl: Duration) -> Duration {
         ttl + ttl * self.clock_drift_max_permille / 1000
+    }
+
+    /// `ttl / (1 + drift)`: for how long a lease whose time somebody else keeps is good for sure, on one's own clock.
+    pub fn sure_of(&self, ttl: Duration) -> Duration {
+        ttl * 1000 / (1000 + self.clock_drift_max_permille)
     }
 }
 
@@ -162,6 +170,47 @@ impl Settings {
         } else {
             Err(problems)
         }
+    }
+}
+
+impl From<Timing> for Settings {
+    fn from(t: Timing) -> Self {
+        Self {
+            ttl: t.ttl,
+            renew_interval: Some(t.renew_interval),
+            renew_retry_interval: Some(t.renew_retry_interval),
+            request_timeout: Some(t.request_timeout),
+            lease_detach_margin: Some(t.lease_detach_margin),
+            kill_grace: Some(t.kill_grace),
+            clock_drift_max_permille: t.clock_drift_max_permille,
+            detachment_recover_window: Some(t.detachment_recover_window),
+            acquire_retry_interval: t.acquire_retry_interval,
+            acquire_retry_window: t.acquire_retry_window,
+            acquire_watch_enabled: t.acquire_watch_enabled,
+            rebalance_debounce: t.rebalance_debounce,
+            release_batch: t.release_batch,
+            drain_timeout: t.drain_timeout,
+            tick_interval: Some(t.tick_interval),
+            relist_interval: Some(t.relist_interval),
+            stall_limit: Some(t.stall_limit),
+            load_timeout: t.load_timeout,
+            load_retry_min: t.load_retry_min,
+            load_retry_max: t.load_retry_max,
+            load_attempts: t.load_attempts,
+        }
+    }
+}
+
+impl TryFrom<Settings> for Timing {
+    type Error = String;
+
+    /// Whatever minimum the store had, it has been checked by whoever made the timing first.
+    fn try_from(settings: Settings) -> Result<Self, String> {
+        let told = |problems: Vec<SettingProblem>| {
+            let problems: Vec<_> = problems.iter().map(ToString::to_string).collect();
+            problems.join("; ")
+        };
+        settings.check(Duration::ZERO).map_err(told)
     }
 }
 

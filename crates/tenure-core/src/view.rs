@@ -91,7 +91,7 @@ impl<K: Ord + Clone, R> Table<K, R> {
     }
 
     /// All keys with a value that can be read.
-    pub fn iter(&self) -> impl Iterator<Item = (&K, &Seen<R>)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&K, &Seen<R>)> + Clone {
         self.0.iter().filter_map(|(key, slot)| match &slot.cell {
             Cell::Present(seen) => Some((key, seen)),
             _ => None,
@@ -168,6 +168,15 @@ impl<K: Ord + Clone, R> Table<K, R> {
     }
 }
 
+/// Whether two values of one session's record say the same of its part in assignment.
+fn same_standing(before: Option<&SessionRecord>, after: Option<&SessionRecord>) -> bool {
+    let standing = |r: &SessionRecord| (r.is_live(), r.leaving, r.role, r.weight);
+    match (before, after) {
+        (Some(a), Some(b)) => standing(a) == standing(b) && a.node == b.node,
+        _ => false,
+    }
+}
+
 fn version_of<R>(cell: &Cell<R>) -> Option<&Version> {
     match cell {
         Cell::Present(seen) => Some(&seen.version),
@@ -199,6 +208,8 @@ pub struct View {
     pub revision: Revision,
     /// The highest version that was seen of any key.
     newest: u64,
+    /// Something that the set of members follows from has changed since it was asked.
+    members_moved: bool,
     rules: Rules,
 }
 
@@ -207,6 +218,7 @@ impl View {
     pub fn new(rules: Rules) -> Self {
         Self {
             rules,
+            members_moved: true,
             ..Self::default()
         }
     }
@@ -246,8 +258,18 @@ impl View {
             Key::Cluster => put!(self.cluster, &(), Cluster),
             Key::Leader => put!(self.leader, &(), Leader),
             Key::Keyspace(name) => put!(self.keyspaces, name, Keyspace),
-            Key::Node(name) => put!(self.nodes, name, Node),
-            Key::Session(id) => put!(self.sessions, id, Session),
+            Key::Node(name) => {
+                let news = put!(self.nodes, name, Node);
+                self.members_moved |= news;
+                news
+            }
+            Key::Session(id) => {
+                let before = self.sessions.seen(id).map(|seen| Arc::clone(&seen.record));
+                let news = put!(self.sessions, id, Session);
+                let after = self.sessions.get(id);
+                self.members_moved |= news && !same_standing(before.as_deref(), after);
+                news
+            }
             Key::Shard(id) => put!(self.shards, id, Shard),
         }
     }
@@ -257,6 +279,7 @@ impl View {
         if self.mark(key) != mark {
             return false;
         }
+        self.members_moved |= matches!(key, Key::Node(_) | Key::Session(_));
         match key {
             Key::Cluster => self.cluster.miss(&(), now),
             Key::Leader => self.leader.miss(&(), now),
@@ -270,6 +293,13 @@ impl View {
     /// Forgets a session that is proven to have ended and whose tombstone is gone: nothing can come of it any more.
     pub fn forget_session(&mut self, id: SessionId) {
         self.sessions.0.remove(&id);
+        self.members_moved = true;
+    }
+
+    /// Whether the members may be others than when this was asked last. A renewal, the most frequent of all news, says
+    /// nothing about them.
+    pub fn take_members_moved(&mut self) -> bool {
+        std::mem::take(&mut self.members_moved)
     }
 
     /// The highest rev that was applied to a key.

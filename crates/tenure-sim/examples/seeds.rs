@@ -1,10 +1,11 @@
 //! Runs seeds, or tells the story of one: `seeds FROM COUNT`, `seeds speed COUNT` (5 nodes, 16 shards, one thread),
-//! `seeds replay SEED`, `seeds shrink SEED`.
+//! `seeds replay SEED`, `seeds shrink SEED`, `seeds same FROM COUNT` (all their stories as one number: a change that is
+//! meant to change no story leaves it as it is).
 
 use std::process::ExitCode;
 
 use tenure_sim::plan::Mask;
-use tenure_sim::run::{Options, replay, run_seeds};
+use tenure_sim::run::{Options, fingerprint, replay, run_seeds};
 use tenure_sim::shrink::shrink;
 use tenure_sim::world::Under;
 
@@ -48,6 +49,14 @@ fn main() -> ExitCode {
                 simulated / 120.0 / summary.seconds,
                 summary.failed
             );
+            ExitCode::SUCCESS
+        }
+        Some("same") => {
+            let (from, count) = (number(1).unwrap_or(0), number(2).unwrap_or(1000));
+            let all = (from..from + count).fold(0u64, |all, seed| {
+                all.rotate_left(1) ^ fingerprint(seed, Under::default())
+            });
+            println!("{all:016x}");
             ExitCode::SUCCESS
         }
         _ => {

@@ -34,8 +34,11 @@ impl Clock {
             return Instant::MAX;
         }
         let ahead = time.0.saturating_sub(self.offset);
-        let scaled = u128::from(ahead) * 1_000_000 / (1_000_000 + self.rate_ppm) as u128;
-        let mut t = scaled as u64;
+        let rate = (1_000_000 + self.rate_ppm) as u64;
+        let mut t = match ahead.checked_mul(1_000_000) {
+            Some(scaled) => scaled / rate,
+            None => (u128::from(ahead) * 1_000_000 / u128::from(rate)) as u64,
+        };
         while self.at(t) < time {
             t += 1;
         }

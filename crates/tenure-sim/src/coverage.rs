@@ -24,6 +24,12 @@ pub struct Coverage {
     pub wedged: u64,
     pub overslept: u64,
     pub load_failures: u64,
+    pub other_keyspaces: u64,
+    pub named_shards_served: u64,
+    pub would_haves: u64,
+    pub modes_told: u64,
+    pub restores: u64,
+    pub estranged: u64,
     pub ended: BTreeMap<&'static str, u64>,
     pub shard_steps: BTreeMap<&'static str, u64>,
     pub faults: BTreeMap<&'static str, u64>,
@@ -50,6 +56,8 @@ impl Coverage {
             Note::Wedged { .. } => self.wedged += 1,
             Note::Overslept { .. } => self.overslept += 1,
             Note::LoadFailed { .. } => self.load_failures += 1,
+            Note::Would { .. } => self.would_haves += 1,
+            Note::Estranged { .. } => self.estranged += 1,
             Note::Ended { why, .. } => *self.ended.entry(ended_name(*why)).or_default() += 1,
             _ => {}
         }
@@ -70,6 +78,12 @@ impl Coverage {
         self.wedged += other.wedged;
         self.overslept += other.overslept;
         self.load_failures += other.load_failures;
+        self.other_keyspaces += other.other_keyspaces;
+        self.named_shards_served += other.named_shards_served;
+        self.would_haves += other.would_haves;
+        self.modes_told += other.modes_told;
+        self.restores += other.restores;
+        self.estranged += other.estranged;
         for (mine, theirs) in [
             (&mut self.ended, &other.ended),
             (&mut self.shard_steps, &other.shard_steps),

@@ -107,6 +107,10 @@ impl World {
             let what = format!("process {pid} loads {shard}, which does not exist");
             return Err(Violation::new("contract", self.now, what));
         };
+        if self.plan.is_observer(self.processes[pid].node) {
+            let what = format!("process {pid} only looks on, and loads {shard}");
+            return Err(Violation::new("contract", self.now, what));
+        }
         self.epochs.shown(self.now, pid, number, epoch, session)?;
         let busy = |stay: &&Stay| stay.shard == number && stay.work != Work::Failed;
         if let Some(stay) = self.processes[pid].stays.iter().find(busy) {
@@ -190,6 +194,7 @@ impl World {
         stay.open = true;
         let (shard, session, epoch) = (stay.shard, stay.session, stay.epoch);
         self.coverage.gates_opened += 1;
+        self.coverage.named_shards_served += u64::from(self.is_named_shard(shard));
         self.epochs.shown(self.now, pid, shard, epoch, session)?;
         self.epochs.effect(shard, epoch);
         if self.app_rng.permille(self.app.run_ends) {

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::clock::MS;
+use crate::hands::Hand;
 
 /// How a store is away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -79,6 +80,33 @@ pub enum Fault {
     Delete { target: Target },
     /// An operator, or a disk, makes a value unreadable.
     Corrupt { target: Target },
+    /// A hand on the session of this node, as it is at that moment, where the store keeps the time of sessions.
+    Hand { node: usize, hand: Hand },
+    /// An operator tells a node to take part, or not to.
+    Mode { node: usize, mode: Mode },
+    /// The store is put back; later, with no process started meanwhile, an operator raises all generations.
+    Restore {
+        /// By how many changes.
+        back: u64,
+        /// How long the operator waits.
+        wait: u64,
+        /// Whether it is another store, with a copy of that state.
+        exchanged: bool,
+        /// Whether processes run on meanwhile. The manual says to stop them: one that has not noticed yet acts on a
+        /// history that is gone.
+        running: bool,
+    },
+}
+
+/// What an operator may tell a node to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// To take and own shards.
+    Active,
+    /// To give its shards away and take none.
+    Draining,
+    /// To own nothing until it is told otherwise.
+    Drained,
 }
 
 impl Fault {
@@ -99,6 +127,9 @@ impl Fault {
             Self::Wedge { .. } => "wedge",
             Self::Delete { .. } => "delete",
             Self::Corrupt { .. } => "corrupt",
+            Self::Hand { .. } => "hand",
+            Self::Mode { .. } => "mode",
+            Self::Restore { .. } => "restore",
         }
     }
 }
@@ -160,6 +191,33 @@ impl fmt::Display for Fault {
                 write!(f, "{kind} n{node} by {} {}", Span(by), Span(span))
             }
             Self::Delete { target } | Self::Corrupt { target } => write!(f, "{kind} {target}"),
+            Self::Hand { node, hand } => write!(f, "{kind} n{node} {hand}"),
+            Self::Mode { node, mode } => {
+                let mode = match mode {
+                    Mode::Active => "active",
+                    Mode::Draining => "draining",
+                    Mode::Drained => "drained",
+                };
+                write!(f, "{kind} n{node} {mode}")
+            }
+            Self::Restore {
+                back,
+                wait,
+                exchanged,
+                running,
+            } => {
+                let other = if exchanged { " on another store" } else { "" };
+                let running = if running {
+                    " under running processes"
+                } else {
+                    ""
+                };
+                write!(
+                    f,
+                    "{kind} {back} changes{other}{running} raised after {}",
+                    Span(wait)
+                )
+            }
         }
     }
 }

@@ -8,14 +8,22 @@ mod check;
 pub mod clock;
 pub mod coverage;
 mod driver;
+mod extras;
 pub mod fault;
+pub mod hands;
+#[cfg(feature = "kit")]
+pub mod kit;
+mod leases;
 mod misfortune;
+pub mod model;
 #[cfg(feature = "mutants")]
 pub mod mutants;
 mod network;
+mod operator;
 pub mod plan;
 mod process;
 mod queue;
+pub mod record;
 pub mod rng;
 pub mod run;
 pub mod script;
@@ -23,6 +31,7 @@ pub mod shrink;
 mod store;
 mod swarm;
 pub mod trace;
+pub mod validate;
 mod words;
 pub mod world;
 

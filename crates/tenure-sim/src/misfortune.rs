@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tenure_core::ids::{KeyspaceName, NodeName, Nonce, SessionId};
+use tenure_core::ids::{KeyspaceName, SessionId};
 use tenure_core::layout::Key;
 use tenure_core::machine::Event;
 use tenure_core::record::{Record, ShardRecord};
@@ -28,6 +28,14 @@ impl World {
             }
             Fault::Delete { target } => return self.delete(target),
             Fault::Corrupt { target } => return self.corrupt(target),
+            Fault::Hand { node, hand } => return self.lay_hand_on(node, hand),
+            Fault::Mode { node, mode } => return self.tell_mode(node, mode),
+            Fault::Restore {
+                back,
+                wait,
+                exchanged,
+                running,
+            } => return self.restore(back, wait, exchanged, running),
             _ => {}
         }
         if let Some(pid) = self.target(&fault) {
@@ -127,7 +135,7 @@ impl World {
 
     /// Starts a process on the node's own machine, if none of its name is alive.
     pub(crate) fn restart(&mut self, node: usize, dir: bool) -> Verdict {
-        if self.newest(node).is_some() {
+        if self.newest(node).is_some() || self.raising {
             return Ok(());
         }
         let last = self
@@ -142,6 +150,9 @@ impl World {
     }
 
     fn twin(&mut self, node: usize, copy: bool) -> Verdict {
+        if self.raising {
+            return Ok(());
+        }
         let old = self
             .newest(node)
             .map_or(node, |pid| self.processes[pid].dir);
@@ -205,12 +216,11 @@ impl World {
     }
 
     fn key_of(&self, target: Target) -> Option<Key> {
-        let node = |n: usize| Key::Node(named(NodeName::new(format!("n{n}"))));
         Some(match target {
             Target::Shard(n) => self.shards.get(n)?.clone(),
             Target::Keyspace => Key::Keyspace(named(KeyspaceName::new(KEYSPACE))),
-            Target::Node(n) => node(n),
-            Target::Session(n) => match &self.store.get(&node(n))?.record {
+            Target::Node(n) => self.node_key(n),
+            Target::Session(n) => match &self.store.get(&self.node_key(n))?.record {
                 Ok(Record::Node(record)) => Key::Session(record.session),
                 _ => return None,
             },
@@ -248,14 +258,13 @@ impl World {
             }
         }
         self.repair();
-        for node in 0..self.plan.nodes {
+        for node in 0..self.plan.nodes + self.plan.observers {
             if self.plan.revive[node] {
                 self.restart(node, true)?;
             }
         }
-        if !self.processes.iter().any(|process| process.alive) {
-            self.restart(0, true)?;
-        }
+        self.activate(false)?;
+        self.keep_going()?;
         self.queue.push(self.now, Due::Look { again: true });
         if matches!(self.plan.class, Class::Chaos | Class::Beyond) {
             self.queue.push(
@@ -264,6 +273,17 @@ impl World {
             );
         }
         Ok(())
+    }
+
+    /// Sees to it that somebody is there who may own shards.
+    pub(crate) fn keep_going(&mut self) -> Verdict {
+        if !(0..self.plan.nodes).any(|node| self.newest(node).is_some()) {
+            self.restart(0, true)?;
+        }
+        if self.somebody_is_active() {
+            return Ok(());
+        }
+        self.activate(true)
     }
 
     /// What an operator does who is told: removes what cannot be read, and gives quarantined shards another chance.
@@ -288,11 +308,7 @@ impl World {
                     self.store.remove(key.clone());
                 }
                 Some(mut record) => {
-                    let nonce = Nonce {
-                        writer: SessionId(u128::MAX),
-                        n: self.store.revision().0,
-                    };
-                    record.head = record.head.next(nonce);
+                    record.head = record.head.next(self.operators_nonce());
                     record.quarantine = None;
                     record.failures.clear();
                     self.store

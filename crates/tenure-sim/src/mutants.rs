@@ -3,7 +3,9 @@
 use serde::Serialize;
 use tenure_core::rules::{Mutant, Rules};
 
-use crate::run::run_seed;
+use crate::plan::{Family, Plan};
+use crate::run::run_plan;
+use crate::trace::Trace;
 use crate::world::Under;
 
 /// Within how many seeds each must be seen.
@@ -35,8 +37,18 @@ pub fn hunt_one(mutant: Mutant, most: u64) -> Hunted {
         rules: Rules::broken(mutant),
         copied_lock_is_proof: mutant == Mutant::CopiedLockIsProof,
     };
+    // What only a store that keeps the time can show is looked for there alone.
+    let leases = [
+        Mutant::LeaseNotAsked,
+        Mutant::LooseKeyIgnored,
+        Mutant::RenewedByWriting,
+    ];
     for seed in 0..most {
-        if let Some(violation) = run_seed(seed, under).violation {
+        let mut plan = Plan::draw(seed);
+        if leases.contains(&mutant) {
+            plan.family = Family::Leased;
+        }
+        if let Some(violation) = run_plan(plan, under, Trace::Off).violation {
             let by = Some(violation.to_string());
             return Hunted {
                 name: format!("{mutant:?}"),

@@ -17,7 +17,10 @@ impl World {
     /// Sends a request, and begins to wait for its answer.
     pub(crate) fn send(&mut self, pid: Pid, op: OpId, request: Request) {
         let process = &mut self.processes[pid];
-        let write = matches!(request, Request::Put { .. } | Request::Delete { .. });
+        let write = !matches!(
+            request,
+            Request::Get(_) | Request::List | Request::Revision | Request::AskLease(_)
+        );
         process.pending.push((op, write));
         process.writes += u64::from(matches!(request, Request::Put { .. }));
         process.lists += u64::from(matches!(request, Request::List));
@@ -76,6 +79,15 @@ impl World {
             Request::Put { key, .. } | Request::Delete { key, .. } => Some(key.clone()),
             _ => None,
         };
+        let lease = self
+            .refuse_unleased(&request)
+            .or_else(|| self.lease_request(&request));
+        if let Some(reply) = lease {
+            if self.processes[pid].alive {
+                self.reply(pid, op, reply);
+            }
+            return Ok(());
+        }
         let applied = self.store.apply(request);
         if let (Some(key), Some(_)) = (key, &applied.changed) {
             self.changed(&key)?;
@@ -89,6 +101,8 @@ impl World {
     /// A key of the store has a new value: the checkers see it, and the watches tell of it.
     pub(crate) fn changed(&mut self, key: &Key) -> Verdict {
         let found = self.store.get(key).cloned();
+        let record = found.as_ref().and_then(|found| found.record.as_ref().ok());
+        self.leases.written(key, record);
         if self.trace.on() && !self.transcript {
             let line = crate::words::stored(key, found.as_ref());
             self.tell_world(|| line);

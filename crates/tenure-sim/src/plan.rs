@@ -7,7 +7,9 @@ use tenure_core::record::KeyspaceMode;
 use tenure_core::settings::Timing;
 
 use crate::clock::{Clock, Instant, MS, SEC};
+use crate::extras;
 use crate::fault::Fault;
+use crate::hands::Meddling;
 use crate::rng::Rng;
 use crate::swarm;
 
@@ -18,6 +20,8 @@ pub enum Family {
     Watched,
     /// Sessions are records; all processes are on one machine and share its clock (SQLite).
     OneMachine,
+    /// The store keeps the time of sessions by leases of its own (etcd).
+    Leased,
     /// Sessions are records; changes are found by asking now and then (S3).
     Polled,
 }
@@ -78,6 +82,19 @@ pub struct AppMix {
     pub run_ends: u32,
 }
 
+/// A keyspace beside the first one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Other {
+    /// Its name.
+    pub name: &'static str,
+    /// Whether its shards are named: an operator creates each. Otherwise their number is fixed.
+    pub named: bool,
+    /// How many shards it has, in the end.
+    pub shards: u32,
+    /// Who assigns them.
+    pub mode: KeyspaceMode,
+}
+
 /// A whole run.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -89,10 +106,14 @@ pub struct Plan {
     pub family: Family,
     /// How many nodes there are.
     pub nodes: usize,
-    /// How many shards there are.
+    /// How many shards the first keyspace has.
     pub shards: u32,
     /// Who assigns them.
     pub mode: KeyspaceMode,
+    /// Further keyspaces.
+    pub others: Vec<Other>,
+    /// How many processes look on and own nothing. They are numbered after the nodes.
+    pub observers: usize,
     /// The times and limits of every node.
     pub timing: Timing,
     /// The clock of each node's first machine.
@@ -117,6 +138,8 @@ pub struct Plan {
     pub revive: Vec<bool>,
     /// The run is over.
     pub end_at: Instant,
+    /// What hands do to leases.
+    pub meddling: Meddling,
 }
 
 /// What to leave out of a run.
@@ -137,6 +160,13 @@ pub struct Mask {
 impl Plan {
     /// What this seed means.
     pub fn draw(seed: u64) -> Self {
+        let mut plan = swarm::draw(seed, None);
+        extras::add(&mut plan);
+        plan
+    }
+
+    /// What this seed meant before there were further keyspaces, observers, modes and restored stores.
+    pub fn plain(seed: u64) -> Self {
         swarm::draw(seed, None)
     }
 
@@ -182,6 +212,8 @@ impl Plan {
             nodes,
             shards,
             mode: KeyspaceMode::Symmetric,
+            others: Vec::new(),
+            observers: 0,
             timing,
             clocks: vec![
                 Clock {
@@ -200,6 +232,7 @@ impl Plan {
             heal_at: Instant::MAX,
             revive: vec![true; nodes],
             end_at: Instant::MAX,
+            meddling: Meddling::default(),
         }
     }
 
@@ -215,6 +248,7 @@ impl Plan {
             + nanos(self.timing.load_timeout)
             + 4 * self.watch.poll
             + 2 * SEC
+            + self.meddling.delay(self.timing.ttl)
     }
 
     /// How long a cluster must have been whole to be called settled: by then every debounce, reservation and slow look at
@@ -226,7 +260,11 @@ impl Plan {
         } else {
             0
         };
-        nanos(t.tick_interval.max(t.ttl * 2))
+        // A session that lost its lease by hand is found one look at a time.
+        let hand = |(_, fault): &(Instant, Fault)| matches!(fault, Fault::Hand { .. });
+        let looks = self.faults.iter().filter(|fault| hand(fault)).count() as u64;
+        looks * nanos(t.tick_interval)
+            + nanos(t.tick_interval.max(t.ttl * 2))
             + nanos(t.rebalance_debounce)
             + nanos(t.drain_timeout)
             + nanos(t.ttl)
@@ -236,6 +274,35 @@ impl Plan {
     /// How long nothing but renewals may be seen once everything is served.
     pub fn rest_window(&self) -> u64 {
         nanos(self.timing.tick_interval) + 2 * nanos(self.timing.ttl)
+    }
+
+    /// How many shards there are in all keyspaces.
+    pub fn all_shards(&self) -> usize {
+        let others: u32 = self.others.iter().map(|other| other.shards).sum();
+        (self.shards + others) as usize
+    }
+
+    /// Whether a process of this number looks on and owns nothing.
+    pub fn is_observer(&self, node: usize) -> bool {
+        node >= self.nodes
+    }
+
+    /// The name of a node, or of an observer.
+    pub fn name(&self, node: usize) -> String {
+        match node.checked_sub(self.nodes) {
+            Some(observer) => format!("o{observer}"),
+            None => format!("n{node}"),
+        }
+    }
+
+    /// How long after its holder's death a session is over at the latest, but for the few messages in between.
+    pub fn session_bound(&self) -> u64 {
+        match self.family {
+            Family::Leased => {
+                nanos(crate::leases::granted(self.timing.ttl)) * 11 / 10 + crate::leases::LATE
+            }
+            _ => nanos(self.timing.ttl) * 6 / 5,
+        }
     }
 
     /// Any source of chance of this run.

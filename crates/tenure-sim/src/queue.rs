@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use tenure_core::ids::LeaseId;
 use tenure_core::layout::Key;
 use tenure_core::machine::{Event, Expect, OpId, Reply, Request, RunId};
 
@@ -14,6 +15,8 @@ pub(crate) type Pid = usize;
 /// Something that is to happen.
 #[derive(Debug)]
 pub(crate) enum Due {
+    /// Nothing any more.
+    Nothing,
     /// A process starts for the first time.
     Start { node: usize },
     /// A process's timer.
@@ -38,6 +41,8 @@ pub(crate) enum Due {
     Watch(Pid),
     /// A broken watch begins anew.
     WatchAgain(Pid),
+    /// The store looks whether a lease has run out.
+    LeaseEnds(LeaseId),
     /// A poller asks.
     Poll(Pid),
     /// A load is over, one way or the other.
@@ -48,6 +53,10 @@ pub(crate) enum Due {
     Tell { pid: Pid, event: Box<Event> },
     /// A stopped process runs again, if it was not stopped for longer meanwhile.
     Resume(Pid),
+    /// An operator creates a named shard.
+    Create(usize),
+    /// An operator raises all generations.
+    Raise,
     /// A fault, by its number in the plan.
     Fault(usize),
     /// Faults are over.
@@ -78,10 +87,11 @@ impl Due {
 /// The queue.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
-    heap: BinaryHeap<Reverse<(Instant, u64, u32)>>,
+    /// Time, order of planning and slot in one number, from top to bottom: most of what a heap does is compare.
+    heap: BinaryHeap<Reverse<u128>>,
     slots: Vec<Option<Due>>,
     free: Vec<u32>,
-    planned: u64,
+    planned: u32,
 }
 
 impl Queue {
@@ -97,7 +107,8 @@ impl Queue {
             }
         };
         self.planned += 1;
-        self.heap.push(Reverse((at, self.planned, slot)));
+        let order = u128::from(at) << 64 | u128::from(self.planned) << 32 | u128::from(slot);
+        self.heap.push(Reverse(order));
     }
 
     /// Whether a request that would create this key is on its way to the store.
@@ -108,8 +119,18 @@ impl Queue {
         })
     }
 
+    /// Loses everything that is under way between processes and the store.
+    pub(crate) fn forget_messages(&mut self) {
+        for slot in &mut self.slots {
+            if matches!(slot, Some(Due::Arrive { .. } | Due::Reply { .. })) {
+                *slot = Some(Due::Nothing);
+            }
+        }
+    }
+
     pub(crate) fn pop(&mut self) -> Option<(Instant, Due)> {
-        let Reverse((at, _, slot)) = self.heap.pop()?;
+        let Reverse(order) = self.heap.pop()?;
+        let (at, slot) = ((order >> 64) as Instant, order as u32);
         self.free.push(slot);
         let due = self.slots[slot as usize].take()?;
         Some((at, due))

@@ -120,6 +120,39 @@ impl Store {
         }
     }
 
+    pub(crate) fn identity(&self) -> &str {
+        &self.identity
+    }
+
+    /// Undoes the last changes, but none that would leave one of `needed` without a value; says whether it undid any.
+    /// Revisions and versions count on from there, as they do in a store that was restored from a backup.
+    pub(crate) fn go_back(&mut self, changes: usize, needed: &[Key], exchanged: bool) -> bool {
+        let first = |key: &Key| self.history.iter().position(|change| change.key == *key);
+        let Some(least) = needed
+            .iter()
+            .map(first)
+            .try_fold(0, |most, at| Some(most.max(at? + 1)))
+        else {
+            return false;
+        };
+        let keep = self.history.len().saturating_sub(changes).max(least);
+        if keep == self.history.len() {
+            return false;
+        }
+        self.history.truncate(keep);
+        self.keys.clear();
+        for change in &self.history {
+            match &change.now {
+                Some(found) => self.keys.insert(change.key.clone(), found.clone()),
+                None => self.keys.remove(&change.key),
+            };
+        }
+        if exchanged {
+            self.identity = "another".to_owned();
+        }
+        true
+    }
+
     /// Removes a key whatever it holds, as an operator may.
     pub(crate) fn remove(&mut self, key: Key) -> Option<Found> {
         self.keys

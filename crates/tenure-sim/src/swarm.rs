@@ -8,6 +8,7 @@ use tenure_core::settings::{Settings, Timing};
 
 use crate::clock::{Clock, Instant, MS, SEC};
 use crate::fault::{Cut, Fault, Outage, Target};
+use crate::hands::{self, Meddling};
 use crate::plan::{AppMix, Class, Family, NetMix, Plan, WatchMix, nanos};
 use crate::rng::Rng;
 
@@ -31,6 +32,9 @@ pub(crate) fn draw(seed: u64, size: Option<(usize, u32)>) -> Plan {
         Family::OneMachine,
         Family::Polled,
     ]);
+    // From a source of its own: what a seed means otherwise stays what it was.
+    let leased = family == Family::Watched && Rng::new(seed).fork(7).permille(500);
+    let family = if leased { Family::Leased } else { family };
     let nodes = rng.between(if class == Class::OneDeath { 2 } else { 1 }, 5) as usize;
     let shards = *rng.pick(&[1, 2, 4, 8, 16]);
     let (nodes, shards) = size.unwrap_or((nodes, shards));
@@ -49,6 +53,8 @@ pub(crate) fn draw(seed: u64, size: Option<(usize, u32)>) -> Plan {
             KeyspaceMode::Symmetric,
             KeyspaceMode::Greedy,
         ]),
+        others: Vec::new(),
+        observers: 0,
         clocks: draw_clocks(&mut rng, class, family, nodes, &timing),
         starts: (0..nodes).map(|_| rng.skewed(0, 3 * SEC)).collect(),
         net: if chaos {
@@ -72,6 +78,7 @@ pub(crate) fn draw(seed: u64, size: Option<(usize, u32)>) -> Plan {
         heal_at,
         revive: (0..nodes).map(|_| rng.permille(600)).collect(),
         end_at: 0,
+        meddling: Meddling::default(),
         timing,
     };
     plan.watch.poll = rng.between(ttl / 20, ttl / 4);
@@ -95,6 +102,7 @@ pub(crate) fn draw(seed: u64, size: Option<(usize, u32)>) -> Plan {
             vec![(30 * SEC, Fault::Kill { node })]
         }
     };
+    hands::draw(&mut plan);
     plan.end_at = heal_at + plan.heal_bound() + plan.rest_window();
     plan
 }

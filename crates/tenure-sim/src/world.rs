@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tenure_core::ids::{KeyspaceName, NodeName, ShardId, ShardName};
 use tenure_core::layout::Key;
 use tenure_core::machine::{Action, Event};
-use tenure_core::node::{KeyspaceConfig, Node, NodeConfig};
+use tenure_core::node::{KeyspaceConfig, Node, NodeConfig, Timekeeper};
 use tenure_core::record::{KeyspaceKind, Role};
 use tenure_core::rules::Rules;
 
@@ -19,9 +19,11 @@ use crate::check::{Verdict, Violation};
 use crate::clock::{Clock, Instant, SEC};
 use crate::coverage::Coverage;
 use crate::fault::Outage;
+use crate::leases::Leases;
 use crate::plan::{AppMix, Class, Family, NetMix, Plan, WatchMix, nanos};
 use crate::process::{Directory, Process};
 use crate::queue::{Due, Pid, Queue};
+use crate::record::Recording;
 use crate::rng::Rng;
 use crate::store::Store;
 use crate::trace::Trace;
@@ -57,6 +59,7 @@ pub(crate) struct World {
     pub(crate) under: Under,
     pub(crate) queue: Queue,
     pub(crate) store: Store,
+    pub(crate) leases: Leases,
     pub(crate) processes: Vec<Process>,
     pub(crate) directories: Vec<Directory>,
     pub(crate) shards: Vec<Key>,
@@ -67,6 +70,10 @@ pub(crate) struct World {
     pub(crate) app: AppMix,
     pub(crate) outage: Option<(Outage, Instant)>,
     pub(crate) healed: bool,
+    /// The store was restored and generations are not raised yet: no process starts.
+    pub(crate) raising: bool,
+    /// Nodes that were stopped for it.
+    pub(crate) start_again: Vec<usize>,
     pub(crate) net_rng: Rng,
     pub(crate) watch_rng: Rng,
     pub(crate) app_rng: Rng,
@@ -81,6 +88,8 @@ pub(crate) struct World {
     pub(crate) trace: Trace,
     /// Whether the trace tells of transitions alone.
     pub(crate) transcript: bool,
+    /// What each process would write down of itself, if that is wanted.
+    pub(crate) recording: Option<Recording>,
 }
 
 /// Runs a plan to its end, or to the first broken promise.
@@ -103,43 +112,41 @@ pub fn run(plan: Plan, under: Under, trace: Trace) -> Outcome {
 
 impl World {
     pub(crate) fn new(plan: Plan, under: Under, trace: Trace) -> Self {
-        let keyspace = named(KeyspaceName::new(KEYSPACE));
-        let ids: Vec<ShardId> = (0..plan.shards)
-            .map(|n| ShardId::new(keyspace.clone(), ShardName::index(n)))
-            .collect();
-        let kind = KeyspaceKind::Hashed(plan.shards);
-        let config = KeyspaceConfig {
-            kind,
-            mode: plan.mode,
-        };
-        let clocks_hold = plan.class != Class::Beyond;
+        let (ids, keyspaces) = keyspaces(&plan);
+        let count = ids.len();
+        // Whoever revokes a living holder's lease breaks the assumption of P1 as fast clocks do.
+        let clocks_hold = plan.class != Class::Beyond && !plan.meddling.revokes_living;
         let mut world = Self {
             now: 0,
             under,
             queue: Queue::default(),
             store: Store::new(plan.family == Family::Polled),
+            leases: Leases::new(plan.rng(5), store_rate(&plan)),
             processes: Vec::new(),
             directories: Vec::new(),
             shards: ids.iter().cloned().map(Key::Shard).collect(),
             shard_numbers: ids.into_iter().enumerate().map(|(n, id)| (id, n)).collect(),
-            keyspaces: [(keyspace, config)].into(),
+            keyspaces,
             net: plan.net.clone(),
             watch: plan.watch.clone(),
             app: plan.app.clone(),
             outage: None,
             healed: false,
+            raising: false,
+            start_again: Vec::new(),
             net_rng: plan.rng(2),
             watch_rng: plan.rng(3),
             app_rng: plan.rng(4),
-            gates: Gates::new(plan.shards as usize, clocks_hold),
-            epochs: Epochs::new(plan.shards as usize),
-            order: Order::new(plan.shards as usize, clocks_hold),
+            gates: Gates::new(count, clocks_hold),
+            epochs: Epochs::new(count),
+            order: Order::new(count, clocks_hold),
             local: None,
             rest: None,
             whole_since: None,
             coverage: Coverage::default(),
             trace,
             transcript: false,
+            recording: None,
             plan,
         };
         world.schedule();
@@ -155,6 +162,12 @@ impl World {
             });
             self.queue.push(at, Due::Start { node });
         }
+        let mut rng = self.plan.rng(8);
+        for shard in self.named_shards() {
+            self.queue
+                .push(rng.between(SEC, 15 * SEC), Due::Create(shard));
+        }
+        self.coverage.other_keyspaces += self.plan.others.len() as u64;
         for n in 0..self.plan.faults.len() {
             self.queue.push(self.plan.faults[n].0, Due::Fault(n));
         }
@@ -199,6 +212,13 @@ impl World {
             }
         }
         match due {
+            Due::Nothing => Ok(()),
+            Due::Create(shard) => self.create(shard),
+            Due::Raise => self.raise(),
+            Due::Start { node } if self.raising => {
+                self.queue.push(self.now + SEC, Due::Start { node });
+                Ok(())
+            }
             Due::Start { node } => {
                 let clock = self.plan.clocks[node];
                 self.start(node, clock, node)
@@ -210,6 +230,7 @@ impl World {
             Due::Timeout { pid, op } => self.timed_out(pid, op),
             Due::Watch(pid) => self.watch_tells(pid),
             Due::WatchAgain(pid) => self.watch_again(pid),
+            Due::LeaseEnds(id) => self.lease_ends(id),
             Due::Poll(pid) => self.poll(pid),
             Due::LoadEnds { pid, run } => self.load_ends(pid, run),
             Due::WorkEnds { pid, run } => self.work_ends(pid, run),
@@ -231,8 +252,12 @@ impl World {
         let proof = directory.genuine || self.under.copied_lock_is_proof;
         let mut entropy = self.plan.rng(1000 + pid as u64);
         let config = NodeConfig {
-            name: named(NodeName::new(format!("n{node}"))),
-            role: Role::Node,
+            name: named(NodeName::new(self.plan.name(node))),
+            role: if self.plan.is_observer(node) {
+                Role::Observer
+            } else {
+                Role::Node
+            },
             addresses: BTreeMap::new(),
             zone: None,
             weight: 100,
@@ -240,6 +265,11 @@ impl World {
             keyspaces: self.keyspaces.clone(),
             timing: self.plan.timing.clone(),
             rules: self.under.rules,
+            timekeeper: if self.keeps_time() {
+                Timekeeper::Store
+            } else {
+                Timekeeper::Nodes
+            },
             boot_id: (self.plan.family == Family::OneMachine).then(|| "boot".to_owned()),
             entropy: u128::from(entropy.bits()) << 64 | u128::from(entropy.bits() >> 16 << 16),
             last_session: directory.session.filter(|_| holder_dead && proof),
@@ -248,8 +278,14 @@ impl World {
             self.directories[dir].holder = Some(pid);
         }
         self.tell(pid, || {
-            format!("start n{node}, last session {:?}", config.last_session)
+            format!(
+                "start {}, last session {:?}",
+                config.name, config.last_session
+            )
         });
+        if let Some(recording) = &mut self.recording {
+            recording.began(&config, clock, self.plan.family);
+        }
         let machine = Node::new(Arc::new(config));
         let told = self.store.history.len();
         self.processes
@@ -294,7 +330,11 @@ impl World {
         {
             self.trace_event(pid, &event);
         }
+        let told = self.recording.is_some().then(|| event.clone());
         let step = self.processes[pid].machine.step(now, event);
+        if let (Some(recording), Some(event)) = (&mut self.recording, told) {
+            recording.stepped(pid, now, event, &step);
+        }
         let process = &mut self.processes[pid];
         process.wake = step
             .wake
@@ -371,9 +411,7 @@ impl World {
             return Ok(());
         }
         self.repair();
-        if !self.processes.iter().any(|process| process.alive) {
-            self.restart(0, true)?;
-        }
+        self.keep_going()?;
         let missing = self.missing();
         self.whole_since = if missing.is_none() {
             self.whole_since.or(Some(self.now))
@@ -432,7 +470,10 @@ impl World {
     pub(crate) fn tell(&mut self, pid: Pid, what: impl FnOnce() -> String) {
         if self.trace.on() {
             let node = self.processes.get(pid).map(|process| process.node);
-            let who = node.map_or_else(|| format!("p{pid}"), |node| format!("n{node}/p{pid}"));
+            let who = node.map_or_else(
+                || format!("p{pid}"),
+                |node| format!("{}/p{pid}", self.plan.name(node)),
+            );
             self.trace.line(self.now, &who, format_args!("{}", what()));
         }
     }
@@ -444,6 +485,36 @@ impl World {
                 .line(self.now, "world", format_args!("{}", what()));
         }
     }
+}
+
+/// All shards in the order of their numbers, and what nodes expect of the keyspaces.
+fn keyspaces(plan: &Plan) -> (Vec<ShardId>, BTreeMap<KeyspaceName, KeyspaceConfig>) {
+    let first = (KEYSPACE, false, plan.shards, plan.mode);
+    let others = plan.others.iter();
+    let others = others.map(|other| (other.name, other.named, other.shards, other.mode));
+    let (mut ids, mut configs) = (Vec::new(), BTreeMap::new());
+    for (name, is_named, shards, mode) in std::iter::once(first).chain(others) {
+        let name = named(KeyspaceName::new(name));
+        let shard = |n| match is_named {
+            true => named(ShardName::new(format!("room {n}"))),
+            false => ShardName::index(n),
+        };
+        ids.extend((0..shards).map(|n| ShardId::new(name.clone(), shard(n))));
+        let kind = if is_named {
+            KeyspaceKind::Named
+        } else {
+            KeyspaceKind::Hashed(shards)
+        };
+        configs.insert(name, KeyspaceConfig { kind, mode });
+    }
+    (ids, configs)
+}
+
+/// The rate of the store's own clock: as far off as any other may be.
+fn store_rate(plan: &Plan) -> i64 {
+    let bound = plan.timing.clock_drift_max_permille * 490;
+    let bound = u64::from(bound);
+    plan.rng(6).below(2 * bound + 1) as i64 - bound as i64
 }
 
 /// Unwraps a name that is known to be good.

@@ -5,7 +5,9 @@
 use tenure_core::rules::{Mutant, Rules};
 use tenure_sim::mutants::{SEEDS, hunt};
 use tenure_sim::plan::Plan;
+use tenure_sim::record::record;
 use tenure_sim::shrink::shrink;
+use tenure_sim::validate::{Check, Validator};
 use tenure_sim::world::Under;
 
 #[test]
@@ -40,4 +42,43 @@ fn a_failing_run_is_made_smaller() {
         "{shrunk:?}"
     );
     assert!(shrunk.faults > 0, "{shrunk:?}");
+}
+
+/// Within how many seeds traces must show what is broken.
+const LOOKED_AT: u64 = 200;
+
+/// What is wrong with the traces of a run, beside that a sound machine would have done something else.
+fn seen_in_traces(seed: u64, mutant: Mutant) -> Vec<Check> {
+    let under = Under {
+        rules: Rules::broken(mutant),
+        ..Under::default()
+    };
+    let (recording, _) = record(Plan::draw(seed), under);
+    let mut validator = Validator::new();
+    for (n, lines) in recording.processes().iter().enumerate() {
+        let text: String = lines.iter().map(|line| line.to_json() + "\n").collect();
+        let read = validator.read(&format!("p{n}"), text.as_bytes());
+        read.expect("lines");
+    }
+    let findings = validator.finish().findings;
+    let checks = findings.iter().map(|finding| finding.check);
+    checks.filter(|check| *check != Check::Replay).collect()
+}
+
+#[test]
+fn broken_rules_are_seen_in_traces_without_running_them_again() {
+    for (mutant, check) in [
+        (Mutant::ImpatientJudge, Check::P1),
+        (Mutant::TakeoverWithoutProof, Check::Record),
+        (Mutant::NameIsIdentity, Check::Record),
+        (Mutant::EpochKept, Check::Record),
+        (Mutant::UnguardedWrite, Check::Record),
+    ] {
+        let seen = |seed: &u64| seen_in_traces(*seed, mutant).contains(&check);
+        let first = (0..LOOKED_AT).find(seen);
+        assert!(
+            first.is_some(),
+            "{mutant:?} is not seen as {check} within {LOOKED_AT} seeds"
+        );
+    }
 }

@@ -4,12 +4,19 @@
 //! suite that all of them pass; and two wrappers around any store: [`fault`] makes it fail on purpose, [`observe`] counts.
 
 mod error;
+#[cfg(feature = "etcd")]
+pub mod etcd;
+pub mod examine;
 pub mod fault;
 pub mod host;
 pub mod memory;
 pub mod observe;
 mod op;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 mod rng;
+#[cfg(feature = "servers")]
+pub mod servers;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 mod store;

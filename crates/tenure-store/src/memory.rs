@@ -1,6 +1,9 @@
 //! A store in the memory of this process: for tests, simulations and single-process use.
 //!
-//! Never blocks and never fails, and its clock follows tokio's, so that it also runs in paused time.
+//! Never blocks and never fails, and its clock follows tokio's, so that it also runs in paused time. With
+//! [`MemoryStore::with_leases`] it keeps the time of leases too, as etcd does.
+
+mod lease;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
@@ -8,14 +11,14 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
-use tenure_core::ids::{Revision, Version};
+use tenure_core::ids::{LeaseId, Revision, Version};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::error::StoreError;
 use crate::host::random_uuid;
 use crate::store::{
-    ClockScope, Delete, DeleteIf, Entry, Expect, Listing, Put, PutIf, Store, StoreInfo,
+    ClockScope, Delete, DeleteIf, Entry, Expect, Leases, Listing, Put, PutIf, Store, StoreInfo,
 };
 use crate::watch::{Batch, Change, TOMBSTONES_KEPT, Watch, WatchEnd, WatchSource};
 
@@ -26,12 +29,21 @@ static NAMED: LazyLock<Mutex<HashMap<String, MemoryStore>>> = LazyLock::new(Mute
 pub struct MemoryStore {
     info: StoreInfo,
     shared: Arc<Shared>,
+    /// Whether it offers leases.
+    leases: bool,
 }
 
 impl MemoryStore {
     /// A new, empty store that nobody else can reach.
     pub fn new() -> Self {
         Self::with_url("memory:".to_owned())
+    }
+
+    /// A new, empty store that keeps the time of leases itself, by tokio's clock.
+    pub fn with_leases() -> Self {
+        let mut store = Self::new();
+        store.leases = true;
+        store
     }
 
     /// The store of this name in this process, made at first use and kept until the process ends.
@@ -58,6 +70,7 @@ impl MemoryStore {
                 identity: random_uuid(),
                 opened: (SystemTime::now(), Instant::now()),
             }),
+            leases: false,
         }
     }
 }
@@ -77,8 +90,13 @@ struct Shared {
 }
 
 impl Shared {
+    /// The state as it is now: leases that have run out are gone, with their keys.
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.expire(Instant::now()) {
+            self.moved.send_modify(|_| ());
+        }
+        state
     }
 
     fn write<T>(&self, write: impl FnOnce(&mut State) -> T) -> T {
@@ -100,6 +118,7 @@ impl Shared {
 struct Slot {
     value: Option<Arc<[u8]>>,
     version: u64,
+    lease: Option<LeaseId>,
 }
 
 impl Slot {
@@ -122,6 +141,7 @@ struct State {
     revision: u64,
     /// Watches from before this revision may have missed a deletion.
     gap: u64,
+    leases: BTreeMap<LeaseId, lease::Lease>,
 }
 
 impl State {
@@ -134,30 +154,41 @@ impl State {
         slot.value.as_ref().map(|_| slot.version)
     }
 
-    fn set(&mut self, key: String, value: Option<Arc<[u8]>>) -> Version {
+    fn set(&mut self, key: String, value: Option<Arc<[u8]>>, lease: Option<LeaseId>) -> Version {
         self.revision += 1;
         let version = self.revision;
         if value.is_none() {
             self.tombstones.insert(version);
         }
         self.changed.insert(version, key.clone());
-        if let Some(old) = self.slots.insert(key, Slot { value, version }) {
+        self.attach(&key, lease);
+        let slot = Slot {
+            value,
+            version,
+            lease,
+        };
+        if let Some(old) = self.slots.insert(key, slot) {
             self.changed.remove(&old.version);
             self.tombstones.remove(&old.version);
         }
         Version::Number(version)
     }
 
-    fn put_if(&mut self, put: PutIf) -> Put {
+    fn put_if(&mut self, put: PutIf) -> Result<Put, StoreError> {
         let expected = match &put.expect {
             Expect::Absent => None,
             Expect::Version(Version::Number(n)) => Some(*n),
-            Expect::Version(Version::Text(_)) => return Put::Lost,
+            Expect::Version(Version::Text(_)) => return Ok(Put::Lost),
         };
         if self.live_version(&put.key) != expected {
-            return Put::Lost;
+            return Ok(Put::Lost);
         }
-        Put::Won(self.set(put.key, Some(put.value)))
+        if let Some(id) = put.lease
+            && !self.leases.contains_key(&id)
+        {
+            return Err(lease::unknown(id, &put.key));
+        }
+        Ok(Put::Won(self.set(put.key, Some(put.value), put.lease)))
     }
 
     fn delete_if(&mut self, delete: DeleteIf) -> Delete {
@@ -165,7 +196,7 @@ impl State {
         if live != Some(delete.version) {
             return Delete::Lost;
         }
-        self.set(delete.key, None);
+        self.set(delete.key, None, None);
         if self.tombstones.len() > 2 * TOMBSTONES_KEPT {
             self.purge(TOMBSTONES_KEPT);
         }
@@ -257,12 +288,12 @@ impl Store for MemoryStore {
     }
 
     async fn put_if(&self, put: PutIf) -> Result<Put, StoreError> {
-        Ok(self.shared.write(|state| state.put_if(put)))
+        self.shared.write(|state| state.put_if(put))
     }
 
     async fn put_many(&self, puts: Vec<PutIf>) -> Vec<Result<Put, StoreError>> {
         self.shared
-            .write(|state| puts.into_iter().map(|p| Ok(state.put_if(p))).collect())
+            .write(|state| puts.into_iter().map(|p| state.put_if(p)).collect())
     }
 
     async fn delete_if(&self, delete: DeleteIf) -> Result<Delete, StoreError> {
@@ -297,6 +328,10 @@ impl Store for MemoryStore {
     fn dedicated(&self) -> Result<Arc<dyn Store>, StoreError> {
         Ok(Arc::new(self.clone()))
     }
+
+    fn leases(&self) -> Option<&dyn Leases> {
+        self.leases.then_some(self)
+    }
 }
 
 /// Reads the changes when asked, so that a slow reader costs nothing.
@@ -313,81 +348,27 @@ impl WatchSource for MemoryWatch {
     async fn next(&mut self) -> Result<Batch, WatchEnd> {
         loop {
             self.moved.mark_unchanged();
-            let changes = self.shared.lock().changes(&self.prefix, self.upto)?;
+            let (changes, expiry) = {
+                let state = self.shared.lock();
+                let changes = state.changes(&self.prefix, self.upto)?;
+                (changes, state.next_expiry())
+            };
             if let Some(batch) = changes {
                 self.upto = batch.upto;
                 return Ok(batch);
             }
-            if self.moved.changed().await.is_err() {
-                return Err(WatchEnd::Closed {
-                    why: "the store in memory is gone".to_owned(),
-                });
+            // Nobody else need be there to see a lease run out.
+            tokio::select! {
+                moved = self.moved.changed() => if moved.is_err() {
+                    return Err(WatchEnd::Closed {
+                        why: "the store in memory is gone".to_owned(),
+                    });
+                },
+                () = lease::ran_out(expiry) => {}
             }
         }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn stores_of_one_name_are_one_store_and_nameless_ones_are_not() {
-        let put = PutIf::create("k", *b"v");
-        let a = MemoryStore::named("stores_of_one_name");
-        a.put_if(put.clone()).await.unwrap();
-        let b = MemoryStore::named("stores_of_one_name");
-        assert!(b.get("k").await.unwrap().is_some());
-        assert_eq!(a.identity().await, b.identity().await);
-
-        MemoryStore::new().put_if(put).await.unwrap();
-        assert!(MemoryStore::new().get("k").await.unwrap().is_none());
-    }
-
-    #[tokio::test]
-    async fn a_watch_from_before_a_purged_deletion_ends_with_a_gap() {
-        let store = MemoryStore::new();
-        let before = store.revision().await.unwrap();
-        let Put::Won(version) = store.put_if(PutIf::create("k", *b"v")).await.unwrap() else {
-            panic!("nobody else writes");
-        };
-        store.delete_if(DeleteIf::new("k", version)).await.unwrap();
-        store.purge();
-        let after = store.revision().await.unwrap();
-
-        let mut behind = store.watch("", before).await.unwrap();
-        assert_eq!(behind.next().await, Err(WatchEnd::Gap));
-        assert_eq!(behind.next().await, Err(WatchEnd::Gap));
-
-        let mut current = store.watch("", after).await.unwrap();
-        store.put_if(PutIf::create("k", *b"w")).await.unwrap();
-        let shown = tokio::time::timeout(Duration::from_secs(5), current.next()).await;
-        assert_eq!(shown.unwrap().unwrap().changes.len(), 1);
-    }
-
-    #[tokio::test]
-    async fn deletions_are_remembered_up_to_a_limit() {
-        let store = MemoryStore::new();
-        for n in 0..=2 * TOMBSTONES_KEPT {
-            let key = format!("k/{n}");
-            let put = store.put_if(PutIf::create(&key, *b"")).await.unwrap();
-            let Put::Won(version) = put else {
-                panic!("nobody else writes");
-            };
-            store.delete_if(DeleteIf::new(&key, version)).await.unwrap();
-        }
-        assert_eq!(store.shared.lock().tombstones.len(), TOMBSTONES_KEPT);
-        assert_eq!(store.shared.lock().slots.len(), TOMBSTONES_KEPT);
-        let mut behind = store.watch("", Revision(0)).await.unwrap();
-        assert_eq!(behind.next().await, Err(WatchEnd::Gap));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn the_clock_follows_virtual_time() {
-        let store = MemoryStore::new();
-        let before = store.now().await.unwrap().unwrap();
-        tokio::time::sleep(Duration::from_secs(3600)).await;
-        let after = store.now().await.unwrap().unwrap();
-        assert!(after.duration_since(before).unwrap() >= Duration::from_secs(3600));
-    }
-}
+mod tests;

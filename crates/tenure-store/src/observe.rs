@@ -5,12 +5,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
-use tenure_core::ids::Revision;
+use tenure_core::ids::{LeaseId, Revision};
 use tokio::time::Instant;
 
 use crate::error::StoreError;
+use crate::examine::Finding;
 use crate::op::Op;
-use crate::store::{Delete, DeleteIf, Entry, Listing, Put, PutIf, Store, StoreInfo};
+use crate::store::{
+    Delete, DeleteIf, Entry, Kept, Leases, Listing, Put, PutIf, Store, StoreInfo, no_leases,
+};
 use crate::watch::Watch;
 
 /// What was asked of a store in one kind of call.
@@ -226,11 +229,37 @@ impl Store for ObservedStore {
         self.one(Op::Now, self.inner.now()).await
     }
 
+    async fn examine(&self) -> Result<Vec<Finding>, StoreError> {
+        self.inner.examine().await
+    }
+
     fn dedicated(&self) -> Result<Arc<dyn Store>, StoreError> {
         Ok(Arc::new(Self {
             inner: self.inner.dedicated()?,
             observer: self.observer.clone(),
         }))
+    }
+
+    fn leases(&self) -> Option<&dyn Leases> {
+        self.inner.leases().map(|_| self as &dyn Leases)
+    }
+}
+
+#[async_trait]
+impl Leases for ObservedStore {
+    async fn grant(&self, id: LeaseId, ttl: Duration) -> Result<Duration, StoreError> {
+        let inner = self.inner.leases().ok_or_else(no_leases)?;
+        self.one(Op::Grant, inner.grant(id, ttl)).await
+    }
+
+    async fn keep_alive(&self, id: LeaseId, key: &str) -> Result<Kept, StoreError> {
+        let inner = self.inner.leases().ok_or_else(no_leases)?;
+        self.one(Op::KeepAlive, inner.keep_alive(id, key)).await
+    }
+
+    async fn is_alive(&self, id: LeaseId) -> Result<bool, StoreError> {
+        let inner = self.inner.leases().ok_or_else(no_leases)?;
+        self.one(Op::AskLease, inner.is_alive(id)).await
     }
 }
 
@@ -257,6 +286,23 @@ mod tests {
         assert_eq!((delta.of(Op::Put).calls, delta.of(Op::Put).keys), (1, 2));
         assert_eq!(delta.of(Op::List).calls, 1);
         assert_eq!((delta.writes(), delta.reads()), (2, 2));
+    }
+
+    #[tokio::test]
+    async fn calls_about_leases_are_counted_and_only_the_grant_is_a_write() {
+        let (plain, _) = ObservedStore::new(Arc::new(MemoryStore::new()));
+        assert!(plain.leases().is_none());
+        let (store, observer) = ObservedStore::new(Arc::new(MemoryStore::with_leases()));
+        let leases = store.leases().unwrap();
+        let id = LeaseId(7);
+        leases.grant(id, Duration::from_secs(1)).await.unwrap();
+        leases.keep_alive(id, "k").await.unwrap();
+        leases.is_alive(id).await.unwrap();
+        let counts = observer.snapshot();
+        for op in [Op::Grant, Op::KeepAlive, Op::AskLease] {
+            assert_eq!(counts.of(op).calls, 1, "{op:?}");
+        }
+        assert_eq!((counts.writes(), counts.reads()), (1, 2));
     }
 
     #[tokio::test(start_paused = true)]

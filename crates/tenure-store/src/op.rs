@@ -19,11 +19,17 @@ pub enum Op {
     Watch,
     /// `now`
     Now,
+    /// `grant` of a lease
+    Grant,
+    /// `keep_alive` of a lease
+    KeepAlive,
+    /// `is_alive` of a lease
+    AskLease,
 }
 
 impl Op {
     /// Every kind, in the order of the counters.
-    pub const ALL: [Op; 8] = [
+    pub const ALL: [Op; 11] = [
         Op::Identity,
         Op::Revision,
         Op::Get,
@@ -32,10 +38,18 @@ impl Op {
         Op::List,
         Op::Watch,
         Op::Now,
+        Op::Grant,
+        Op::KeepAlive,
+        Op::AskLease,
     ];
 
-    /// Whether the call may change the store.
+    /// Whether the call may change the store. Keeping a lease alive writes nothing down.
     pub fn writes(self) -> bool {
-        matches!(self, Op::Put | Op::Delete)
+        matches!(self, Op::Put | Op::Delete | Op::Grant)
+    }
+
+    /// Whether the call has an effect on the store, be it only in time: it then happens even if nobody waits for the answer.
+    pub(crate) fn has_effect(self) -> bool {
+        self.writes() || self == Op::KeepAlive
     }
 }

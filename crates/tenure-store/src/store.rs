@@ -9,6 +9,7 @@ use tenure_core::ids::{LeaseId, Revision, Version};
 pub use tenure_core::machine::Kept;
 
 use crate::error::StoreError;
+use crate::examine::Finding;
 use crate::watch::Watch;
 
 /// One key with its value.
@@ -205,6 +206,11 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// The same store over a connection of its own, so that lease renewals never queue behind other calls.
     fn dedicated(&self) -> Result<Arc<dyn Store>, StoreError>;
 
+    /// Looks at what this kind of store depends on: versions, durability, limits. Changes nothing.
+    async fn examine(&self) -> Result<Vec<Finding>, StoreError> {
+        Ok(Vec::new())
+    }
+
     /// The leases that this store itself keeps the time of, if it has such.
     fn leases(&self) -> Option<&dyn Leases> {
         None
@@ -230,4 +236,9 @@ pub trait Leases: Send + Sync {
 
     /// Whether a lease is still there, no older than the moment of asking.
     async fn is_alive(&self, id: LeaseId) -> Result<bool, StoreError>;
+}
+
+/// What a wrapper says when it is asked for leases that the store within does not have.
+pub(crate) fn no_leases() -> StoreError {
+    StoreError::denied("this store keeps no leases")
 }

@@ -3,13 +3,18 @@
 use std::sync::Arc;
 
 use crate::error::StoreError;
+#[cfg(feature = "etcd")]
+use crate::etcd::EtcdStore;
 use crate::memory::MemoryStore;
+#[cfg(feature = "postgres")]
+use crate::postgres::{self, PostgresStore};
 #[cfg(feature = "sqlite")]
 use crate::sqlite::{HostCheck, SqliteStore};
 use crate::store::{Store, StoreInfo};
 
 /// What a user may write, for messages.
-const KNOWN: &str = "memory:, memory:NAME, sqlite:PATH";
+const KNOWN: &str = "memory:, memory:NAME, sqlite:PATH, etcd://HOST:PORT/PREFIX, \
+                     postgres://USER@HOST:PORT/DATABASE";
 
 /// Opens the store that `url` names.
 ///
@@ -18,6 +23,8 @@ const KNOWN: &str = "memory:, memory:NAME, sqlite:PATH";
 /// | `memory:` | a new store in this process |
 /// | `memory:NAME` | the store of that name in this process |
 /// | `sqlite:PATH` | a file, shared by the processes of one machine; made if it does not exist |
+/// | `etcd://[USER[:PASSWORD]@]HOST:PORT[,…]/PREFIX`, `etcds://…` | the keys under a prefix of an etcd cluster |
+/// | `postgres://USER@HOST:PORT/DATABASE` | tables in a PostgreSQL database, made if they do not exist |
 ///
 /// A URL that names nothing we know, a path that cannot be used and a file that may not be used are [`StoreError::Denied`].
 pub async fn open(url: &str) -> Result<Arc<dyn Store>, StoreError> {
@@ -26,6 +33,10 @@ pub async fn open(url: &str) -> Result<Arc<dyn Store>, StoreError> {
         Target::Memory(name) => Ok(Arc::new(MemoryStore::named(name))),
         #[cfg(feature = "sqlite")]
         Target::Sqlite { path, check } => Ok(Arc::new(SqliteStore::open_with(path, check).await?)),
+        #[cfg(feature = "etcd")]
+        Target::Etcd => Ok(Arc::new(EtcdStore::open(url).await?)),
+        #[cfg(feature = "postgres")]
+        Target::Postgres => Ok(Arc::new(PostgresStore::open(url).await?)),
     }
 }
 
@@ -40,6 +51,10 @@ pub async fn open_existing(url: &str) -> Result<Arc<dyn Store>, StoreError> {
             "database {path} does not exist; check the path, or start a node or create a keyspace to make it"
         )));
     }
+    #[cfg(feature = "postgres")]
+    if let Target::Postgres = parse(url)? {
+        return Ok(Arc::new(PostgresStore::open_existing(url).await?));
+    }
     open(url).await
 }
 
@@ -49,6 +64,10 @@ pub fn describe(url: &str) -> Result<StoreInfo, StoreError> {
         Target::Memory(name) => crate::memory::info(name),
         #[cfg(feature = "sqlite")]
         Target::Sqlite { path, .. } => crate::sqlite::info(std::path::Path::new(path)),
+        #[cfg(feature = "etcd")]
+        Target::Etcd => crate::etcd::info(url)?,
+        #[cfg(feature = "postgres")]
+        Target::Postgres => postgres::describe(url)?,
     })
 }
 
@@ -60,6 +79,10 @@ enum Target<'a> {
         path: &'a str,
         check: HostCheck,
     },
+    #[cfg(feature = "etcd")]
+    Etcd,
+    #[cfg(feature = "postgres")]
+    Postgres,
 }
 
 fn parse(url: &str) -> Result<Target<'_>, StoreError> {
@@ -71,6 +94,14 @@ fn parse(url: &str) -> Result<Target<'_>, StoreError> {
     match scheme {
         "memory" => Ok(Target::Memory(rest)),
         "sqlite" => parse_sqlite(url, rest),
+        #[cfg(feature = "etcd")]
+        "etcd" | "etcds" => Ok(Target::Etcd),
+        #[cfg(not(feature = "etcd"))]
+        "etcd" | "etcds" => Err(StoreError::denied(format!(
+            "store URL {:?} needs etcd, which this build leaves out; build with the feature `etcd`",
+            redacted(url)
+        ))),
+        "postgres" | "postgresql" => parse_postgres(url),
         _ => Err(StoreError::denied(format!(
             "store URL {:?} has the unknown scheme {scheme:?}; write one of: {KNOWN}",
             redacted(url)
@@ -99,6 +130,20 @@ fn parse_sqlite<'a>(url: &str, path: &'a str) -> Result<Target<'a>, StoreError> 
 fn parse_sqlite<'a>(url: &str, _path: &'a str) -> Result<Target<'a>, StoreError> {
     Err(StoreError::denied(format!(
         "store URL {url:?} needs SQLite, which this build leaves out; build with the feature `sqlite`"
+    )))
+}
+
+#[cfg(feature = "postgres")]
+fn parse_postgres(_url: &str) -> Result<Target<'static>, StoreError> {
+    // What it names is read where it is opened.
+    Ok(Target::Postgres)
+}
+
+#[cfg(not(feature = "postgres"))]
+fn parse_postgres(url: &str) -> Result<Target<'static>, StoreError> {
+    Err(StoreError::denied(format!(
+        "store URL {:?} needs PostgreSQL, which this build leaves out; build with the feature `postgres`",
+        redacted(url)
     )))
 }
 

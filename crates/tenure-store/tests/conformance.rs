@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use tempfile::TempDir;
 use tenure_store::conformance::Subject;
 use tenure_store::fault::{FaultConfig, FaultStore};
+use tenure_store::memory::MemoryStore;
 use tenure_store::observe::ObservedStore;
 use tenure_store::{Store, open};
 
@@ -48,9 +49,33 @@ struct Wrapped(ByUrl);
 #[async_trait]
 impl Subject for Wrapped {
     async fn open(&self) -> Arc<dyn Store> {
-        let (faulty, _) = FaultStore::new(self.0.open().await, FaultConfig::none(1));
-        let (observed, _) = ObservedStore::new(Arc::new(faulty));
-        Arc::new(observed)
+        wrapped(self.0.open().await)
+    }
+}
+
+fn wrapped(inner: Arc<dyn Store>) -> Arc<dyn Store> {
+    let (faulty, _) = FaultStore::new(inner, FaultConfig::none(1));
+    let (observed, _) = ObservedStore::new(Arc::new(faulty));
+    Arc::new(observed)
+}
+
+/// A store in memory that keeps the time of leases itself.
+struct Leased(MemoryStore);
+
+#[async_trait]
+impl Subject for Leased {
+    async fn open(&self) -> Arc<dyn Store> {
+        Arc::new(self.0.clone())
+    }
+}
+
+/// The same within both wrappers.
+struct WrappedLeased(MemoryStore);
+
+#[async_trait]
+impl Subject for WrappedLeased {
+    async fn open(&self) -> Arc<dyn Store> {
+        wrapped(Arc::new(self.0.clone()))
     }
 }
 
@@ -64,4 +89,14 @@ mod sqlite {
 
 mod wrapped {
     tenure_store::conformance_suite!(super::Wrapped(super::ByUrl::memory()));
+}
+
+mod leased {
+    use tenure_store::memory::MemoryStore;
+    tenure_store::conformance_suite!(super::Leased(MemoryStore::with_leases()));
+}
+
+mod wrapped_leased {
+    use tenure_store::memory::MemoryStore;
+    tenure_store::conformance_suite!(super::WrappedLeased(MemoryStore::with_leases()));
 }

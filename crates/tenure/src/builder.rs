@@ -34,6 +34,7 @@ pub struct Builder {
     pub(crate) version: String,
     pub(crate) data_dir: Option<PathBuf>,
     pub(crate) locked: Option<DataDir>,
+    pub(crate) trace: Option<PathBuf>,
     mode: KeyspaceMode,
     keyspaces: Vec<(String, KeyspaceConfig, Arc<dyn AnyHandler>)>,
     settings: Option<Settings>,
@@ -41,6 +42,7 @@ pub struct Builder {
     pub(crate) role: Role,
     pub(crate) clock: Clock,
     on_current_runtime: bool,
+    pub(crate) entropy: Option<u128>,
 }
 
 /// Where the store comes from.
@@ -68,6 +70,7 @@ impl Builder {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             data_dir: None,
             locked: None,
+            trace: None,
             mode: KeyspaceMode::default(),
             keyspaces: Vec::new(),
             settings: None,
@@ -75,6 +78,7 @@ impl Builder {
             role: Role::Node,
             clock: Clock::boot(),
             on_current_runtime: false,
+            entropy: None,
         }
     }
 
@@ -129,6 +133,16 @@ impl Builder {
     pub fn locked_data_dir(mut self, dir: DataDir) -> Self {
         self.data_dir = Some(dir.path().to_owned());
         self.locked = Some(dir);
+        self
+    }
+
+    /// Writes every step of the node down in this file, so that `tenure sim validate` can run it again and check it. What is
+    /// in the file already stays; no other process may be writing to it.
+    ///
+    /// The trace holds what the store holds of the cluster, but neither the store's URL nor any credentials. Trouble with
+    /// the file ends the trace, not the node.
+    pub fn trace(mut self, path: impl Into<PathBuf>) -> Self {
+        self.trace = Some(path.into());
         self
     }
 
@@ -193,6 +207,14 @@ impl Builder {
     /// then keeps the node from renewing its lease.
     pub fn on_current_runtime(mut self) -> Self {
         self.on_current_runtime = true;
+        self
+    }
+
+    /// The number that this process's sessions count up from, instead of random bits: for tests that must repeat exactly.
+    ///
+    /// No two processes of a cluster may ever have the same one; its last 16 bits should be zero.
+    pub fn entropy(mut self, entropy: u128) -> Self {
+        self.entropy = Some(entropy);
         self
     }
 

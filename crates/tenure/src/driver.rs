@@ -22,6 +22,7 @@ use crate::life::{AnyHandler, Ground};
 use crate::log;
 use crate::metrics::Metrics;
 use crate::stay::{Begin, Stay};
+use crate::trace::Recorder;
 
 /// A machine that asks to be woken at once, again and again, must not keep the others of its thread from running.
 const BREATH: Duration = Duration::from_millis(1);
@@ -84,6 +85,8 @@ pub(crate) struct Parts {
     pub(crate) life: Arc<watch::Sender<Life>>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) notes: broadcast::Sender<Arc<Note>>,
+    /// Writes every step down, if that was asked for.
+    pub(crate) trace: Option<Recorder>,
     pub(crate) _heartbeat: Heartbeat,
 }
 
@@ -118,6 +121,7 @@ pub(crate) struct Driver {
     stays: HashMap<RunId, Arc<Stay>>,
     leases: HashMap<SessionId, Arc<LeaseCell>>,
     ending: Option<Life>,
+    reasons: log::Reasons,
 }
 
 impl Driver {
@@ -129,6 +133,7 @@ impl Driver {
             stays: HashMap::new(),
             leases: HashMap::new(),
             ending: None,
+            reasons: log::Reasons::default(),
         }
     }
 
@@ -151,12 +156,23 @@ impl Driver {
                 },
             };
             self.peek(&event);
-            let step = self.parts.machine.step(self.now(), event);
+            let step = self.step(event);
             self.carry_out(step);
             if let Some(ending) = self.ending.take() {
                 return ending;
             }
         }
+    }
+
+    fn step(&mut self, event: Event) -> Step {
+        let now = self.now();
+        let Some(trace) = &mut self.parts.trace else {
+            return self.parts.machine.step(now, event);
+        };
+        let told = event.clone();
+        let step = self.parts.machine.step(now, event);
+        trace.stepped(now, told, &step);
+        step
     }
 
     fn now(&self) -> Time {
@@ -306,8 +322,8 @@ impl Driver {
         stay.gate.is_closed().then_some(Event::Drained(run))
     }
 
-    fn tell(&self, note: Note) {
-        log::log(&note);
+    fn tell(&mut self, note: Note) {
+        self.reasons.log(&note);
         self.parts.metrics.note(&note);
         if matches!(note, Note::Renewed { .. }) {
             self.parts.metrics.waiting(&self.parts.machine.waiting());
@@ -351,6 +367,10 @@ impl Drop for Driver {
         for stay in self.stays.values() {
             stay.close(Close::Cut);
             self.parts.board.ended(&stay.shard, stay.run);
+        }
+        let now = self.now();
+        if let Some(trace) = &mut self.parts.trace {
+            trace.ended(now);
         }
     }
 }

@@ -4,6 +4,7 @@ use tenure_core::machine::Refusal;
 use tenure_store::StoreError;
 
 use crate::data_dir::DataDirError;
+use crate::trace::TraceError;
 
 /// Why a node could not start. It owns nothing.
 #[derive(Debug, thiserror::Error)]
@@ -17,6 +18,9 @@ pub enum StartError {
     /// The data directory cannot be used.
     #[error(transparent)]
     DataDir(#[from] DataDirError),
+    /// The trace cannot be written.
+    #[error(transparent)]
+    Trace(#[from] TraceError),
     /// The cluster does not take the node.
     #[error("the cluster does not take the node: {0}")]
     Refused(Refusal),

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use tenure_core::node::{Node as Machine, NodeConfig};
+use tenure_core::node::{Node as Machine, NodeConfig, Timekeeper};
 use tenure_core::rules::Rules;
 use tenure_core::settings::Timing;
+use tenure_core::trace;
 use tenure_store::{ClockScope, Store};
 use tokio::runtime::Handle;
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
@@ -18,6 +19,7 @@ use crate::io::{Calls, Io};
 use crate::life::Ground;
 use crate::metrics::Metrics;
 use crate::node::Node;
+use crate::trace::{Recorder, TraceError};
 
 /// How many notes a slow listener may be behind before it misses some.
 const NOTES: usize = 4096;
@@ -127,6 +129,7 @@ impl Launch {
         };
         let _heartbeat = Heartbeat::begin(&ground, timing.renew_interval);
         let config = self.config(&*store, timing, ground.data_dir.as_deref());
+        let trace = self.recorder(&config)?;
         Ok(Driver::new(Parts {
             machine: Machine::new(Arc::new(config)),
             io: Io::open(calls, store, ground.clock.clone())?,
@@ -142,8 +145,25 @@ impl Launch {
             life: self.life,
             metrics: self.metrics,
             notes: self.notes,
+            trace,
             _heartbeat,
         }))
+    }
+
+    fn recorder(&self, config: &NodeConfig) -> Result<Option<Recorder>, TraceError> {
+        let Some(path) = &self.builder.trace else {
+            return Ok(None);
+        };
+        let begin = trace::Begin {
+            format: trace::FORMAT,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            commit: option_env!("TENURE_COMMIT").map(str::to_owned),
+            cluster: self.names.cluster.clone(),
+            process: std::process::id(),
+            clock: self.builder.clock.id(),
+            config: config.clone(),
+        };
+        Recorder::open(path, begin).map(Some)
     }
 
     fn config(&self, store: &dyn Store, timing: Timing, data_dir: Option<&DataDir>) -> NodeConfig {
@@ -163,11 +183,15 @@ impl Launch {
                 .collect(),
             timing,
             rules: Rules::sound(),
+            timekeeper: match store.leases() {
+                Some(_) => Timekeeper::Store,
+                None => Timekeeper::Nodes,
+            },
             boot_id: match store.info().clock {
                 ClockScope::OneMachine => builder.clock.id(),
                 ClockScope::Anywhere => None,
             },
-            entropy: entropy(),
+            entropy: builder.entropy.unwrap_or_else(entropy),
             last_session: data_dir.and_then(DataDir::last_session),
         }
     }

@@ -65,6 +65,7 @@ mod metrics_http;
 mod node;
 mod singleton;
 mod stay;
+mod trace;
 mod watch;
 
 pub use builder::Builder;
@@ -87,3 +88,4 @@ pub use tenure_core::settings::{SettingProblem, Settings};
 pub use tenure_core::time::Time;
 pub use tenure_core::why::Why;
 pub use tenure_store as store;
+pub use trace::TraceError;

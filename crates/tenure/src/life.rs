@@ -155,6 +155,7 @@ impl<H: Handler> Life<H> {
             biased;
             () = self.stay.stop.cancelled() => {
                 tokio::select! {
+                    biased;
                     _ = lasting.bound(&mut work) => {}
                     () = self.stay.clock.sleep(self.kill_grace) => {}
                 }

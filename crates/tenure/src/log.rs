@@ -1,19 +1,50 @@
 //! From a note to a log line: constant messages, everything else in fields.
 
+use std::collections::BTreeSet;
+
 use tenure_core::ids::NodeName;
 use tenure_core::lease::LeasePhase;
 use tenure_core::note::{Note, ShardStep, Transition};
 use tracing::{debug, error, info, warn};
 
+/// How many different reasons of one run of failures are told.
+const REASONS: usize = 8;
+
+/// What renewals have failed with since the last that did not. Each reason is one warning, which names the way out; one per try
+/// would drown the rest.
+#[derive(Debug, Default)]
+pub(crate) struct Reasons(BTreeSet<String>);
+
+impl Reasons {
+    /// Logs a note, and the reason of a failed renewal if it is a new one.
+    pub(crate) fn log(&mut self, note: &Note) {
+        match note {
+            Note::Renewed { .. } => self.0.clear(),
+            Note::RenewalFailed { streak, error }
+                if self.0.len() < REASONS && self.0.insert(error.clone()) =>
+            {
+                warn!(streak, error, "lease renewal failed");
+                return;
+            }
+            _ => {}
+        }
+        log(note);
+    }
+}
+
 /// Logs a note. Each change of the lease is one line: a warning on the way down, information on the way up.
-pub(crate) fn log(note: &Note) {
+fn log(note: &Note) {
     match note {
         Note::Shard(transition) => shard(transition),
         Note::Lease { from, to } => lease(*from, *to),
         Note::Registered { session, mode } => info!(%session, ?mode, "node registered"),
         Note::Renewed { took, left } => debug!(?took, ?left, "lease renewed"),
-        // The change of phase has its line; one per try would drown it.
         Note::RenewalFailed { streak, error } => debug!(streak, error, "lease renewal failed"),
+        Note::LongLease { asked, granted } => warn!(
+            ?asked,
+            ?granted,
+            "store keeps leases for longer than the ttl: others wait for that long"
+        ),
         Note::Wedged { since } => {
             error!(
                 ?since,
@@ -112,8 +143,12 @@ mod tests {
         }
     }
 
-    /// What is logged at information level and above.
     fn logged(note: &Note) -> String {
+        page(|| log(note))
+    }
+
+    /// What is logged at information level and above.
+    fn page(act: impl FnOnce()) -> String {
         let page = Page::default();
         let writer = page.clone();
         let subscriber = tracing_subscriber::fmt()
@@ -122,7 +157,7 @@ mod tests {
             .without_time()
             .with_target(false)
             .finish();
-        tracing::subscriber::with_default(subscriber, || log(note));
+        tracing::subscriber::with_default(subscriber, act);
         let bytes = page.0.lock().unwrap().clone();
         String::from_utf8(bytes).unwrap().trim().to_owned()
     }
@@ -149,9 +184,25 @@ mod tests {
             Attached,
             "INFO lease attached from=\"recovering\"",
         );
-        // Each try has no line of its own, or it would drown the change.
+    }
+
+    #[test]
+    fn each_reason_of_failing_renewals_is_told_once_until_one_succeeds() {
+        let mut reasons = Reasons::default();
+        let mut failed = |streak, error: &str| {
+            let error = error.to_owned();
+            page(|| reasons.log(&Note::RenewalFailed { streak, error }))
+        };
+        let told = "WARN lease renewal failed streak=1 error=\"away\"";
+        assert_eq!(failed(1, "away"), told);
+        assert_eq!(failed(2, "away"), "");
+        assert!(failed(3, "no connection to spare").contains("to spare"));
+        assert_eq!(failed(4, "away"), "");
+        let (took, left) = Default::default();
+        reasons.log(&Note::Renewed { took, left });
         let error = "away".to_owned();
-        assert_eq!(logged(&Note::RenewalFailed { streak: 1, error }), "");
+        let again = page(|| reasons.log(&Note::RenewalFailed { streak: 1, error }));
+        assert_eq!(again, told);
     }
 
     #[test]

@@ -195,8 +195,14 @@ impl Metrics {
             Note::Swept { .. } => self.add(&SWEPT, ""),
             Note::Overdue { .. } => self.add(&OVERDUE, ""),
             // A new session begins attached, whatever became of the one before.
-            Note::Registered { .. } => self.set(&DETACHED, "", 0.0),
-            Note::WaitingForName { .. } | Note::StartedWith { .. } | Note::Denied { .. } => {}
+            Note::Registered { .. } => {
+                self.set(&DETACHED, "", 0.0);
+                self.set(&STREAK, "", 0.0);
+            }
+            Note::WaitingForName { .. }
+            | Note::StartedWith { .. }
+            | Note::Denied { .. }
+            | Note::LongLease { .. } => {}
         }
     }
 

@@ -6,6 +6,7 @@ pub(crate) mod cluster;
 pub(crate) mod completions;
 pub(crate) mod config;
 mod confirm;
+pub(crate) mod doctor;
 pub(crate) mod exec;
 pub(crate) mod key;
 pub(crate) mod keyspace;

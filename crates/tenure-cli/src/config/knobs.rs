@@ -31,6 +31,8 @@ pub(crate) enum Kind {
     Weight,
     /// A directory, which may not exist yet.
     Directory,
+    /// A file, which may not exist yet.
+    File,
     /// Where to listen: `HOST:PORT` or `:PORT`.
     Address,
     /// What to log.
@@ -63,6 +65,7 @@ impl Knob {
             Kind::Cluster | Kind::Node => "NAME",
             Kind::Text => "TEXT",
             Kind::Directory => "DIR",
+            Kind::File => "FILE",
             Kind::Address => "ADDR",
             Kind::Filter => "FILTER",
         }
@@ -115,6 +118,11 @@ pub(crate) const KNOBS: &[Knob] = &[
         "metrics",
         Kind::Address,
         "where to serve metrics, such as :9464 (loopback) or 0.0.0.0:9464",
+    ),
+    knob(
+        "trace",
+        Kind::File,
+        "write every step of the node down here, for `tenure sim validate`",
     ),
     knob(
         "log",

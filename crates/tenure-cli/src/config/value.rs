@@ -92,6 +92,9 @@ fn check_text(knob: &Knob, text: &str) -> Result<(), String> {
         Kind::Directory if Path::new(text).exists() && !Path::new(text).is_dir() => Err(format!(
             "{text:?} is not a directory; name one, or a path that does not exist yet"
         )),
+        Kind::File if Path::new(text).is_dir() => {
+            Err(format!("{text:?} is a directory; name a file in it"))
+        }
         _ => Ok(()),
     }
 }

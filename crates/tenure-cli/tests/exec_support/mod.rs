@@ -6,12 +6,14 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use tempfile::TempDir;
 use tenure_judge::{Demands, Judge, Verdict, read_logs};
+use tenure_sim::validate::validate;
 
 pub(crate) const TTL: Duration = Duration::from_millis(1500);
 pub(crate) const TENURE: &str = env!("CARGO_BIN_EXE_tenure");
@@ -28,13 +30,20 @@ pub(crate) fn full() -> bool {
 pub(crate) struct Site {
     dir: TempDir,
     pub(crate) shards: u32,
+    /// How many traces there are.
+    traces: AtomicU32,
 }
 
 impl Site {
     pub(crate) fn new(shards: u32) -> Self {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("logs")).unwrap();
-        Self { dir, shards }
+        fs::create_dir(dir.path().join("traces")).unwrap();
+        Self {
+            dir,
+            shards,
+            traces: AtomicU32::new(0),
+        }
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -49,6 +58,12 @@ impl Site {
         format!("sqlite:{}", self.path("store.db").display())
     }
 
+    /// Where the next process of a node writes down what it does.
+    pub(crate) fn trace(&self, node: &str) -> PathBuf {
+        let number = self.traces.fetch_add(1, Ordering::Relaxed);
+        self.path("traces").join(format!("{node}.{number}.jsonl"))
+    }
+
     /// A command `tenure exec …` with its data directory, up to the `--`.
     pub(crate) fn command(&self, node: &str) -> Command {
         let mut command = Command::new(TENURE);
@@ -59,6 +74,8 @@ impl Site {
             .args(["--ttl", &format!("{}ms", TTL.as_millis())])
             .arg("--data")
             .arg(self.path(node))
+            .arg("--trace")
+            .arg(self.trace(node))
             .stdin(Stdio::null());
         command
     }
@@ -121,7 +138,21 @@ impl Site {
             ..self.demands()
         });
         assert!(verdict.is_clean(), "{:?}\n{verdict:#?}", verdict.against());
+        self.assert_traces_clean();
         verdict
+    }
+
+    /// What the nodes wrote down of themselves is what the machines do, and keeps the promises.
+    pub(crate) fn assert_traces_clean(&self) {
+        let traces = fs::read_dir(self.path("traces")).unwrap();
+        let report = validate(traces.map(|entry| entry.unwrap().path())).unwrap();
+        assert!(report.is_clean(), "{:#?}", report.findings);
+        assert_eq!((report.replayed, &report.gaps), (report.steps, &vec![]));
+        assert!(report.openings > 0, "{report:#?}");
+        println!(
+            "{} steps of {} processes run again, {} failovers",
+            report.steps, report.processes, report.failovers
+        );
     }
 
     /// Shards on which nobody was alive in the last 300 ms.

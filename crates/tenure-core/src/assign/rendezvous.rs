@@ -39,13 +39,9 @@ impl Ranking {
 
     fn best(&self, number: u64, allowed: &dyn Fn(&NodeName) -> bool) -> Option<&NodeName> {
         let scored = self.entries.iter().filter(|(name, ..)| allowed(name));
-        scored
-            .min_by(|a, b| {
-                cost(number, a.1, a.2)
-                    .cmp(&cost(number, b.1, b.2))
-                    .then_with(|| a.0.cmp(&b.0))
-            })
-            .map(|e| &e.0)
+        // The cost is much work: once for each node, not once for each comparison.
+        let scored = scored.map(|(name, node, weight)| (cost(number, *node, *weight), name));
+        scored.min().map(|(_, name)| name)
     }
 }
 

@@ -20,7 +20,7 @@ use crate::view::Cell;
 
 use super::ops::{Purpose, Settled};
 use super::timers::Timer;
-use super::{KeyspaceConfig, Life, Node};
+use super::{KeyspaceConfig, Life, Node, Timekeeper};
 
 /// How far the start has come.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -431,7 +431,10 @@ impl Node {
             .sessions
             .get(&session)
             .map_or(self.config.timing.ttl, |s| s.ttl);
-        let limit = ttl + ttl / 5;
+        let limit = match self.config.timekeeper {
+            Timekeeper::Nodes => ttl + ttl / 5,
+            Timekeeper::Store => self.lease_ends_within(session),
+        };
         let boot = self.boot();
         let (_, first, since) = match boot.and_then(|b| b.waiting.clone()) {
             Some(waiting) if waiting.0 == session => waiting,
@@ -447,6 +450,15 @@ impl Node {
                 waiting
             }
         };
+        if self.config.timekeeper == Timekeeper::Store && !self.is_unproven(session) {
+            let at = self.wait_for_lease(session, since + limit);
+            if at.is_none()
+                && let Some(boot) = self.boot()
+            {
+                boot.under_way += 1;
+            }
+            return Ok(at.map_or(Next::Wait, Next::At));
+        }
         let renewed = self
             .view
             .sessions
@@ -477,6 +489,13 @@ impl Node {
                 Ok(Next::At(now + self.config.timing.renew_interval))
             }
         }
+    }
+
+    /// Whether a start has waited for the earlier holder of its name for as long as it may take to go.
+    pub(super) fn has_waited_for(&self, session: SessionId) -> bool {
+        let limit = self.lease_ends_within(session);
+        matches!(&self.life, Life::Booting(boot) if boot.waiting.as_ref()
+            .is_some_and(|(id, _, since)| *id == session && self.now >= *since + limit))
     }
 
     pub(super) fn on_boot_settled(&mut self, outcome: Settled) {

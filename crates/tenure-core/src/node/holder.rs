@@ -16,7 +16,7 @@ use crate::why::Why;
 use super::boot::Boot;
 use super::ops::{Pending, Settled};
 use super::timers::Timer;
-use super::{Life, Node};
+use super::{Life, Node, Timekeeper};
 
 /// A session that this node has created, or is creating.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -27,10 +27,14 @@ pub(super) struct Holder {
     pub(super) version: Option<Version>,
     pub(super) lease: Option<Lease>,
     /// Renewals whose outcome is unknown, and when they were sent: one of them may be what stands in the store.
-    unsettled: Vec<(Nonce, Time)>,
-    busy: bool,
-    /// The renewal under way replaces a value that could not be read: it counts only if its answer is here in time.
-    rewriting: bool,
+    pub(super) unsettled: Vec<(Nonce, Time)>,
+    pub(super) busy: bool,
+    /// The next renewal replaces a value that is not this node's, or cannot be read: it counts only if its answer is here
+    /// in time.
+    pub(super) rewriting: bool,
+    /// Where the store keeps the time: a write of the record has failed, perhaps because its lease is gone. That is found
+    /// out before the next.
+    pub(super) refused: bool,
 }
 
 impl Node {
@@ -67,15 +71,10 @@ impl Node {
             reads_format: FORMAT,
             version: config.version.clone(),
             store: cluster.map(|c| c.store.clone()).unwrap_or_default(),
-            leased: false,
+            leased: None,
             boot_clock: self.boot_clock(),
             unknown: Unknown::new(),
         });
-        let request = Request::Put {
-            key: Key::Session(id),
-            expect: Expect::Absent,
-            record: Record::Session(Arc::clone(&record)),
-        };
         self.holder = Some(Holder {
             id,
             record,
@@ -84,15 +83,28 @@ impl Node {
             unsettled: Vec::new(),
             busy: false,
             rewriting: false,
+            refused: false,
         });
         self.out.push(Action::Remember(id));
+        match config.timekeeper {
+            Timekeeper::Nodes => self.put_new_session(self.now),
+            Timekeeper::Store => self.ask_for_lease(id),
+        }
+    }
+
+    /// Writes the record of the session that is being created. Its time counts from `sent`.
+    pub(super) fn put_new_session(&mut self, sent: Time) {
+        let Some(holder) = &self.holder else { return };
+        let nonce = holder.record.head.nonce;
+        let request = Request::Put {
+            key: Key::Session(holder.id),
+            expect: Expect::Absent,
+            record: Record::Session(Arc::clone(&holder.record)),
+        };
         self.ask(
             Lane::Renewal,
             request,
-            Pending::CreateSession {
-                nonce,
-                sent: self.now,
-            },
+            Pending::CreateSession { nonce, sent },
         );
     }
 
@@ -118,7 +130,11 @@ impl Node {
             return self.on_boot_settled(Settled::Failed { unknown: false });
         };
         holder.version = Some(version.clone());
-        let lease = Lease::new(self.now, sent, &self.config.timing, self.config.rules);
+        let sure = holder.record.leased.map_or(holder.record.ttl, |granted| {
+            self.config.timing.sure_of(granted)
+        });
+        let ttl = sure.min(holder.record.ttl);
+        let lease = Lease::new(self.now, sent, ttl, self.config.rules);
         holder.lease = Some(lease);
         let (id, record) = (holder.id, Arc::clone(&holder.record));
         self.learn(
@@ -162,6 +178,14 @@ impl Node {
         let Some(version) = holder.version.clone() else {
             return;
         };
+        let leaves = stopping && !holder.record.leaving;
+        let writes = (leaves || holder.rewriting) && !holder.refused;
+        if holder.record.leased.is_some()
+            && !writes
+            && !self.config.rules.broken_by(Mutant::RenewedByWriting)
+        {
+            return self.keep_alive();
+        }
         holder.busy = true;
         let mut record = (*holder.record).clone();
         record.head = record.head.next(nonce);
@@ -215,6 +239,7 @@ impl Node {
                 holder.rewriting = false;
                 holder.version = Some(version.clone());
                 holder.record = Arc::clone(&record);
+                let leased = record.leased.is_some();
                 self.learn(
                     &key,
                     Found {
@@ -222,7 +247,12 @@ impl Node {
                         record: Ok(Record::Session(record)),
                     },
                 );
-                self.renewal_confirmed(sent);
+                if leased && !self.config.rules.broken_by(Mutant::RenewedByWriting) {
+                    // The lease's time goes on as if nothing had been written.
+                    self.timers.set(Timer::Renew, self.now);
+                } else {
+                    self.renewal_confirmed(sent, self.config.timing.ttl);
+                }
             }
             Reply::Lost => {
                 self.ask(
@@ -238,6 +268,7 @@ impl Node {
                     holder.unsettled.insert(0, (nonce, sent));
                 }
                 holder.busy = false;
+                holder.refused = record.leased.is_some();
                 self.renewal_failed(failure);
             }
             _ => {}
@@ -266,12 +297,23 @@ impl Node {
                             .iter()
                             .find(|(nonce, _)| *nonce == record.head.nonce)
                             .copied();
+                        let leased = holder.record.leased.is_some();
+                        if own.is_none() && leased {
+                            return self.tie_to_lease(found);
+                        }
                         holder.version = Some(found.version.clone());
-                        holder.record = record;
+                        if own.is_some() {
+                            holder.record = record;
+                        } else {
+                            // Only its holder knows what a session is: of what somebody else wrote, the rev alone counts.
+                            let head = &mut Arc::make_mut(&mut holder.record).head;
+                            head.rev = head.rev.max(record.head.rev);
+                        }
                         self.learn(&key, found);
                         match own {
                             Some(_) if late => self.session_over(Why::RecordDamaged),
-                            Some((_, sent)) => self.renewal_confirmed(sent),
+                            Some(_) if leased => self.found_own_write(),
+                            Some((_, sent)) => self.renewal_confirmed(sent, self.config.timing.ttl),
                             None => self.timers.set(Timer::Renew, self.now),
                         }
                     }
@@ -289,9 +331,9 @@ impl Node {
         }
     }
 
-    /// The node's own session record cannot be read. What stood there may have been a tombstone; but as long as the lease has
-    /// time, nobody can have proven an end, and the record may be written again. Later it may not.
-    fn rewrite_session(&mut self, found: Found) {
+    /// The node's own session record cannot be read, or is not its own. What stood there may have been a tombstone; but as long
+    /// as the lease has time, nobody can have proven an end, and the record may be written again. Later it may not.
+    pub(super) fn rewrite_session(&mut self, found: Found) {
         let may_own = self.lease_phase().is_some_and(LeasePhase::may_own);
         let Some(key) = self.session().map(Key::Session) else {
             return;
@@ -310,13 +352,16 @@ impl Node {
         self.timers.set(Timer::Renew, self.now);
     }
 
-    fn renewal_confirmed(&mut self, sent: Time) {
+    /// A renewal that was sent at `sent` is good for `ttl`, but for no longer than everybody reads in the record.
+    pub(super) fn renewal_confirmed(&mut self, sent: Time, ttl: Duration) {
         let (timing, rules) = (self.timing(), self.config.rules);
         let Some(holder) = self.holder.as_mut() else {
             return;
         };
-        holder.unsettled.clear();
-        let ttl = holder.record.ttl;
+        if !holder.rewriting {
+            holder.unsettled.clear();
+        }
+        let ttl = ttl.min(holder.record.ttl);
         let Some(lease) = holder.lease.as_mut() else {
             return;
         };
@@ -333,7 +378,7 @@ impl Node {
         self.lease_moved(from, to);
     }
 
-    fn renewal_failed(&mut self, failure: StoreFailure) {
+    pub(super) fn renewal_failed(&mut self, failure: StoreFailure) {
         let (timing, rules) = (self.timing(), self.config.rules);
         let Some(lease) = self.holder.as_mut().and_then(|h| h.lease.as_mut()) else {
             return;

@@ -6,6 +6,7 @@
 //! |---|---|
 //! | `boot` | the start: cluster, keyspaces, the node's name, its session |
 //! | `holder` | renewals of the node's own session |
+//! | `native` | the same where the store keeps the time of sessions itself, and what its leases prove about others |
 //! | `peers` | whose sessions have ended, and who takes part in assignment |
 //! | `stays` | each shard's stay at this node: claim, load, serve, close, give up (`stays::decide`: what to do next) |
 //! | `share` | which shards the node should have |
@@ -21,9 +22,12 @@
 mod acquire;
 mod boot;
 mod holder;
+mod native;
+mod model;
 mod ops;
 mod peers;
 mod restore;
+mod sets;
 mod share;
 mod stays;
 mod stop;
@@ -35,10 +39,12 @@ mod timers;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::ids::{KeyspaceName, NodeName, Nonce, Revision, SessionId, ShardId};
 use crate::layout::Key;
 use crate::lease::LeasePhase;
-use crate::machine::{Action, Event, Found, OpId, Refusal, RunId, Step};
+use crate::machine::{Action, Event, Found, Refusal, RunId, Step};
 use crate::note::{Note, ShardStep, Transition};
 use crate::record::{ClusterRecord, KeyspaceKind, KeyspaceMode, NodeMode, Role, Tenancy};
 use crate::rules::Rules;
@@ -50,15 +56,16 @@ use crate::why::Why;
 use acquire::Acquire;
 use boot::Boot;
 use holder::Holder;
-use ops::Pending;
 use peers::Peers;
 use restore::Drawn;
 use share::Wants;
 use stays::Stay;
 use timers::{Timer, Timers};
 
+pub use model::Counters;
+
 /// What a node expects of a keyspace; created so if it does not exist.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct KeyspaceConfig {
     /// Which shards it has.
     pub kind: KeyspaceKind,
@@ -66,8 +73,18 @@ pub struct KeyspaceConfig {
     pub mode: KeyspaceMode,
 }
 
+/// Who keeps the time of sessions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Timekeeper {
+    /// The nodes, by watching each other's records.
+    #[default]
+    Nodes,
+    /// The store, by leases of its own.
+    Store,
+}
+
 /// Who a node is and what it is to do.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct NodeConfig {
     /// Its stable name.
     pub name: NodeName,
@@ -86,10 +103,14 @@ pub struct NodeConfig {
     /// Its times and limits.
     pub timing: Timing,
     /// The rules it follows.
+    #[serde(skip)]
     pub rules: Rules,
+    /// Who keeps the time of sessions.
+    pub timekeeper: Timekeeper,
     /// The boot id of the machine, where all participants of the store share one machine and one clock.
     pub boot_id: Option<String>,
     /// 128 random bits: the ids of this process's sessions count up from here.
+    #[serde(with = "crate::trace::hex")]
     pub entropy: u128,
     /// The session that this node's data directory remembers. Set only if the directory's lock proves its holder dead.
     pub last_session: Option<SessionId>,
@@ -132,10 +153,10 @@ pub struct Node {
     /// Shards on their way to other nodes for the sake of balance.
     leaving: BTreeSet<ShardId>,
     acquire: Acquire,
-    pending: BTreeMap<OpId, Pending>,
+    pending: sets::Ops,
     timers: Timers,
     /// Keys whose known value changed and that have not been looked at since.
-    dirty: BTreeSet<Key>,
+    dirty: sets::Keys,
     look_at_all: bool,
     /// Keys that seem to be missing and have not been asked about yet.
     absent: BTreeSet<Key>,
@@ -145,6 +166,8 @@ pub struct Node {
     /// Shards that must be settled before the node counts as started; `None` once it has.
     initial: Option<BTreeSet<ShardId>>,
     started: bool,
+    /// The end of the node's own session is not written again before this.
+    resign_not_before: Time,
     /// The last sign of life of the application's runtime.
     progress: Time,
     /// It was told that renewals have stopped for want of one.
@@ -200,15 +223,16 @@ impl Node {
             runs: BTreeMap::new(),
             leaving: BTreeSet::new(),
             acquire: Acquire::default(),
-            pending: BTreeMap::new(),
+            pending: sets::Ops::default(),
             timers: Timers::default(),
-            dirty: BTreeSet::new(),
+            dirty: sets::Keys::default(),
             look_at_all: false,
             absent: BTreeSet::new(),
             absent_not_before: Time::ZERO,
             from_watch: false,
             initial: None,
             started: false,
+            resign_not_before: Time::ZERO,
             progress: Time::ZERO,
             wedged: false,
             behind: None,

@@ -97,6 +97,18 @@ pub(super) enum Pending {
     ReadSession {
         id: SessionId,
     },
+    Grant {
+        id: SessionId,
+        sent: Time,
+    },
+    KeepAlive {
+        id: SessionId,
+        sent: Time,
+    },
+    AskLease {
+        id: SessionId,
+        purpose: Purpose,
+    },
 }
 
 impl Node {
@@ -258,6 +270,17 @@ impl Node {
                     self.on_session_read(reply);
                 }
             }
+            (Pending::Grant { id, sent }, reply) => {
+                if self.session() == Some(id) {
+                    self.on_granted(sent, reply);
+                }
+            }
+            (Pending::KeepAlive { id, sent }, reply) => {
+                if self.session() == Some(id) {
+                    self.on_kept(sent, reply);
+                }
+            }
+            (Pending::AskLease { id, purpose }, reply) => self.on_lease_told(id, purpose, reply),
             (
                 Pending::Revision { .. }
                 | Pending::Delete { .. }
@@ -353,7 +376,7 @@ impl Node {
         self.settled(purpose, outcome);
     }
 
-    fn settled(&mut self, purpose: Purpose, outcome: Settled) {
+    pub(super) fn settled(&mut self, purpose: Purpose, outcome: Settled) {
         match purpose {
             Purpose::Boot => self.on_boot_settled(outcome),
             Purpose::Judge(session) => self.on_judged(session, outcome),
@@ -413,7 +436,7 @@ impl Node {
         }
     }
 
-    fn tell_denied(&mut self, key: &Key, failure: &StoreFailure) {
+    pub(super) fn tell_denied(&mut self, key: &Key, failure: &StoreFailure) {
         if let StoreFailure::Denied(error) = failure {
             self.note(Note::Denied {
                 key: key.clone(),

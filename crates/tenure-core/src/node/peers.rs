@@ -14,7 +14,8 @@ use crate::lease::LeasePhase;
 use crate::machine::Expect;
 use crate::note::Note;
 use crate::record::{
-    Damage, Ended, EndedWhy, FORMAT, Head, NodeMode, Record, Role, SessionRecord, Unknown,
+    Damage, Ended, EndedWhy, FORMAT, Head, NodeMode, NodeRecord, Record, Role, SessionRecord,
+    Unknown,
 };
 use crate::rules::Mutant;
 use crate::time::Time;
@@ -23,7 +24,7 @@ use crate::why::Why;
 
 use super::ops::{Purpose, Settled};
 use super::timers::Timer;
-use super::{Life, Node};
+use super::{Life, Node, Timekeeper};
 
 /// The nodes that take part in assignment, and since when they are the same.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -38,6 +39,12 @@ impl Peers {
     /// What was observed before this time proves nothing.
     pub(super) fn trust_from(&mut self, now: Time) {
         self.trusted_since = now;
+    }
+
+    /// Whether the members are exactly these.
+    fn are<'a>(&self, others: impl Iterator<Item = (SessionId, &'a SessionRecord)>) -> bool {
+        let mine = self.members.iter().map(|m| (m.session, &m.name, m.weight));
+        mine.eq(others.map(|(session, record)| (session, &record.node, record.weight)))
     }
 
     pub(super) fn is_member(&self, name: &NodeName) -> bool {
@@ -63,10 +70,7 @@ impl Node {
     /// Whether a session is proven to be over. Once true, true for ever.
     pub(super) fn ended(&self, session: SessionId) -> bool {
         match self.view.sessions.cell(&session) {
-            Some(Cell::Present(seen)) if seen.record.is_proven_end() => true,
-            Some(Cell::Present(seen)) if seen.record.ended.is_some() => {
-                self.now >= seen.since + self.config.timing.proof_of(seen.record.ttl)
-            }
+            Some(Cell::Present(seen)) => seen.record.is_proven_end(),
             Some(Cell::Missing { .. }) => self.config.rules.broken_by(Mutant::AbsenceIsProof),
             _ => false,
         }
@@ -85,6 +89,8 @@ impl Node {
             Cell::Present(seen) if seen.record.ended.is_some() => {
                 Some(seen.since + timing.proof_of(seen.record.ttl))
             }
+            // Its lease is asked about. What a record says of its time, without a lease, is somebody else's word.
+            _ if self.config.timekeeper == Timekeeper::Store => None,
             Cell::Present(seen) => {
                 let ttl = seen.record.ttl;
                 if rules.broken_by(Mutant::ImpatientJudge) {
@@ -148,16 +154,14 @@ impl Node {
             self.look_at_all = true;
             return;
         };
-        let unproven = self
-            .view
-            .sessions
-            .get(&id)
-            .is_some_and(|s| s.ended.is_some());
         if self.now < at {
             self.watch_session(id);
-        } else if unproven || self.ended(id) {
+        } else if self.ended(id) {
             self.wants.all_stale();
             self.look_at_all = true;
+        } else if self.is_unproven(id) && self.config.role == Role::Node {
+            // Old enough to count; but only the write shows that it has stood there all the time.
+            self.end_session(id, EndedWhy::Expired, Purpose::Judge(id));
         } else if self.config.role == Role::Node && !self.is_newer(id) {
             let healthy = self.lease_phase() == Some(LeasePhase::Attached);
             if healthy || self.config.rules.broken_by(Mutant::JudgeOverslept) {
@@ -171,8 +175,16 @@ impl Node {
         }
     }
 
+    /// Whether a session has a tombstone that proves nothing until somebody who has watched it for long enough says so.
+    pub(super) fn is_unproven(&self, id: SessionId) -> bool {
+        self.view
+            .sessions
+            .get(&id)
+            .is_some_and(|s| s.ended.is_some() && !s.is_proven_end())
+    }
+
     /// Whether a session's record was written in a format that must not be rewritten.
-    fn is_newer(&self, id: SessionId) -> bool {
+    pub(super) fn is_newer(&self, id: SessionId) -> bool {
         matches!(
             self.view.sessions.cell(&id),
             Some(Cell::Damaged {
@@ -214,7 +226,9 @@ impl Node {
         let key = Key::Session(id);
         let (expect, record) = match self.view.sessions.cell(&id) {
             Some(Cell::Present(seen)) => {
-                let head = seen.record.head.next(nonce);
+                let mut head = seen.record.head.next(nonce);
+                // What somebody wrote by hand may have an old rev, and a tombstone that seems old is seen by nobody.
+                head.rev = head.rev.max(self.view.fresh_rev(&key));
                 let record = SessionRecord {
                     head,
                     ended,
@@ -273,7 +287,7 @@ impl Node {
                 .get(&())
                 .map(|c| c.store.clone())
                 .unwrap_or_default(),
-            leased: false,
+            leased: None,
             boot_clock: None,
             unknown: Unknown::new(),
         }
@@ -290,6 +304,16 @@ impl Node {
             }
             Some(Cell::Missing { .. }) => {
                 let purpose = Purpose::Judge(id);
+                if self.config.timekeeper == Timekeeper::Store {
+                    let writing = |p: &super::ops::Pending| {
+                        matches!(p,
+                        super::ops::Pending::Put { purpose: q, .. } | super::ops::Pending::ReadBack { purpose: q, .. } if *q == purpose)
+                    };
+                    if !self.pending.values().any(writing) {
+                        self.ask_lease(id, purpose);
+                    }
+                    return;
+                }
                 let under_way = self.pending.values().any(|p| matches!(p,
                     super::ops::Pending::Put { purpose: q, .. } | super::ops::Pending::ReadBack { purpose: q, .. } if *q == purpose));
                 if !under_way {
@@ -334,29 +358,35 @@ impl Node {
 
     /// Derives the members anew; if they changed, so does what everyone should have.
     pub(super) fn refresh_members(&mut self) {
-        let members: Vec<Member> = self
-            .view
-            .sessions
-            .iter()
-            .filter(|(id, seen)| {
-                let record = &seen.record;
-                let me = self.config.role == Role::Observer && self.session() == Some(**id);
-                let named = self.view.nodes.get(&record.node);
-                let current =
-                    named.is_some_and(|n| n.session == **id && n.mode == NodeMode::Active);
-                record.is_live() && !record.leaving && current && (record.role == Role::Node || me)
-            })
-            .map(|(id, seen)| Member {
-                name: seen.record.node.clone(),
-                session: *id,
-                weight: seen.record.weight,
-            })
-            .collect();
-        if members == self.peers.members {
+        // An observer counts itself, and its session may be new. Nobody else's part changes with a renewal.
+        let me = self
+            .session()
+            .filter(|_| self.config.role == Role::Observer);
+        if !self.view.take_members_moved() && me.is_none() {
             return;
         }
+        let members = self.view.sessions.iter().filter_map(|(id, seen)| {
+            let record = &*seen.record;
+            let takes_part = record.is_live()
+                && !record.leaving
+                && (record.role == Role::Node || me == Some(*id));
+            let named = || self.view.nodes.get(&record.node);
+            let current = |n: &NodeRecord| n.session == *id && n.mode == NodeMode::Active;
+            (takes_part && named().is_some_and(current)).then_some((*id, record))
+        });
+        if self.peers.are(members.clone()) {
+            return;
+        }
+        let members: Vec<Member> = members
+            .map(|(session, record)| Member {
+                name: record.node.clone(),
+                session,
+                weight: record.weight,
+            })
+            .collect();
         self.peers.ranking = Ranking::new(&members);
         self.peers.members = members;
+        self.wants.new_ranking();
         self.peers.since = self.now;
         self.wants.all_stale();
         self.look_at_all = true;

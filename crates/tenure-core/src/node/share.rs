@@ -14,6 +14,7 @@ use super::{Life, Node};
 /// What follows from the members and records; derived anew when they change.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Wants {
+    /// Who should have each shard that nobody failed to load: follows from the members alone.
     winners: BTreeMap<ShardId, Option<NodeName>>,
     greedy: BTreeMap<KeyspaceName, Option<Greedy>>,
 }
@@ -32,8 +33,12 @@ impl Wants {
         }
     }
 
-    pub(super) fn all_stale(&mut self) {
+    /// The members are others.
+    pub(super) fn new_ranking(&mut self) {
         self.winners.clear();
+    }
+
+    pub(super) fn all_stale(&mut self) {
         self.greedy.values_mut().for_each(|plan| *plan = None);
     }
 
@@ -45,12 +50,17 @@ impl Wants {
 impl Node {
     /// Brings what is derived for a keyspace up to date.
     pub(super) fn derive_wants(&mut self, keyspace: &KeyspaceName) {
+        let runs = matches!(self.life, Life::Running | Life::Stopping)
+            && self.config.keyspaces.contains_key(keyspace);
+        if !runs || matches!(self.wants.greedy.get(keyspace), Some(Some(_))) {
+            return;
+        }
         let greedy = self
             .view
             .keyspaces
             .get(keyspace)
             .is_some_and(|k| k.mode == KeyspaceMode::Greedy);
-        if greedy && self.wants.greedy.get(keyspace).is_none_or(Option::is_none) {
+        if greedy {
             let plan = self.greedy_plan(keyspace);
             self.wants.greedy.insert(keyspace.clone(), Some(plan));
         }
@@ -61,8 +71,8 @@ impl Node {
         if let Some(Some(plan)) = self.wants.greedy.get(&id.keyspace) {
             return plan.take.contains(id);
         }
-        self.winner(id, record)
-            .is_some_and(|name| name == self.config.name)
+        self.find_winner(id, record);
+        self.winner(id, record) == Some(&self.config.name)
     }
 
     /// To whom this node should give a shard that it has, and why; nothing if it should keep it.
@@ -71,15 +81,13 @@ impl Node {
         id: &ShardId,
         record: &ShardRecord,
     ) -> Option<(Option<NodeName>, Why)> {
-        let me = self.config.name.clone();
-        let others = |to: Option<NodeName>| to.filter(|name| *name != me);
         if matches!(self.life, Life::Stopping) {
             return Some((self.winner_without_me(id, record), Why::NodeStopping));
         }
         let active = self
             .view
             .nodes
-            .get(&me)
+            .get(&self.config.name)
             .is_none_or(|n| n.mode == NodeMode::Active);
         if !active {
             let to = self.winner_without_me(id, record)?;
@@ -91,23 +99,30 @@ impl Node {
         let to = match self.wants.greedy.get(&id.keyspace) {
             Some(Some(plan)) => plan.give.get(id).cloned(),
             Some(None) => None,
-            None => others(self.winner(id, record)),
+            None => {
+                self.find_winner(id, record);
+                let winner = self.winner(id, record);
+                winner.filter(|name| **name != self.config.name).cloned()
+            }
         };
         to.map(|to| (Some(to), Why::Rebalance))
     }
 
+    /// Sees to it that [`Self::winner`] knows whom to name.
+    fn find_winner(&mut self, id: &ShardId, record: &ShardRecord) {
+        if record.failures.is_empty() && !self.wants.winners.contains_key(id) {
+            let winner = self.peers.ranking.winner(id, |_| true).cloned();
+            self.wants.winners.insert(id.clone(), winner);
+        }
+    }
+
     /// The node that should have the shard: the best-ranked that has not failed to load it.
-    fn winner(&mut self, id: &ShardId, record: &ShardRecord) -> Option<NodeName> {
+    fn winner(&self, id: &ShardId, record: &ShardRecord) -> Option<&NodeName> {
         if !record.failures.is_empty() {
             let allowed = |name: &NodeName| !self.has_failed(record, name);
-            return self.peers.ranking.winner(id, allowed).cloned();
+            return self.peers.ranking.winner(id, allowed);
         }
-        if let Some(winner) = self.wants.winners.get(id) {
-            return winner.clone();
-        }
-        let winner = self.peers.ranking.winner(id, |_| true).cloned();
-        self.wants.winners.insert(id.clone(), winner.clone());
-        winner
+        self.wants.winners.get(id)?.as_ref()
     }
 
     /// Whether the present incarnation of a node could not load the shard.
@@ -199,14 +214,14 @@ impl Node {
         let shares = Shares::new(keyspace, total, &self.peers.members);
         let room = shares.of(me).saturating_sub(held);
         // Everyone tries in an order of its own, so that few try the same shard.
-        open.sort_by_key(|id| rank(shard_number(id), me));
+        open.sort_by_cached_key(|id| rank(shard_number(id), me));
         // Two who both saw this node below its share may have offered it more than it wants.
         plan.take
             .extend(offered.into_iter().chain(open).take(room).cloned());
         let give = greedy_surplus(me, &shares, &owned)
             .into_iter()
             .take(held.saturating_sub(shares.of(me)));
-        mine.sort_by_key(|id| std::cmp::Reverse(rank(shard_number(id), me)));
+        mine.sort_by_cached_key(|id| std::cmp::Reverse(rank(shard_number(id), me)));
         plan.give = mine.into_iter().cloned().zip(give).collect();
         plan
     }

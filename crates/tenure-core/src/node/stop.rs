@@ -58,7 +58,8 @@ impl Node {
         let owns = self.view.shards.iter().any(|(id, s)| {
             s.record.is_owned_by(session) && self.config.keyspaces.contains_key(&id.keyspace)
         });
-        if owns && self.may_own() || self.is_resigning() {
+        let waits = self.is_resigning() || self.now < self.resign_not_before;
+        if owns && self.may_own() || waits {
             return;
         }
         self.resign_session();
@@ -83,10 +84,9 @@ impl Node {
         }
         match outcome {
             Settled::Failed { .. } => {
-                self.timers.set(
-                    Timer::Tick,
-                    self.later(self.config.timing.renew_retry_interval),
-                );
+                let retry = self.later(self.config.timing.renew_retry_interval);
+                self.resign_not_before = retry;
+                self.timers.set(Timer::Tick, retry);
             }
             // A renewal of ours may have come in between; the view has it, the next look resigns again.
             Settled::Lost if self.my_session().is_some_and(|h| !self.ended(h.id)) => {

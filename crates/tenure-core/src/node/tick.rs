@@ -151,6 +151,7 @@ impl Node {
         }
         self.keep_name();
         self.keep_cluster();
+        self.ask_after_neighbours();
         self.read(Key::Node(self.config.name.clone()));
         for name in self.config.keyspaces.clone().into_keys() {
             self.read(Key::Keyspace(name));

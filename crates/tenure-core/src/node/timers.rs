@@ -1,12 +1,15 @@
 //! Times at which a node wants to be woken: at most one per purpose.
+//!
+//! Nearly every step sets one or two of them, so that each kind is kept where it is cheap: what there is one of in a row,
+//! what there is one of per session or shard in order of time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ids::{SessionId, ShardId};
 use crate::time::Time;
 
-/// What a node wants to be woken for.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+/// What a node wants to be woken for. Of what is due at one time, the first in this order comes first.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Timer {
     /// Go on with the start.
     Boot,
@@ -32,52 +35,228 @@ pub(super) enum Timer {
     Stop,
 }
 
-/// The times, by purpose and in order.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+/// How many kinds of timers there are.
+const KINDS: usize = 11;
+const JUDGE: usize = 3;
+const STAY: usize = 4;
+
+impl Timer {
+    fn kind(&self) -> usize {
+        match self {
+            Self::Boot => 0,
+            Self::Renew => 1,
+            Self::Lease => 2,
+            Self::Judge(_) => JUDGE,
+            Self::Stay(_) => STAY,
+            Self::Tick => 5,
+            Self::Rebalance => 6,
+            Self::Acquire => 7,
+            Self::Absent => 8,
+            Self::Restore => 9,
+            Self::Stop => 10,
+        }
+    }
+}
+
+/// The times of one kind of which there is one for each of many.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Each<K: Ord> {
+    at: BTreeMap<K, Time>,
+    order: BTreeSet<(Time, K)>,
+}
+
+impl<K: Ord> Default for Each<K> {
+    fn default() -> Self {
+        Self {
+            at: BTreeMap::new(),
+            order: BTreeSet::new(),
+        }
+    }
+}
+
+impl<K: Ord + Clone> Each<K> {
+    fn set(&mut self, key: K, at: Time) {
+        match self.at.get_mut(&key) {
+            Some(old) if *old == at => return,
+            Some(old) => {
+                let old = std::mem::replace(old, at);
+                self.order.remove(&(old, key.clone()));
+            }
+            None => {
+                self.at.insert(key.clone(), at);
+            }
+        }
+        self.order.insert((at, key));
+    }
+
+    fn clear(&mut self, key: &K) {
+        if let Some(old) = self.at.remove(key) {
+            self.order.remove(&(old, key.clone()));
+        }
+    }
+
+    fn first(&self) -> Time {
+        self.order.first().map_or(Time::NEVER, |(at, _)| *at)
+    }
+
+    fn take_first(&mut self) -> Option<K> {
+        let (_, key) = self.order.pop_first()?;
+        self.at.remove(&key);
+        Some(key)
+    }
+}
+
+/// The times, by purpose.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Timers {
-    at: BTreeMap<Timer, Time>,
-    order: BTreeSet<(Time, Timer)>,
+    /// The time of each kind, or the earliest of it; [`Time::NEVER`] where there is none.
+    kinds: [Time; KINDS],
+    judge: Each<SessionId>,
+    stay: Each<ShardId>,
+}
+
+impl Default for Timers {
+    fn default() -> Self {
+        Self {
+            kinds: [Time::NEVER; KINDS],
+            judge: Each::default(),
+            stay: Each::default(),
+        }
+    }
 }
 
 impl Timers {
-    /// Wakes for this purpose at this time, and at no other.
+    /// Wakes for this purpose at this time, and at no other; at no time for [`Time::NEVER`].
     pub(super) fn set(&mut self, timer: Timer, at: Time) {
-        if let Some(old) = self.at.insert(timer.clone(), at) {
-            if old == at {
-                return;
-            }
-            self.order.remove(&(old, timer.clone()));
+        if at == Time::NEVER {
+            return self.clear(&timer);
         }
-        self.order.insert((at, timer));
+        match timer {
+            Timer::Judge(id) => {
+                self.judge.set(id, at);
+                self.kinds[JUDGE] = self.judge.first();
+            }
+            Timer::Stay(id) => {
+                self.stay.set(id, at);
+                self.kinds[STAY] = self.stay.first();
+            }
+            single => self.kinds[single.kind()] = at,
+        }
     }
 
     /// Wakes for this purpose at this time if it would not be woken earlier.
     pub(super) fn set_sooner(&mut self, timer: Timer, at: Time) {
-        if self.at.get(&timer).is_none_or(|old| *old > at) {
+        let old = match &timer {
+            Timer::Judge(id) => self.judge.at.get(id).copied(),
+            Timer::Stay(id) => self.stay.at.get(id).copied(),
+            single => Some(self.kinds[single.kind()]),
+        };
+        if old.is_none_or(|old| old > at) {
             self.set(timer, at);
         }
     }
 
     /// Does not wake for this purpose.
     pub(super) fn clear(&mut self, timer: &Timer) {
-        if let Some(old) = self.at.remove(timer) {
-            self.order.remove(&(old, timer.clone()));
+        match timer {
+            Timer::Judge(id) => {
+                self.judge.clear(id);
+                self.kinds[JUDGE] = self.judge.first();
+            }
+            Timer::Stay(id) => {
+                self.stay.clear(id);
+                self.kinds[STAY] = self.stay.first();
+            }
+            single => self.kinds[single.kind()] = Time::NEVER,
         }
     }
 
     /// The next purpose whose time has come.
     pub(super) fn due(&mut self, now: Time) -> Option<Timer> {
-        let (at, timer) = self.order.first()?;
-        if *at > now {
+        let (kind, at) = self.earliest();
+        if at > now || at == Time::NEVER {
             return None;
         }
-        let timer = timer.clone();
-        self.clear(&timer);
+        let timer = match kind {
+            0 => Timer::Boot,
+            1 => Timer::Renew,
+            2 => Timer::Lease,
+            JUDGE => Timer::Judge(self.judge.take_first()?),
+            STAY => Timer::Stay(self.stay.take_first()?),
+            5 => Timer::Tick,
+            6 => Timer::Rebalance,
+            7 => Timer::Acquire,
+            8 => Timer::Absent,
+            9 => Timer::Restore,
+            _ => Timer::Stop,
+        };
+        self.kinds[kind] = match kind {
+            JUDGE => self.judge.first(),
+            STAY => self.stay.first(),
+            _ => Time::NEVER,
+        };
         Some(timer)
     }
 
     /// The earliest time.
     pub(super) fn next(&self) -> Option<Time> {
-        self.order.first().map(|(at, _)| *at)
+        let (_, at) = self.earliest();
+        (at != Time::NEVER).then_some(at)
+    }
+
+    /// The kind of the earliest time; of equal ones, the first.
+    fn earliest(&self) -> (usize, Time) {
+        let mut earliest = (0, self.kinds[0]);
+        for (kind, at) in self.kinds.iter().enumerate() {
+            if *at < earliest.1 {
+                earliest = (kind, *at);
+            }
+        }
+        earliest
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shard(name: &str) -> ShardId {
+        format!("k/{name}").parse().unwrap()
+    }
+
+    #[test]
+    fn what_is_due_comes_in_order_of_time_and_then_of_purpose() {
+        let mut timers = Timers::default();
+        timers.set(Timer::Tick, Time(5));
+        timers.set(Timer::Stay(shard("b")), Time(5));
+        timers.set(Timer::Stay(shard("a")), Time(5));
+        timers.set(Timer::Judge(SessionId(1)), Time(5));
+        timers.set(Timer::Judge(SessionId(2)), Time(4));
+        timers.set(Timer::Renew, Time(6));
+        assert_eq!(timers.next(), Some(Time(4)));
+        let due: Vec<_> = std::iter::from_fn(|| timers.due(Time(5))).collect();
+        let expected = [
+            Timer::Judge(SessionId(2)),
+            Timer::Judge(SessionId(1)),
+            Timer::Stay(shard("a")),
+            Timer::Stay(shard("b")),
+            Timer::Tick,
+        ];
+        assert_eq!(due, expected);
+        assert_eq!(timers.next(), Some(Time(6)));
+    }
+
+    #[test]
+    fn a_purpose_has_one_time() {
+        let mut timers = Timers::default();
+        timers.set(Timer::Stay(shard("a")), Time(5));
+        timers.set(Timer::Stay(shard("a")), Time(9));
+        assert_eq!(timers.next(), Some(Time(9)));
+        timers.set_sooner(Timer::Stay(shard("a")), Time(10));
+        assert_eq!(timers.next(), Some(Time(9)));
+        timers.set_sooner(Timer::Stay(shard("a")), Time(7));
+        assert_eq!(timers.next(), Some(Time(7)));
+        timers.clear(&Timer::Stay(shard("a")));
+        assert_eq!(timers, Timers::default());
     }
 }

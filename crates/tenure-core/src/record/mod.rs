@@ -68,7 +68,8 @@ impl Head {
 }
 
 /// A value of any key. Cheap to clone.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[allow(missing_docs, reason = "the variants are the records of the same name")]
 pub enum Record {
     Cluster(Arc<ClusterRecord>),
@@ -80,7 +81,8 @@ pub enum Record {
 }
 
 /// Why a stored value cannot be used. It is reported with its key and never rewritten by the way.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Damage {
     /// It is not a record of its kind.
     Corrupt(String),
@@ -118,7 +120,7 @@ impl Record {
     /// The lease that the record is to be stored under: that of a session whose time the store keeps, until its end.
     pub fn lease(&self, key: &Key) -> Option<LeaseId> {
         match (self, key) {
-            (Self::Session(r), Key::Session(id)) if r.leased && r.is_live() => {
+            (Self::Session(r), Key::Session(id)) if r.leased.is_some() && r.is_live() => {
                 Some(LeaseId::of(*id))
             }
             _ => None,
@@ -179,6 +181,26 @@ pub(crate) mod millis {
 
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Duration, D::Error> {
         u64::deserialize(d).map(Duration::from_millis)
+    }
+
+    pub(crate) mod option {
+        use super::{Deserialize, Deserializer, Duration, Serializer};
+
+        pub(crate) fn serialize<S: Serializer>(
+            d: &Option<Duration>,
+            s: S,
+        ) -> Result<S::Ok, S::Error> {
+            match d {
+                Some(d) => super::serialize(d, s),
+                None => s.serialize_none(),
+            }
+        }
+
+        pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+            d: D,
+        ) -> Result<Option<Duration>, D::Error> {
+            Ok(Option::<u64>::deserialize(d)?.map(Duration::from_millis))
+        }
     }
 }
 

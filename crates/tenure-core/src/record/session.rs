@@ -115,9 +115,15 @@ pub struct SessionRecord {
     pub version: String,
     /// The identity of the store that it was created in.
     pub store: String,
-    /// Whether the store itself keeps its time: then it is over when its lease is, and not before.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub leased: bool,
+    /// For how long the store granted a lease, where the store itself keeps the time of sessions: such a session is over
+    /// when its lease is gone, and not before.
+    #[serde(
+        rename = "lease_ms",
+        default,
+        skip_serializing_if = "Option::is_none",
+        with = "millis::option"
+    )]
+    pub leased: Option<Duration>,
     /// The deadline on the holder's machine, where all participants share one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boot_clock: Option<BootClock>,

@@ -52,7 +52,7 @@ fn session() -> SessionRecord {
         reads_format: FORMAT,
         version: "0.1.0".to_owned(),
         store: "uuid".to_owned(),
-        leased: false,
+        leased: Some(Duration::from_secs(2)),
         boot_clock: Some(BootClock {
             id: "b".to_owned(),
             until_ns: Time(5),

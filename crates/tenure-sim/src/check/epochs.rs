@@ -16,6 +16,8 @@ pub(crate) struct Epochs {
     highest: Vec<Epoch>,
     shown: BTreeMap<(Pid, usize), Epoch>,
     seen: BTreeMap<(Pid, usize), Epoch>,
+    /// The store was put back: records, and what processes say of them, may go back once. Epochs given out may not.
+    restored: bool,
     /// The resource that keeps the maximum: what it has accepted, and how often it refused an older one.
     resource: Vec<Epoch>,
     pub(crate) refused: u64,
@@ -28,6 +30,7 @@ impl Epochs {
             highest: vec![Epoch(0); shards],
             shown: BTreeMap::new(),
             seen: BTreeMap::new(),
+            restored: false,
             resource: vec![Epoch(0); shards],
             refused: 0,
         }
@@ -55,6 +58,20 @@ impl Epochs {
             return Err(Violation::new("P2", at, what));
         }
         Ok(())
+    }
+
+    /// The store was put back; `now` tells the epoch that each record has now.
+    pub(crate) fn restored(&mut self, now: impl Fn(usize) -> Epoch) {
+        self.restored = true;
+        for (shard, highest) in self.highest.iter_mut().enumerate() {
+            *highest = now(shard);
+        }
+    }
+
+    /// The highest generation of any epoch that was ever given out.
+    pub(crate) fn generation(&self) -> u32 {
+        let all = self.owners.keys().map(|(_, epoch)| epoch.generation());
+        all.max().unwrap_or(0)
     }
 
     /// An epoch was handed to the application.
@@ -94,7 +111,7 @@ impl Epochs {
     /// A process says what a shard's record holds: it never goes back to an older one (A14).
     pub(crate) fn seen(&mut self, at: Instant, pid: Pid, shard: usize, epoch: Epoch) -> Verdict {
         let last = self.seen.entry((pid, shard)).or_insert(epoch);
-        if epoch < *last {
+        if epoch < *last && !self.restored {
             let what = format!(
                 "process {pid} took shard {shard} back from epoch {last} to {epoch} in its view"
             );

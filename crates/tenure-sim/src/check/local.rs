@@ -148,7 +148,7 @@ fn failover_bound(plan: &Plan) -> u64 {
         (false, false) => nanos(t.acquire_retry_interval) * 3 / 2,
         (false, true) => nanos(t.tick_interval),
     };
-    look + nanos(t.ttl) * 6 / 5
+    look + plan.session_bound()
         + plan.app.load.1
         + told
         + 16 * plan.net.delay.1

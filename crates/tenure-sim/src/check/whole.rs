@@ -3,19 +3,20 @@
 use std::collections::BTreeSet;
 
 use tenure_core::layout::Key;
-use tenure_core::record::{Record, Tenancy};
+use tenure_core::record::{NodeMode, Record, Tenancy};
 
 use super::gates::Gates;
 use super::{Verdict, Violation};
 use crate::clock::Instant;
-use crate::plan::{Plan, nanos};
+use crate::plan::{Family, Plan, nanos};
 use crate::process::Process;
 use crate::store::Store;
 
 /// What is still missing from a cluster that is whole; `None` if nothing is.
 ///
 /// Whole: every shard has a readable record that says it is served by a live session of a live process, whose gate is open
-/// at that epoch; every live process has a live session, and no other session is live.
+/// at that epoch; its node has not been told to stand back; every live process has a live session, and no other session is
+/// live.
 pub(crate) fn missing(
     at: Instant,
     shards: &[Key],
@@ -69,6 +70,16 @@ fn unserved(at: Instant, shard: usize, key: &Key, store: &Store, gates: &Gates) 
             record.epoch
         ));
     };
+    if let Some(Ok(Record::Node(node))) = store
+        .get(&Key::Node(by.node.clone()))
+        .map(|found| &found.record)
+        && node.mode != NodeMode::Active
+    {
+        return Some(format!(
+            "{key} is served by {}, which is {}",
+            by.node, node.mode
+        ));
+    }
     let Some((pid, epoch)) = gates.admitting(at, shard) else {
         return Some(format!(
             "{key} is said to be served by {} at epoch {}, but no gate is open",
@@ -122,6 +133,12 @@ impl Rest {
             let renewals = nanos(own) / nanos(plan.timing.renew_interval) + 2;
             let writes = process.writes - self.writes.get(pid).copied().unwrap_or(0);
             let lists = process.lists - self.lists.get(pid).copied().unwrap_or(0);
+            // Nothing has to be written where the store keeps the time.
+            let renewals = if plan.family == Family::Leased {
+                0
+            } else {
+                renewals
+            };
             if writes > renewals {
                 let what = format!(
                     "at rest process {pid} wrote {writes} times in {renewals} renewal intervals"

@@ -7,7 +7,7 @@ use tenure_core::settings::Settings;
 
 use super::{Expectation, Script, ScriptFailure, Step};
 use crate::clock::{Instant, MS, SEC};
-use crate::fault::{Cut, Fault, Outage, Target};
+use crate::fault::{Cut, Fault, Mode, Outage, Target};
 use crate::plan::{Family, Plan};
 
 /// Reads a script; the error names the line.
@@ -76,6 +76,7 @@ impl Reader {
             ["seed", seed] => self.seed = number(seed)?,
             ["ttl", span] => self.settings.ttl = Duration::from_nanos(self::span(span)?),
             ["store", "watched"] => self.family = Family::Watched,
+            ["store", "leased"] => self.family = Family::Leased,
             ["store", "polled"] => self.family = Family::Polled,
             ["store", "one-machine"] => self.family = Family::OneMachine,
             ["mode", mode] => self.mode = mode.parse()?,
@@ -235,6 +236,43 @@ fn fault(words: &[&str]) -> Result<Fault, String> {
         ["corrupt", ref target @ ..] => Fault::Corrupt {
             target: self::target(target)?,
         },
+        ["mode", node, mode] => Fault::Mode {
+            node: self::node(node)?,
+            mode: match mode {
+                "active" => Mode::Active,
+                "draining" => Mode::Draining,
+                "drained" => Mode::Drained,
+                _ => {
+                    return Err(format!(
+                        "unknown mode {mode:?}; known are active, draining and drained"
+                    ));
+                }
+            },
+        },
+        [
+            "restore",
+            back,
+            "changes",
+            ref how @ ..,
+            "raised",
+            "after",
+            wait,
+        ] => {
+            let how = how.join(" ");
+            let (other, under) = ("on another store", "under running processes");
+            let known = ["", other, under, &format!("{other} {under}")];
+            if !known.contains(&how.as_str()) {
+                return Err(format!(
+                    "{how:?}: a store is restored {other:?}, {under:?}, or both"
+                ));
+            }
+            Fault::Restore {
+                back: number(back)?,
+                wait: self::span(wait)?,
+                exchanged: how.contains(other),
+                running: how.contains(under),
+            }
+        }
         _ => return Err(format!("unknown fault {:?}", words.join(" "))),
     })
 }

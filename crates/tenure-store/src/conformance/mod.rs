@@ -10,6 +10,7 @@
 
 pub mod batches;
 pub mod keys;
+pub mod leases;
 pub mod life;
 pub mod races;
 pub mod watches;
@@ -18,6 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use tokio::task::JoinSet;
 
 use crate::store::{Put, PutIf, Store};
 use crate::watch::{Change, Watch};
@@ -37,7 +39,10 @@ pub trait Subject: Send + Sync {
 #[macro_export]
 macro_rules! conformance_suite {
     ($subject:expr) => {
-        $crate::conformance_suite!(@ $subject;
+        $crate::conformance_suite!(@list tests ($subject));
+    };
+    (@list $what:ident ($arg:expr)) => {
+        $crate::conformance_suite!(@$what ($arg)
             races: [
                 racing_creates_have_one_winner,
                 racing_updates_have_one_winner,
@@ -76,9 +81,17 @@ macro_rules! conformance_suite {
                 a_cancelled_wait_loses_no_change,
                 many_watches_see_the_same,
             ]
+            leases: [
+                a_lease_that_is_kept_alive_keeps_its_key,
+                a_lease_that_is_not_kept_alive_takes_its_key_along,
+                a_key_written_again_without_the_lease_stays,
+                a_lease_that_is_over_is_gone,
+                a_key_that_is_not_attached_is_loose,
+                an_id_that_is_taken_is_refused,
+            ]
         );
     };
-    (@ $subject:expr; $($area:ident: [$($check:ident,)*])*) => {
+    (@tests ($subject:expr) $($area:ident: [$($check:ident,)*])*) => {
         $($(
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $check() {
@@ -88,6 +101,53 @@ macro_rules! conformance_suite {
             }
         )*)*
     };
+    (@in_turn ($run:expr) $($area:ident: [$($check:ident,)*])*) => {
+        $($(
+            let check = |subject: Box<dyn Subject>| async move { $area::$check(&*subject).await };
+            $run.check(stringify!($area), stringify!($check), check).await;
+        )*)*
+    };
+}
+
+/// Runs every check in turn, in one test: for stores behind a server that is too slow to start for each check.
+///
+/// `fresh` takes the name of a check and gives it a store of its own: nobody else writes below it, though there may be
+/// others beside it on the server. Checks of leases mostly wait, and do so side by side.
+pub async fn in_turn(fresh: impl AsyncFn(&'static str) -> Box<dyn Subject>) {
+    let mut run = InTurn {
+        fresh,
+        waiting: JoinSet::new(),
+    };
+    conformance_suite!(@list in_turn (run));
+    while let Some(done) = run.waiting.join_next().await {
+        done.expect("a check of leases passes");
+    }
+}
+
+struct InTurn<F> {
+    fresh: F,
+    waiting: JoinSet<()>,
+}
+
+impl<F: AsyncFn(&'static str) -> Box<dyn Subject>> InTurn<F> {
+    async fn check<C>(
+        &mut self,
+        area: &str,
+        name: &'static str,
+        check: impl FnOnce(Box<dyn Subject>) -> C,
+    ) where
+        C: Future<Output = ()> + Send + 'static,
+    {
+        eprintln!("{area}: {name}");
+        let check = in_time(check((self.fresh)(name).await));
+        // This one sees every write on the server.
+        let alone = name == "a_lease_that_is_kept_alive_keeps_its_key";
+        if area == "leases" && !alone {
+            self.waiting.spawn(check);
+        } else {
+            check.await;
+        }
+    }
 }
 
 /// Lets a check take a minute. A store that goes wrong should fail it, not stop it.

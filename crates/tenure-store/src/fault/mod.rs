@@ -8,17 +8,20 @@ mod watch;
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
-use tenure_core::ids::Revision;
+use tenure_core::ids::{LeaseId, Revision};
 
 use control::{Draw, Shared};
 pub use control::{FaultConfig, FaultHandle};
 
 use crate::error::StoreError;
+use crate::examine::Finding;
 use crate::op::Op;
-use crate::store::{Delete, DeleteIf, Entry, Listing, Put, PutIf, Store, StoreInfo};
+use crate::store::{
+    Delete, DeleteIf, Entry, Kept, Leases, Listing, Put, PutIf, Store, StoreInfo, no_leases,
+};
 use crate::watch::Watch;
 
 /// A store that fails as told by its [`FaultHandle`]. Otherwise it is the store that it wraps.
@@ -63,7 +66,7 @@ impl FaultStore {
             shared.reply(op, &draw).await?;
             answer
         };
-        if op.writes() && waits {
+        if op.has_effect() && waits {
             on_its_own(work, Err).await
         } else {
             work.await
@@ -120,7 +123,7 @@ impl FaultStore {
             shared.reply_late().await;
             all
         };
-        if op.writes() && waits {
+        if op.has_effect() && waits {
             on_its_own(work, move |e| refused(e, count)).await
         } else {
             work.await
@@ -237,11 +240,49 @@ impl Store for FaultStore {
             .await
     }
 
+    async fn examine(&self) -> Result<Vec<Finding>, StoreError> {
+        self.inner.examine().await
+    }
+
     fn dedicated(&self) -> Result<Arc<dyn Store>, StoreError> {
         Ok(Arc::new(Self {
             inner: self.inner.dedicated()?,
             shared: self.shared.clone(),
         }))
+    }
+
+    fn leases(&self) -> Option<&dyn Leases> {
+        self.inner.leases().map(|_| self as &dyn Leases)
+    }
+}
+
+#[async_trait]
+impl Leases for FaultStore {
+    async fn grant(&self, id: LeaseId, ttl: Duration) -> Result<Duration, StoreError> {
+        let inner = self.inner.clone();
+        self.one(Op::Grant, "", async move {
+            let leases = inner.leases().ok_or_else(no_leases)?;
+            leases.grant(id, ttl).await
+        })
+        .await
+    }
+
+    async fn keep_alive(&self, id: LeaseId, key: &str) -> Result<Kept, StoreError> {
+        let (inner, asked) = (self.inner.clone(), key.to_owned());
+        self.one(Op::KeepAlive, key, async move {
+            let leases = inner.leases().ok_or_else(no_leases)?;
+            leases.keep_alive(id, &asked).await
+        })
+        .await
+    }
+
+    async fn is_alive(&self, id: LeaseId) -> Result<bool, StoreError> {
+        let inner = self.inner.clone();
+        self.one(Op::AskLease, "", async move {
+            let leases = inner.leases().ok_or_else(no_leases)?;
+            leases.is_alive(id).await
+        })
+        .await
     }
 }
 

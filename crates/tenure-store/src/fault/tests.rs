@@ -164,3 +164,20 @@ async fn a_watch_can_be_cut_muted_and_late() {
     assert!(matches!(end, WatchEnd::Closed { .. }), "{end}");
     assert!(store.watch("", Revision(0)).await.is_ok());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_hung_keep_alive_still_counts_on_healing_though_its_caller_gave_up() {
+    let inner = MemoryStore::with_leases();
+    let (store, faults) = FaultStore::new(Arc::new(inner.clone()), FaultConfig::none(1));
+    let (leases, id) = (store.leases().unwrap(), LeaseId(1));
+    leases.grant(id, Duration::from_secs(10)).await.unwrap();
+    faults.hang();
+    let kept = leases.keep_alive(id, "k");
+    let patience = Duration::from_secs(9);
+    tokio::time::timeout(patience, kept).await.unwrap_err();
+    faults.heal();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(leases.is_alive(id).await, Ok(true));
+    faults.outage();
+    assert!(leases.is_alive(id).await.unwrap_err().wrote_nothing());
+}

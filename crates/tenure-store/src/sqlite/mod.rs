@@ -7,6 +7,7 @@
 
 mod connect;
 mod errors;
+mod examine;
 mod hub;
 mod place;
 mod signal;
@@ -26,6 +27,7 @@ use hub::Hub;
 use worker::Worker;
 
 use crate::error::StoreError;
+use crate::examine::Finding;
 use crate::store::{ClockScope, Delete, DeleteIf, Entry, Listing, Put, PutIf, Store, StoreInfo};
 use crate::watch::{TOMBSTONES_KEPT, Watch};
 
@@ -193,6 +195,14 @@ impl Store for SqliteStore {
     async fn now(&self) -> Result<Option<SystemTime>, StoreError> {
         // All users of the file share this machine's clock.
         Ok(Some(SystemTime::now()))
+    }
+
+    async fn examine(&self) -> Result<Vec<Finding>, StoreError> {
+        let place = self.database.place.clone();
+        let looked = self
+            .reader
+            .read("", move |conn| examine::examine(conn, &place));
+        looked.await
     }
 
     fn dedicated(&self) -> Result<Arc<dyn Store>, StoreError> {

@@ -70,6 +70,12 @@ impl Place {
         }
     }
 
+    /// The kind of file system that the file is on, where the system says so.
+    pub(super) fn file_system(&self) -> Option<String> {
+        let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+        mount_kind(&mounts, self.device)
+    }
+
     /// The write-ahead log beside the file.
     pub(super) fn wal(&self) -> PathBuf {
         let mut wal = self.path.clone().into_os_string();

@@ -88,6 +88,12 @@ async fn one_store_restart_is_survived_with_the_same_shards_and_epochs() {
         faults_a.heal();
         faults_b.heal();
         let back = owns(&a, of_a.len()).await.max(owns(&b, of_b.len()).await);
+        if crate::LEASES && outage > TTL {
+            // The store went on without these nodes: their sessions are over, and their shards come back to them anew.
+            let settled = async || (a.owned(), b.owned()) == (of_a.clone(), of_b.clone());
+            until("the same owners", settled).await;
+            continue;
+        }
         assert!(back >= TTL / 3 - ms(50), "back after {back:?} of health");
         assert_eq!((a.owned(), b.owned()), (of_a, of_b));
         assert_eq!(world.epochs().await, epochs, "after {outage:?}");
@@ -163,12 +169,13 @@ async fn metrics_follow_the_lease_and_each_change_is_told_once() {
     let mut notes = node.notes();
     faults.outage();
     detached(&node).await;
-    tokio::time::sleep(ms(3000)).await;
+    // A store that keeps the time goes on without the node, and would end its session.
+    tokio::time::sleep(ms(if crate::LEASES { 900 } else { 3000 })).await;
     let failures = value("tenure_lease_keepalive_failures_total");
     assert!(failures > 5.0, "{failures}");
     assert_eq!(value("tenure_lease_keepalive_failure_streak"), failures);
     node.metrics().render();
-    assert!(value("tenure_lease_deadline_lag_seconds") < 0.0);
+    assert!(crate::LEASES || value("tenure_lease_deadline_lag_seconds") < 0.0);
     faults.heal();
     owns(&node, 4).await;
     assert_eq!(value("tenure_detached"), 0.0);

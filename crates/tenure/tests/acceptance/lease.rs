@@ -11,7 +11,7 @@ async fn next_renewal_closes_at(world: &World, node: &tenure::Node) -> Time {
         _ => None,
     })
     .await;
-    world.clock.now() - took + TTL - MARGIN
+    world.clock.now() - took + good_for() - MARGIN
 }
 
 enum Cut {

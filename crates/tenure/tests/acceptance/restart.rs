@@ -61,7 +61,9 @@ async fn a_name_in_use_by_a_live_node_is_refused_in_time() {
         ),
         "{refused:?}"
     );
-    assert!(took <= TTL * 6 / 5 + ms(100), "{took:?}");
+    // A store that keeps the time may be late by a little.
+    let late = if crate::LEASES { ms(1000) } else { ms(0) };
+    assert!(took <= TTL * 6 / 5 + late + ms(100), "{took:?}");
     assert_eq!(first.owned().len(), 4);
 }
 

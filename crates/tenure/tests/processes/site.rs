@@ -12,6 +12,7 @@ use rustix::process::Signal;
 use serde::Deserialize;
 use tempfile::TempDir;
 use tenure_judge::{Demands, Judge, Verdict, read_logs};
+use tenure_sim::validate::{Report, validate};
 
 use crate::logs::{Holder, Holders, Logs};
 use crate::process::Process;
@@ -40,6 +41,7 @@ const ENTRANCE: &str = "this_binary_is_its_own_worker_and_refuses_a_role_that_it
 
 pub(crate) struct Site {
     dir: TempDir,
+    store: String,
     shards: u32,
     ttl: Duration,
     role: Role,
@@ -50,9 +52,13 @@ pub(crate) struct Site {
 impl Site {
     pub(crate) fn new(shards: u32) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
-        fs::create_dir(dir.path().join("logs")).expect("a directory");
+        for name in ["logs", "traces"] {
+            fs::create_dir(dir.path().join(name)).expect("a directory");
+        }
+        let store = format!("sqlite:{}", dir.path().join("store.db").display());
         Self {
             dir,
+            store,
             shards,
             ttl: TTL,
             role: Role::Node,
@@ -87,10 +93,20 @@ impl Site {
 
     /// Starts a worker with another data directory.
     pub(crate) fn start_with(&self, node: &str, data_dir: &str) -> Process {
+        self.launch(node, data_dir, &self.store)
+    }
+
+    /// Starts a worker that has a way of its own to the store, or another store.
+    pub(crate) fn start_at(&self, node: &str, store: &str) -> Process {
+        self.launch(node, node, store)
+    }
+
+    fn launch(&self, node: &str, data_dir: &str, store: &str) -> Process {
         let work = Work {
             role: self.role,
             node: node.to_owned(),
             site: self.dir.path().to_owned(),
+            store: store.to_owned(),
             data_dir: self.path(&format!("{data_dir}.d")),
             shards: self.shards,
             ttl: self.ttl,
@@ -221,7 +237,29 @@ impl Site {
             "{against:?}\n{verdict:#?}\n{}",
             self.scene()
         );
+        if self.role == Role::Node {
+            self.assert_traces_clean();
+        }
         verdict
+    }
+
+    /// What the nodes wrote down of themselves is what the machines do, and keeps the promises.
+    pub(crate) fn assert_traces_clean(&self) -> Report {
+        let traces = fs::read_dir(self.path("traces")).expect("a directory");
+        let traces = traces.map(|entry| entry.expect("an entry").path());
+        let report = validate(traces).expect("traces that can be read");
+        println!(
+            "{} steps of {} processes run again: {:?}; {} failovers; a wake-up was {:.0} ms late",
+            report.replayed,
+            report.processes,
+            report.writes,
+            report.failovers,
+            report.longest_wake_delay_ms
+        );
+        assert!(report.is_clean(), "{:#?}", report.findings);
+        assert_eq!((report.replayed, &report.gaps), (report.steps, &vec![]));
+        assert!(report.openings > 0, "{report:#?}");
+        report
     }
 
     /// Everything there is to know when a test fails.

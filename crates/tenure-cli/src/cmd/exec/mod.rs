@@ -14,7 +14,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
-use tenure::{Builder, Hashed, MetricsServer, Node};
+use tenure::{Builder, Hashed, MetricsServer, Node, StartError};
 use tenure_core::ids::KeyspaceName;
 use tenure_core::settings::Timing;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -157,11 +157,14 @@ fn configured(mut builder: Builder, config: &Config) -> Builder {
     if let Some(Value::Count(weight)) = config.value("weight") {
         builder = builder.weight(*weight);
     }
+    if let Some(path) = config.text("trace") {
+        builder = builder.trace(path);
+    }
     builder
 }
 
 async fn live(
-    start: impl Future<Output = Result<Node, tenure::StartError>>,
+    start: impl Future<Output = Result<Node, StartError>>,
     config: &Config,
     timing: &Timing,
     signals: &mut Signals,
@@ -170,7 +173,7 @@ async fn live(
     let started = signals.or(patiently(start, timing.ttl)).await;
     let node = match started {
         Waited::Signal => return Ok(ExitCode::SUCCESS),
-        Waited::Done(node) => node.map_err(|e| Fail::no(e.to_string()))?,
+        Waited::Done(node) => node.map_err(|e| not_started(&e))?,
     };
     let _metrics = match config.text("metrics") {
         Some(address) => Some(
@@ -203,6 +206,13 @@ async fn stop(node: &Node, signals: &mut Signals, hurry: &watch::Sender<bool>) -
         }
     }
     Err(unreleased())
+}
+
+fn not_started(error: &StartError) -> Fail {
+    match error {
+        StartError::Trace(_) => Fail::bad(error.to_string()),
+        _ => Fail::no(error.to_string()),
+    }
 }
 
 fn unreleased() -> Fail {

@@ -1,7 +1,9 @@
 //! `tenure sim`: the simulator. The same machines that ship, in virtual time, under seeded misfortune.
 
+mod model;
 mod run;
 mod state;
+mod validate;
 
 use std::process::ExitCode;
 
@@ -17,7 +19,8 @@ use crate::out;
 /// Simulate whole clusters under faults, in virtual time
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  tenure sim run --seeds 10000\n  \
-    tenure sim run --seeds 1000000 --state sim.json --json\n  tenure sim replay 4711 | less")]
+    tenure sim run --seeds 1000000 --state sim.json --json\n  tenure sim replay 4711 | less\n  \
+    tenure sim validate traces/*.jsonl\n  tenure sim model")]
 pub(crate) struct Sim {
     #[command(subcommand)]
     action: Action,
@@ -27,6 +30,8 @@ pub(crate) struct Sim {
 enum Action {
     Run(run::Run),
     Replay(Replay),
+    Validate(validate::Validate),
+    Model(model::Model),
 }
 
 /// Run one seed again and tell its story
@@ -46,6 +51,8 @@ impl Sim {
         match self.action {
             Action::Run(run) => run.run().await,
             Action::Replay(replay) => replay.run(),
+            Action::Validate(validate) => validate.run(),
+            Action::Model(model) => model.run().await,
         }
     }
 }

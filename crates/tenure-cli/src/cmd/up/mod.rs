@@ -29,7 +29,8 @@ const TICK: Duration = Duration::from_millis(500);
 #[command(
     after_help = "Every node counts things: each change of a counter is written, with the epoch of its shard, to a \
     SQLite file that refuses older epochs. Kill nodes, stop them, let them go on, and see what happens.\n\n\
-    Examples:\n  tenure up\n  tenure up --nodes 5 --shards 128 --for 30s\n  tenure up --data /tmp/demo"
+    Examples:\n  tenure up\n  tenure up --nodes 5 --shards 128 --for 30s\n  tenure up --data /tmp/demo\n  \
+    tenure up --for 30s --trace traces && tenure sim validate traces/*"
 )]
 pub(crate) struct Up {
     /// How many node processes
@@ -47,6 +48,9 @@ pub(crate) struct Up {
     /// How long a session is good after a confirmed renewal
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     ttl: Option<Duration>,
+    /// Write every step of every node down in this directory, for `tenure sim validate`
+    #[arg(long, value_name = "DIR")]
+    trace: Option<PathBuf>,
 }
 
 impl Up {
@@ -68,7 +72,14 @@ impl Up {
         };
         let made = std::fs::create_dir_all(&dir).and_then(|()| std::path::absolute(&dir));
         let dir = made.map_err(|e| Fail::bad(format!("--data {}: {e}", dir.display())))?;
-        let plan = self.plan(config, &dir);
+        let trace = match &self.trace {
+            None => None,
+            Some(dir) => {
+                let made = std::fs::create_dir_all(dir).and_then(|()| std::path::absolute(dir));
+                Some(made.map_err(|e| Fail::bad(format!("--trace {}: {e}", dir.display())))?)
+            }
+        };
+        let plan = self.plan(config, &dir, trace);
         Fenced::open(&plan.work).map_err(|e| work_trouble(&plan.work, &e))?;
         let (sender, mut news) = mpsc::unbounded_channel();
         let mut fleet = Fleet::start(plan.clone(), sender)?;
@@ -107,7 +118,7 @@ impl Up {
         })
     }
 
-    fn plan(&self, config: &Config, dir: &Path) -> Plan {
+    fn plan(&self, config: &Config, dir: &Path, trace: Option<PathBuf>) -> Plan {
         let store = match config.text("store") {
             Some(url) => url.to_owned(),
             None => format!("sqlite:{}", dir.join("tenure.db").display()),
@@ -120,6 +131,7 @@ impl Up {
             ttl: self.ttl,
             work: dir.join("work.db"),
             dir: dir.to_owned(),
+            trace,
         }
     }
 }

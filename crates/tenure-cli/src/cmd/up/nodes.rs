@@ -31,6 +31,7 @@ pub(super) struct Plan {
     pub(super) ttl: Option<Duration>,
     pub(super) work: PathBuf,
     pub(super) dir: PathBuf,
+    pub(super) trace: Option<PathBuf>,
 }
 
 /// News and the number of the node that it is from, counted from one.
@@ -166,6 +167,11 @@ impl Fleet {
             .process_group(0);
         if let Some(ttl) = plan.ttl {
             command.arg("--ttl").arg(duration::show(ttl));
+        }
+        if let Some(dir) = &plan.trace {
+            command
+                .arg("--trace")
+                .arg(dir.join(format!("{name}.jsonl")));
         }
         let mut process = command
             .spawn()

@@ -40,6 +40,8 @@ pub(crate) struct UpNode {
     work: PathBuf,
     #[arg(long, value_parser = duration::parse)]
     ttl: Option<Duration>,
+    #[arg(long)]
+    trace: Option<PathBuf>,
 }
 
 impl UpNode {
@@ -56,6 +58,9 @@ impl UpNode {
             .keyspace(KEYSPACE, Hashed(self.shards), counters);
         if let Some(ttl) = self.ttl {
             builder = builder.ttl(ttl);
+        }
+        if let Some(path) = self.trace {
+            builder = builder.trace(path);
         }
         let started = tokio::select! {
             started = builder.start() => started,

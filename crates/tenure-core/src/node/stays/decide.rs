@@ -1,5 +1,7 @@
 //! What to do about a shard, derived from its record, the lease and its phase here alone.
 
+use std::sync::Arc;
+
 use crate::ids::{Epoch, ShardId};
 use crate::machine::Close;
 use crate::note::ShardStep;
@@ -10,7 +12,7 @@ use crate::time::Time;
 use crate::view::{Cell, Seen};
 use crate::why::Why;
 
-use super::{Phase, Stay, Then, Writing};
+use super::{Phase, Stay, Then};
 use crate::node::{Life, Node};
 
 /// What to do about a shard.
@@ -25,7 +27,7 @@ pub(super) enum Decision {
 
 impl Node {
     /// The shard's record, if it and its keyspace's are there and readable; else why not.
-    fn readable(&self, id: &ShardId) -> Result<(Seen<ShardRecord>, u32), Why> {
+    fn readable(&self, id: &ShardId) -> Result<(&Seen<ShardRecord>, u32), Why> {
         if self.estranged.is_some() {
             return Err(Why::StoreChanged);
         }
@@ -36,20 +38,20 @@ impl Node {
             Some(Cell::Missing { .. }) | None => return Err(Why::RecordMissing),
         };
         match self.view.shards.cell(id) {
-            Some(Cell::Present(seen)) => Ok((seen.clone(), floor)),
+            Some(Cell::Present(seen)) => Ok((seen, floor)),
             Some(Cell::Damaged { .. }) => Err(Why::RecordDamaged),
             Some(Cell::Missing { .. }) | None => Err(Why::RecordMissing),
         }
     }
 
     pub(super) fn decide(&mut self, id: &ShardId) -> Decision {
-        let (phase, writing, not_before) = match self.stays.get(id) {
-            Some(stay) => (stay.phase.clone(), stay.writing.clone(), stay.not_before),
-            None => (Phase::Idle, None, Time::ZERO),
-        };
         let rules = self.config.rules;
-        match phase {
+        let Some(stay) = self.stays.get(id) else {
+            return self.decide_idle(id);
+        };
+        match &stay.phase {
             Phase::Loading { epoch, .. } | Phase::Serving { epoch, .. } => {
+                let (epoch, writing) = (*epoch, stay.writing.is_some());
                 self.decide_active(id, epoch, writing)
             }
             Phase::Closing {
@@ -58,26 +60,26 @@ impl Node {
                 then,
                 ..
             } => {
-                if self.now >= cut_at {
-                    return Decision::Close(Close::Cut, Why::DrainTimeout, then);
+                if self.now >= *cut_at {
+                    return Decision::Close(Close::Cut, Why::DrainTimeout, then.clone());
                 }
-                Decision::WaitUntil(cut_at)
+                Decision::WaitUntil(*cut_at)
             }
             Phase::Closing { .. }
-                if rules.broken_by(Mutant::ClaimWhileBusy) && writing.is_none() =>
+                if rules.broken_by(Mutant::ClaimWhileBusy) && stay.writing.is_none() =>
             {
                 self.decide_idle(id)
             }
             Phase::Closing { .. } => Decision::Nothing,
-            Phase::Idle | Phase::Resting { .. } if writing.is_some() => Decision::Nothing,
-            Phase::Idle | Phase::Resting { .. } if self.now < not_before => {
-                Decision::WaitUntil(not_before)
+            Phase::Idle | Phase::Resting { .. } if stay.writing.is_some() => Decision::Nothing,
+            Phase::Idle | Phase::Resting { .. } if self.now < stay.not_before => {
+                Decision::WaitUntil(stay.not_before)
             }
             Phase::Resting { until } => match self.readable(id) {
                 Ok((seen, _))
-                    if self.is_mine(&seen.record) && self.now < until && !self.is_leaving() =>
+                    if self.is_mine(&seen.record) && self.now < *until && !self.is_leaving() =>
                 {
-                    Decision::WaitUntil(until)
+                    Decision::WaitUntil(*until)
                 }
                 _ => self.decide_idle(id),
             },
@@ -97,19 +99,18 @@ impl Node {
     }
 
     /// A shard that is loading or serving: may it go on?
-    fn decide_active(&mut self, id: &ShardId, epoch: Epoch, writing: Option<Writing>) -> Decision {
+    fn decide_active(&mut self, id: &ShardId, epoch: Epoch, writing: bool) -> Decision {
         if !self.may_own() {
             return Decision::Close(Close::Cut, Why::LeaseLost, Then::Look);
         }
-        let (seen, floor) = match self.readable(id) {
-            Ok(readable) => readable,
+        let (record, floor) = match self.readable(id) {
+            Ok((seen, floor)) => (Arc::clone(&seen.record), floor),
             Err(Why::KeyspaceRemoved) => {
                 let why = Why::KeyspaceRemoved;
                 return Decision::Close(Close::Drain, why, Then::Release { to: None, why });
             }
             Err(why) => return Decision::Close(Close::Cut, why, Then::Look),
         };
-        let record = seen.record;
         if !self.is_mine(&record) || record.epoch != epoch || is_sealed(&record) {
             return Decision::Close(Close::Cut, Why::Superseded, Then::Look);
         }
@@ -120,7 +121,7 @@ impl Node {
             && let Some((to, why)) = self.gives(id, &record)
             && (why != Why::Rebalance || self.leaving.len() < self.config.timing.release_batch)
         {
-            if self.config.rules.broken_by(Mutant::ReleaseBeforeStop) && writing.is_none() {
+            if self.config.rules.broken_by(Mutant::ReleaseBeforeStop) && !writing {
                 return Decision::Write(Change::Release { to, why });
             }
             return Decision::Close(Close::Drain, why, Then::Release { to, why });
@@ -139,7 +140,7 @@ impl Node {
             return Decision::Close(Close::Cut, Why::LoadFailed, Then::Rest);
         }
         match self.stays.get(id) {
-            Some(stay) if stay.is_serving() && writing.is_none() => self.decide_word(stay, &record),
+            Some(stay) if stay.is_serving() && !writing => self.decide_word(stay, &record),
             _ => Decision::Nothing,
         }
     }
@@ -170,12 +171,7 @@ impl Node {
             self.wait_for(id, false);
             return self.decide_unreadable(id);
         };
-        let record = seen.record;
-        let given_up = self.stays.get(id).map_or(Epoch(0), |s| s.given_up);
-        let reopen = self
-            .config
-            .rules
-            .broken_by(Mutant::ReopenAfterUnknownRelease);
+        let (record, since) = (Arc::clone(&seen.record), seen.since);
         if self.is_mine(&record) && is_sealed(&record) {
             // Its state ends there: only its successor, or a new epoch, goes on from it.
             return Decision::Nothing;
@@ -185,7 +181,9 @@ impl Node {
             if record.epoch.generation() < floor {
                 return Decision::Write(Change::Claim);
             }
-            if record.epoch <= given_up && !reopen {
+            let given_up = self.stays.get(id).map_or(Epoch(0), |s| s.given_up);
+            let rules = self.config.rules;
+            if record.epoch <= given_up && !rules.broken_by(Mutant::ReopenAfterUnknownRelease) {
                 return Decision::Write(Change::Release {
                     to: record.intended.clone(),
                     why: Why::Rebalance,
@@ -227,7 +225,7 @@ impl Node {
         if matches!(&record.tenancy, Tenancy::Free { witnesses } if !witnesses.is_empty()) {
             return Decision::Nothing;
         }
-        self.decide_claim(id, &record, seen.since)
+        self.decide_claim(id, &record, since)
     }
 
     fn decide_claim(&self, id: &ShardId, record: &ShardRecord, since: Time) -> Decision {

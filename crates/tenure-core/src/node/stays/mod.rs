@@ -125,6 +125,16 @@ impl Stay {
         matches!(self.writing, Some(Writing::Claim))
     }
 
+    fn is_cut(&self) -> bool {
+        matches!(
+            self.phase,
+            Phase::Closing {
+                how: Close::Cut,
+                ..
+            }
+        )
+    }
+
     /// Whether nothing of this shard runs, or is being written, here.
     pub(super) fn is_quiet(&self) -> bool {
         matches!(self.phase, Phase::Idle | Phase::Resting { .. }) && self.writing.is_none()
@@ -133,31 +143,55 @@ impl Stay {
 
 impl Node {
     pub(super) fn look_at_every_shard(&mut self) {
+        // Those that the view knows, then those that it has forgotten; both are in order.
         let mut all: Vec<_> = self.view.shards.cells().map(|(id, _)| id.clone()).collect();
-        all.extend(
-            self.stays
-                .keys()
-                .filter(|id| self.view.shards.cell(id).is_none())
-                .cloned(),
-        );
-        for id in all {
-            self.look_at(&id);
+        let (known, mut at) = (all.len(), 0);
+        for id in self.stays.keys() {
+            while at < known && all[at] < *id {
+                at += 1;
+            }
+            if at == known || all[at] != *id {
+                all.push(id.clone());
+            }
+        }
+        let mut derived = None;
+        for id in &all {
+            if derived != Some(&id.keyspace) {
+                self.derive_wants(&id.keyspace);
+                derived = Some(&id.keyspace);
+            }
+            self.look_closely(id);
         }
     }
 
     /// Decides about one shard and does it.
     pub(super) fn look_at(&mut self, id: &ShardId) {
+        self.derive_wants(&id.keyspace);
+        self.look_closely(id);
+    }
+
+    /// The same, with all that is derived for its keyspace up to date.
+    fn look_closely(&mut self, id: &ShardId) {
         if !matches!(self.life, Life::Running | Life::Stopping) {
             return;
         }
         if !self.config.keyspaces.contains_key(&id.keyspace) {
             return self.disown(id);
         }
-        self.tell_overdue(id);
-        self.derive_wants(&id.keyspace);
+        let waited_until = self.stays.get(id).map_or(Time::ZERO, |stay| {
+            if stay.is_cut() {
+                Time::NEVER
+            } else {
+                stay.not_before
+            }
+        });
+        if waited_until == Time::NEVER {
+            self.tell_overdue(id);
+        }
         match self.decide(id) {
             Decision::Nothing => {
-                if let Some(stay) = self.stays.get_mut(id)
+                if waited_until > Time::ZERO
+                    && let Some(stay) = self.stays.get_mut(id)
                     && self.now >= stay.not_before
                 {
                     stay.not_before = Time::ZERO;

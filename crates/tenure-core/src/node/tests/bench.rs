@@ -1,5 +1,7 @@
 //! A few nodes on one clock, with a store that answers every request at once and tells every change to everyone.
 
+mod leases;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +10,7 @@ use crate::gate::admits;
 use crate::ids::{KeyspaceName, NodeName, Revision, SessionId, ShardId, Version};
 use crate::layout::Key;
 use crate::machine::{Action, Event, Expect, Found, Listed, Refusal, Reply, Request, RunId};
-use crate::node::{KeyspaceConfig, Node, NodeConfig};
+use crate::node::{KeyspaceConfig, Node, NodeConfig, Timekeeper};
 use crate::note::Note;
 use crate::record::{
     Damage, KeyspaceKind, KeyspaceMode, KeyspaceRecord, NodeMode, Record, Role, SessionRecord,
@@ -70,6 +72,7 @@ pub(super) struct Bench {
     jobs: BTreeMap<(Time, u64), Job>,
     job_count: u64,
     pub(super) claims: Vec<(ShardId, crate::ids::Epoch, SessionId)>,
+    pub(super) leases: leases::Leases,
 }
 
 impl Bench {
@@ -93,6 +96,7 @@ impl Bench {
             .check(Duration::ZERO)
             .unwrap(),
             rules: Rules::sound(),
+            timekeeper: Timekeeper::default(),
             boot_id: None,
             entropy: 0,
             last_session: None,
@@ -120,6 +124,7 @@ impl Bench {
             jobs: BTreeMap::new(),
             job_count: 0,
             claims: Vec::new(),
+            leases: leases::Leases::default(),
         }
     }
 
@@ -141,7 +146,8 @@ impl Bench {
     pub(super) fn start_with(&mut self, name: &str, change: impl FnOnce(&mut NodeConfig)) -> usize {
         let mut config = self.config.clone();
         config.name = NodeName::new(name).unwrap();
-        config.entropy = (self.processes.len() as u128 + 1) << 64;
+        // Apart from each other in the bits that leases are named by, too.
+        config.entropy = (self.processes.len() as u128 + 1) << 96;
         change(&mut config);
         self.processes.push(Process {
             name: config.name.clone(),
@@ -176,6 +182,15 @@ impl Bench {
             let live = self.processes.iter().enumerate().filter(|(_, p)| p.alive);
             let next = live.filter_map(|(i, p)| p.wake.map(|at| (at, i))).min();
             let job = self.jobs.first_key_value().map(|(k, _)| *k);
+            if let Some(at) = self.next_expiry()
+                && at <= end
+                && next.is_none_or(|(wake, _)| at <= wake)
+                && job.is_none_or(|(due, _)| at <= due)
+            {
+                self.now = self.now.max(at);
+                self.expire();
+                continue;
+            }
             if let Some(key) = job
                 && key.0 <= end
                 && next.is_none_or(|(at, _)| key.0 <= at)
@@ -292,6 +307,9 @@ impl Bench {
     }
 
     fn answer(&mut self, i: usize, request: Request) -> Reply {
+        if let Some(reply) = self.cut_off(i, &request) {
+            return reply;
+        }
         match request {
             Request::Get(key) => Reply::Got(self.found(&key)),
             Request::Revision => Reply::Revision(Revision(self.revision)),
@@ -331,11 +349,17 @@ impl Bench {
                 if expect != there.map_or(Expect::Absent, Expect::Version) {
                     return Reply::Lost;
                 }
+                if self.lacks_lease(&key, &record) {
+                    return Reply::Failed(crate::machine::StoreFailure::Denied("no lease".into()));
+                }
                 self.writes += 1;
-                Reply::Won(self.set(key, Ok(record)))
+                let lease = record.lease(&key);
+                let version = self.set(key.clone(), Ok(record));
+                self.attach(&key, lease);
+                Reply::Won(version)
             }
             Request::Grant { .. } | Request::KeepAlive(_) | Request::AskLease(_) => {
-                unreachable!("this bench has no leases of its own")
+                self.lease_request(i, request)
             }
             Request::Delete { key, version } => {
                 if self.store.get(&key).is_none_or(|(v, _)| *v != version) {
@@ -357,6 +381,7 @@ impl Bench {
     fn set(&mut self, key: Key, record: Result<Record, Damage>) -> Version {
         self.revision += 1;
         let version = Version::Number(self.revision);
+        self.attach(&key, None);
         self.store.insert(key.clone(), (version.clone(), record));
         self.publish(key);
         version
@@ -423,6 +448,7 @@ impl Bench {
     pub(super) fn delete(&mut self, key: Key) {
         self.revision += 1;
         self.store.remove(&key);
+        self.attach(&key, None);
         self.publish(key);
     }
 

@@ -25,6 +25,9 @@ pub(crate) const NOT_STARTED: i32 = 3;
 /// The exit code of a worker whose node did not stop in good order.
 pub(crate) const NOT_STOPPED: i32 = 4;
 
+/// The cluster of every test.
+pub(crate) const CLUSTER: &str = "shop";
+
 /// The keyspace of every test.
 pub(crate) const KEYSPACE: &str = "orders";
 
@@ -36,8 +39,10 @@ const BEAT: Duration = Duration::from_millis(5);
 pub(crate) struct Work {
     pub(crate) role: Role,
     pub(crate) node: String,
-    /// Where the store, the logs and the effects are.
+    /// Where the logs and the effects are.
     pub(crate) site: PathBuf,
+    /// The URL of the store.
+    pub(crate) store: String,
     pub(crate) data_dir: PathBuf,
     pub(crate) shards: u32,
     pub(crate) ttl: Duration,

@@ -8,7 +8,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::effects::{Effect, Effects};
 use super::record::{Record, Subject};
-use super::{BEAT, KEYSPACE, NOT_STARTED, NOT_STOPPED, Work, now};
+use super::{BEAT, CLUSTER, KEYSPACE, NOT_STARTED, NOT_STOPPED, Work, now};
 
 /// One effect for so many beats.
 const BEATS_PER_EFFECT: u64 = 10;
@@ -35,14 +35,18 @@ async fn live(work: Work) -> i32 {
         effects: effects.map(|opened| Mutex::new(opened.expect("the resource"))),
         loaded: Mutex::default(),
     }));
-    let url = format!("sqlite:{}", work.site.join("store.db").display());
     let settings = Settings {
         ttl: work.ttl,
         ..Settings::default()
     };
-    let start = Node::builder(url, "shop")
+    let start = Node::builder(&work.store, CLUSTER)
         .name(&work.node)
         .data_dir(&work.data_dir)
+        .trace(
+            work.site
+                .join("traces")
+                .join(format!("{}-{}.jsonl", work.node, std::process::id())),
+        )
         .settings(settings)
         .keyspace(KEYSPACE, Hashed(work.shards), worker.clone())
         .start();

@@ -1,0 +1,207 @@
+//! `tenure sim model`: every order of events of small clusters, to the last state.
+
+use std::io::{self, IsTerminal as _};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use serde::Serialize;
+use tenure_sim::model::{self, Checked, Options, SCOPES, Scope};
+
+use crate::fail::Fail;
+use crate::out;
+use crate::table::{Table, WIDTH};
+
+/// Visit every state of small clusters, and say whether one breaks a promise
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Without --scope the scopes of the daily tests are explored. Exits with 1 and tells the shortest way to it if a \
+    promise is broken,\nor if something that was to happen did not. The bounds of each scope, and what they leave out, are in \
+    docs/model.md.\n\n\
+    Examples:\n  tenure sim model --list\n  tenure sim model\n  tenure sim model --scope crash --threads 2 --json"
+)]
+pub(crate) struct Model {
+    /// Explore this scope; may be repeated
+    #[arg(long, value_name = "NAME")]
+    scope: Vec<String>,
+    /// Explore all scopes; the large ones take minutes, and memory
+    #[arg(long, conflicts_with = "scope")]
+    all: bool,
+    /// List the scopes and explore none
+    #[arg(long)]
+    list: bool,
+    /// How many threads to use; default: one for each core
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    threads: Option<u16>,
+    /// Print the summary as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// The summary of all scopes that were explored.
+#[derive(Debug, Serialize)]
+struct Summary {
+    scopes: Vec<Checked>,
+    states: usize,
+    failed: usize,
+}
+
+/// A scope, as it is listed.
+#[derive(Debug, Serialize)]
+struct Listed {
+    scope: &'static str,
+    about: &'static str,
+    nodes: usize,
+    everyday: bool,
+}
+
+impl Model {
+    pub(crate) async fn run(self) -> Result<ExitCode, Fail> {
+        let scopes = self.scopes()?;
+        if self.list {
+            self.tell_list();
+            return Ok(ExitCode::SUCCESS);
+        }
+        let json = self.json;
+        let checking = tokio::task::spawn_blocking(move || self.explore(&scopes));
+        let summary = checking
+            .await
+            .map_err(|e| Fail::no(format!("the model checker broke off: {e}")))?;
+        if json {
+            out::json(&summary);
+        } else {
+            out::text(&told(&summary));
+        }
+        Ok(match summary.failed {
+            0 => ExitCode::SUCCESS,
+            _ => ExitCode::FAILURE,
+        })
+    }
+
+    fn scopes(&self) -> Result<Vec<&'static Scope>, Fail> {
+        if self.scope.is_empty() {
+            return Ok(SCOPES.iter().filter(|s| self.all || s.everyday).collect());
+        }
+        let named = self.scope.iter().map(|name| {
+            model::scope(name).ok_or_else(|| {
+                let known: Vec<&str> = SCOPES.iter().map(|scope| scope.name).collect();
+                Fail::bad(format!(
+                    "there is no scope {name:?}; there are {}",
+                    known.join(", ")
+                ))
+            })
+        });
+        named.collect()
+    }
+
+    fn tell_list(&self) {
+        let listed: Vec<Listed> = SCOPES
+            .iter()
+            .map(|scope| Listed {
+                scope: scope.name,
+                about: scope.about,
+                nodes: scope.nodes,
+                everyday: scope.everyday,
+            })
+            .collect();
+        if self.json {
+            return out::json(&listed);
+        }
+        let mut table = Table::new(&["SCOPE", "#NODES", "DAILY", "ABOUT"]);
+        for scope in listed {
+            table.row(vec![
+                scope.scope.to_owned(),
+                scope.nodes.to_string(),
+                if scope.everyday { "yes" } else { "no" }.to_owned(),
+                scope.about.to_owned(),
+            ]);
+        }
+        out::text(&table.render(WIDTH));
+    }
+
+    fn explore(&self, scopes: &[&'static Scope]) -> Summary {
+        let mut options = Options::default();
+        if let Some(threads) = self.threads {
+            options.threads = usize::from(threads);
+        }
+        let mut summary = Summary {
+            scopes: Vec::new(),
+            states: 0,
+            failed: 0,
+        };
+        for scope in scopes {
+            let mut progress = Progress::default();
+            let checked = model::check(scope, &options, |far| {
+                progress.tell(scope.name, far.states, far.depth);
+            });
+            progress.end();
+            summary.states += checked.states;
+            summary.failed += usize::from(!checked.holds());
+            summary.scopes.push(checked);
+        }
+        summary
+    }
+}
+
+fn told(summary: &Summary) -> String {
+    let mut text = String::new();
+    for checked in &summary.scopes {
+        if let Some(violation) = &checked.violation {
+            text.push_str(&format!("scope {}: {violation}\n", checked.scope));
+            for line in &checked.story {
+                text.push_str(&format!("  {line}\n"));
+            }
+        }
+        for unseen in &checked.unseen {
+            text.push_str(&format!(
+                "scope {}: it never happens that {unseen}\n",
+                checked.scope
+            ));
+        }
+    }
+    let mut table = Table::new(&[
+        "SCOPE", "#STATES", "#DEPTH", "#HEALS IN", "#SEEN", "#SECONDS", "VERDICT",
+    ]);
+    for checked in &summary.scopes {
+        table.row(vec![
+            checked.scope.to_owned(),
+            checked.states.to_string(),
+            checked.depth.to_string(),
+            checked.healed_within.to_string(),
+            format!("{}/{}", checked.sights - checked.unseen.len(), checked.sights),
+            format!("{:.1}", checked.seconds),
+            if checked.holds() { "holds" } else { "BROKEN" }.to_owned(),
+        ]);
+    }
+    text.push_str(&table.render(WIDTH));
+    text
+}
+
+/// Says how far it is: often on a terminal, now and then in a log.
+#[derive(Default)]
+struct Progress {
+    told: Option<Instant>,
+}
+
+impl Progress {
+    fn tell(&mut self, scope: &str, states: usize, depth: usize) {
+        let terminal = io::stderr().is_terminal();
+        let every = Duration::from_millis(if terminal { 200 } else { 10_000 });
+        if self.told.is_some_and(|told| told.elapsed() < every) {
+            return;
+        }
+        self.told = Some(Instant::now());
+        let line = format!("{scope}: {states} states, depth {depth}");
+        if terminal {
+            eprint!("\r{line}\x1b[K");
+        } else {
+            eprintln!("{line}");
+        }
+    }
+
+    fn end(&self) {
+        if self.told.is_some() && io::stderr().is_terminal() {
+            eprintln!();
+        }
+    }
+}

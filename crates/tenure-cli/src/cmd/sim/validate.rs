@@ -1,0 +1,89 @@
+//! `tenure sim validate`: what running nodes wrote down of themselves, run again and checked.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use tenure_sim::validate::{Report, validate};
+
+use crate::fail::Fail;
+use crate::out;
+
+/// Run what nodes have written down (`--trace`) again, and check it
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Give the traces of all nodes of a cluster together: then they are also compared with each other.\n\
+    Exits with 1 if something is wrong, and says where as FILE:LINE; with 2 if a file cannot be read or is of another format.\n\n\
+    Examples:\n  tenure exec --trace n1.jsonl --store sqlite:shop.db --cluster shop --singleton nightly -- ./cron\n  \
+    tenure sim validate n1.jsonl n2.jsonl\n  tenure sim validate --json traces/*.jsonl"
+)]
+pub(crate) struct Validate {
+    /// The traces
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// Print the summary as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Validate {
+    pub(crate) fn run(&self) -> Result<ExitCode, Fail> {
+        let report = validate(&self.files).map_err(|e| Fail::bad(e.to_string()))?;
+        if report.processes == 0 {
+            return Err(Fail::bad("the files are empty; nothing was written down"));
+        }
+        if self.json {
+            out::json(&report);
+        } else {
+            out::text(&told(&report));
+        }
+        Ok(match report.is_clean() {
+            true => ExitCode::SUCCESS,
+            false => ExitCode::FAILURE,
+        })
+    }
+}
+
+fn told(report: &Report) -> String {
+    let mut lines: Vec<String> = report.findings.iter().map(ToString::to_string).collect();
+    let described = lines.len() as u64;
+    if report.violations > described {
+        lines.push(format!("and {} more", report.violations - described));
+    }
+    lines.extend(report.gaps.iter().map(|gap| format!("incomplete: {gap}")));
+    lines.extend([
+        format!(
+            "{} steps of {} processes of {} nodes, {} run again with the same outcome; {} processes without an end",
+            report.steps,
+            report.processes,
+            report.nodes.len(),
+            report.replayed,
+            report.cut_off
+        ),
+        format!("shards: {}", counts(&report.transitions)),
+        format!(
+            "writes that won: {}; failovers: {}; openings compared: {}",
+            counts(&report.writes),
+            report.failovers,
+            report.openings
+        ),
+        format!(
+            "longest delay of a wake-up {:.1} ms, of an answer {:.1} ms; {} requests without one",
+            report.longest_wake_delay_ms, report.longest_answer_ms, report.unanswered
+        ),
+        format!("{} violations", report.violations),
+    ]);
+    lines.join("\n") + "\n"
+}
+
+fn counts(counts: &BTreeMap<String, u64>) -> String {
+    let all: Vec<String> = counts
+        .iter()
+        .map(|(kind, n)| format!("{n} {kind}"))
+        .collect();
+    match all.is_empty() {
+        true => "none".to_owned(),
+        false => all.join(", "),
+    }
+}

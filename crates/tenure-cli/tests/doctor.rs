@@ -1,0 +1,179 @@
+//! `tenure doctor` on real stores, in good and in bad health.
+
+mod shop;
+
+use rusqlite::Connection;
+use serde_json::{Value, json};
+use shop::{Shop, ran};
+use tenure_core::layout;
+use tenure_store::servers::postgres::Postgres;
+
+fn finding<'a>(report: &'a Value, about: &str) -> &'a Value {
+    let all = report["findings"].as_array().unwrap();
+    let found = all.iter().find(|finding| finding["about"] == about);
+    found.unwrap_or_else(|| panic!("{about} is not in {report:#}"))
+}
+
+#[track_caller]
+fn level(report: &Value, about: &str) -> String {
+    let finding = finding(report, about);
+    let level = finding["level"].as_str().unwrap().to_owned();
+    assert_eq!(finding["advice"].is_null(), level == "ok", "{finding}");
+    level
+}
+
+/// Everything that is tried on every store.
+const EVERYWHERE: [&str; 10] = [
+    "reachable",
+    "ttl",
+    "read",
+    "clock",
+    "list",
+    "create",
+    "update",
+    "conditions",
+    "watch",
+    "delete",
+];
+
+#[test]
+fn a_healthy_sqlite_file_is_found_healthy_and_left_as_it_was() {
+    let shop = Shop::with_orders(4);
+    let before = shop.run(&["cluster", "ls", "--json"]).with(0).json();
+    let report = shop.run(&["doctor", "--json"]).with(0).json();
+    for about in EVERYWHERE {
+        // On a machine that is busy otherwise, times may be worth a warning.
+        let timed = ["read", "update"].contains(&about);
+        let level = level(&report, about);
+        assert!(level == "ok" || timed && level == "warn", "{report:#}");
+    }
+    for about in ["SQLite version", "journal mode", "synchronous", "integrity"] {
+        assert_eq!(level(&report, about), "ok", "{report:#}");
+    }
+    assert_eq!(report["kind"], "sqlite");
+    assert!(report["measures"]["update"]["p50_us"].as_u64().unwrap() > 0);
+    assert!(report["measures"]["read"]["max_us"].as_u64().unwrap() > 0);
+    let after = shop.run(&["cluster", "ls", "--json"]).with(0).json();
+    assert_eq!(before, after, "nothing is left behind");
+    let text = shop.run(&["doctor"]).with(0).out;
+    assert!(
+        text.lines().all(|line| line.chars().count() <= 80),
+        "{text}"
+    );
+    assert!(text.contains("ok    update"), "{text}");
+}
+
+#[test]
+fn the_keys_of_an_examination_are_no_clusters() {
+    assert_eq!(layout::cluster_of("=doctor/0123"), None);
+    assert!(layout::cluster_of("doctor/0123").is_some());
+}
+
+#[test]
+fn what_was_left_behind_by_an_examination_that_was_cut_short_is_told() {
+    let shop = Shop::with_orders(1);
+    let conn = Connection::open(shop.file()).unwrap();
+    conn.execute(
+        "INSERT INTO kv VALUES ('=doctor/left', x'7b7d', (SELECT revision + 1 FROM counter))",
+        [],
+    )
+    .unwrap();
+    let report = shop.run(&["doctor", "--json"]).with(0).json();
+    assert_eq!(level(&report, "list"), "warn");
+    assert_eq!(report["verdict"], "warn");
+}
+
+#[test]
+fn a_store_that_is_not_there_fails_until_it_is_made() {
+    let dir = tempfile::tempdir().unwrap();
+    let url = format!("sqlite:{}", dir.path().join("shop.db").display());
+    let report = ran(&["doctor", "--json", "--store", &url]).with(1).json();
+    assert_eq!(level(&report, "reachable"), "fail");
+    assert_eq!(report["verdict"], "fail");
+    ran(&["doctor", "--create", "--store", &url]).with(0);
+    ran(&["doctor", "--store", &url]).with(0);
+}
+
+#[test]
+fn a_ttl_that_no_node_would_start_with_fails() {
+    let shop = Shop::with_orders(1);
+    let mut command = shop.command(&["doctor", "--json"]);
+    let output = command.env("TENURE_TTL", "50ms").output().unwrap();
+    let report = shop::Ran::from(output).with(1).json();
+    assert_eq!(level(&report, "ttl"), "fail");
+}
+
+#[test]
+fn a_bare_command_says_which_store_it_needs() {
+    ran(&["doctor"]).with(2).telling(&["--store"]);
+    ran(&["doctor", "--store", "memory:"]).with(2);
+    ran(&["doctor", "--store", "ftp://x"]).with(2);
+}
+
+#[test]
+fn a_postgresql_server_is_examined_down_to_its_settings() {
+    let postgres = Postgres::start_with(&["fsync=on"]);
+    let url = postgres.url();
+    let report = ran(&["doctor", "--json", "--store", &url]).with(1).json();
+    assert_eq!(level(&report, "reachable"), "fail");
+    let advice = finding(&report, "reachable")["found"].to_string();
+    assert!(advice.contains("tenure doctor --create"), "{advice}");
+
+    let report = ran(&["doctor", "--create", "--json", "--store", &url]);
+    let report = report.with(0).json();
+    for about in EVERYWHERE {
+        assert_ne!(level(&report, about), "fail", "{report:#}");
+    }
+    for about in [
+        "server version",
+        "fsync",
+        "full_page_writes",
+        "synchronous_commit",
+        "replication",
+        "connections",
+        "encryption",
+    ] {
+        assert_eq!(level(&report, about), "ok", "{report:#}");
+    }
+    assert_eq!(report["kind"], "postgres");
+    assert_eq!(report["store"], json!(url));
+    assert_eq!(postgres.sql("SELECT count(*) FROM tenure.kv"), "0");
+}
+
+#[test]
+fn what_endangers_confirmed_writes_in_postgresql_is_told_with_the_way_out() {
+    let postgres = Postgres::start_with(&["fsync=off", "full_page_writes=off"]);
+    let url = postgres.url();
+    ran(&["doctor", "--create", "--store", &url]).with(1);
+    let _standby = Postgres::standby_of(&postgres);
+    while postgres.sql("SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'") != "1"
+    {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    let report = ran(&["doctor", "--json", "--store", &url]).with(1).json();
+    assert_eq!(level(&report, "fsync"), "fail");
+    assert_eq!(level(&report, "full_page_writes"), "warn");
+    assert_eq!(level(&report, "replication"), "warn");
+    let replication = finding(&report, "replication");
+    assert!(
+        replication["advice"].to_string().contains("keyspace raise"),
+        "{replication}"
+    );
+}
+
+#[test]
+fn a_user_who_may_only_look_fails_at_the_first_write() {
+    let postgres = Postgres::start();
+    ran(&["doctor", "--create", "--store", &postgres.url()]);
+    postgres.sql("CREATE ROLE viewer LOGIN; GRANT USAGE ON SCHEMA tenure TO viewer; GRANT SELECT ON ALL TABLES IN SCHEMA tenure TO viewer");
+    let url = postgres.url().replace("postgres@", "viewer:hunter2@");
+    let ran = ran(&["doctor", "--json", "--store", &url]).with(1);
+    assert!(!ran.out.contains("hunter2") && !ran.err.contains("hunter2"));
+    let report = ran.json();
+    for about in ["reachable", "read", "list"] {
+        assert_ne!(level(&report, about), "fail");
+    }
+    assert_eq!(level(&report, "create"), "fail");
+    let found = finding(&report, "create")["found"].to_string();
+    assert!(found.contains("permission denied"), "{found}");
+}

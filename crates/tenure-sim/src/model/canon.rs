@@ -1,0 +1,376 @@
+//! Which states are the same: times by their distance from now, counters by their order, and nothing else left out that
+//! a machine decides by.
+//!
+//! The machines are values that hash; this reads what they hash, word by word, and knows some words by their size: every
+//! counter begins at a number of its own (see [`base`]), so that a time is never taken for a version. A word that is not
+//! recognised is kept as it is. A machine that grows a field therefore never makes two states equal that are not; at worst
+//! it makes equal ones differ, and the state space larger.
+//!
+//! Left out are: the `rev` of a record (its mark says which write it was) and the mark of a key where it is that of the
+//! value seen; since when a value has been known, unless it is that of a session whose end is not proven; how often a session was renewed; the changes of owner that a shard's record remembers for people; and how
+//! often a node has written since its last list, but for whether that explains how far the store has come.
+
+use std::hash::{Hash, Hasher};
+
+use tenure_core::record::EndedWhy;
+
+/// Where each kind of number begins.
+pub(crate) mod base {
+    pub(crate) const TIMES: u64 = 1 << 50;
+    pub(crate) const VERSIONS: u64 = 1 << 52;
+    pub(crate) const NONCES: u64 = 1 << 54;
+    pub(crate) const OPS: u64 = 1 << 55;
+    pub(crate) const RUNS: u64 = 1 << 56;
+    pub(super) const SPAN: u64 = 1 << 40;
+    pub(super) const EPOCHS: std::ops::Range<u64> = 1 << 32..1 << 40;
+}
+
+/// How [`EndedWhy::Missing`] hashes.
+const UNPROVEN: isize = EndedWhy::Missing as isize;
+
+/// One recognised word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tok {
+    Raw(u64),
+    Time(u64),
+    Version(u64),
+    /// How far the store has come by what a node knows of.
+    Accounted(u64),
+    Nonce(u128, u64),
+    Session(u128),
+    Op(u64),
+    Run(u64),
+    Epoch(u64),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Word {
+    U8(u8),
+    U32(u32),
+    U64(u64),
+    U128(u128),
+    Size(usize),
+    Tag(isize),
+    Bytes(u64),
+}
+
+/// A hasher that keeps what it is told.
+#[derive(Debug, Default)]
+struct Recorder(Vec<Word>);
+
+impl Hasher for Recorder {
+    fn finish(&self) -> u64 {
+        0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        let (numbers, rest) = bytes.as_chunks();
+        let versions = numbers.iter().map(|n| u64::from_ne_bytes(*n));
+        if rest.is_empty() && !numbers.is_empty() && versions.clone().all(|n| within(n, base::VERSIONS)) {
+            return self.0.extend(versions.map(Word::U64));
+        }
+        let mut print = fold(rest.len() as u64, numbers.len() as u64);
+        for part in bytes.chunks(8) {
+            let n = part.iter().fold(0, |n, byte| n << 8 | u64::from(*byte));
+            print = fold(print, n);
+        }
+        self.0.push(Word::Bytes(print));
+    }
+    fn write_u8(&mut self, n: u8) {
+        self.0.push(Word::U8(n));
+    }
+    fn write_u32(&mut self, n: u32) {
+        self.0.push(Word::U32(n));
+    }
+    fn write_u64(&mut self, n: u64) {
+        self.0.push(Word::U64(n));
+    }
+    fn write_u128(&mut self, n: u128) {
+        self.0.push(Word::U128(n));
+    }
+    fn write_usize(&mut self, n: usize) {
+        self.0.push(Word::Size(n));
+    }
+    fn write_isize(&mut self, n: isize) {
+        self.0.push(Word::Tag(n));
+    }
+}
+
+/// What a value hashes, recognised.
+pub(crate) fn toks(value: &impl Hash, out: &mut Vec<Tok>) {
+    let mut recorder = Recorder(Vec::with_capacity(512));
+    value.hash(&mut recorder);
+    let words = recorder.0;
+    let mut at = 0;
+    let mut seen = None;
+    while at < words.len() {
+        at += recognise(&words[at..], &mut seen, out);
+    }
+}
+
+fn within(n: u64, base: u64) -> bool {
+    (base..base + base::SPAN).contains(&n)
+}
+
+fn is_nonce(n: u64) -> bool {
+    within(n, base::NONCES)
+}
+
+/// A record whose mark was not met yet.
+#[derive(Clone, Copy, Debug)]
+struct Record {
+    rev: u64,
+    /// Since when it has been known decides something: it is a session that may be live.
+    dated: bool,
+}
+
+/// Whether what follows the head of a record is that of a session which is live, or whose end is not proven.
+fn is_dated(rest: &[Word]) -> bool {
+    match rest {
+        [Word::Tag(0), Word::U8(_), ..] => true,
+        [Word::Tag(1), Word::Tag(why), Word::U128(_), ..] => *why == UNPROVEN,
+        _ => false,
+    }
+}
+
+/// Takes one thing off the front; says how many words it was.
+fn recognise(words: &[Word], seen: &mut Option<Record>, out: &mut Vec<Tok>) -> usize {
+    match *words {
+        // The head of a record.
+        [
+            Word::U32(1),
+            Word::U64(r),
+            Word::U128(writer),
+            Word::U64(n),
+            ref rest @ ..,
+        ] if is_nonce(n) => {
+            *seen = Some(Record {
+                rev: r,
+                dated: is_dated(rest),
+            });
+            out.push(Tok::Nonce(writer, n));
+            4
+        }
+        [Word::U128(writer), Word::U64(n), ..] if is_nonce(n) => {
+            out.push(Tok::Nonce(writer, n));
+            2
+        }
+        // The ttl of a session, how often it was renewed, the cluster's boot, the format that it reads.
+        [
+            Word::U64(0),
+            Word::U32(ttl),
+            Word::U64(_),
+            Word::U64(boot),
+            Word::U32(1),
+            ..,
+        ] => {
+            out.extend([Tok::Raw(u64::from(ttl)), Tok::Raw(boot)]);
+            5
+        }
+        // When a value was seen, and the mark of its key.
+        [Word::U64(t), Word::U64(high), ..]
+            if within(t, base::TIMES) && seen.is_some_and(|record| record.rev == high) =>
+        {
+            if seen.take().is_some_and(|record| record.dated) {
+                out.push(Tok::Time(t));
+            }
+            2
+        }
+        // How far the store had come when it was asked last, whether to list soon, when everything was listed last and how
+        // far the store had come then, own writes since, their versions, and whether others have written.
+        [
+            Word::U64(asked),
+            Word::U8(relist),
+            Word::U64(at),
+            Word::U64(listed),
+            Word::U64(written),
+            Word::Size(len),
+            ..,
+        ] if within(at, base::TIMES) && within(listed, base::VERSIONS) && len < words.len() => {
+            let end = 6 + len;
+            out.extend([single(words[0]), Tok::Raw(u64::from(relist)), Tok::Time(at)]);
+            out.push(Tok::Version(listed));
+            if words.get(end) != Some(&Word::U8(1)) {
+                // How much further the store has come is what others have written, whatever the numbers are.
+                out.push(Tok::Accounted(listed + written));
+                let own = words[6..end].iter().map(|word| single(*word));
+                out.extend(own.filter(|tok| matches!(tok, Tok::Version(n) if *n > asked.max(listed))));
+            }
+            end
+        }
+        [Word::Size(len), Word::U64(e), ..] if len > 0 && base::EPOCHS.contains(&e) => {
+            history(words, len).unwrap_or_else(|| {
+                out.push(Tok::Raw(len as u64));
+                1
+            })
+        }
+        [word, ..] => {
+            out.push(single(word));
+            1
+        }
+        [] => 0,
+    }
+}
+
+/// How many words the remembered changes of a shard's owner are, if that is what this is.
+fn history(words: &[Word], len: usize) -> Option<usize> {
+    let mut at = 1;
+    for _ in 0..len {
+        matches!(words.get(at)?, Word::U64(e) if base::EPOCHS.contains(e)).then_some(())?;
+        at += 1;
+        for _ in 0..2 {
+            at += match words.get(at)? {
+                Word::Tag(0) => 1,
+                Word::Tag(1) => 3,
+                _ => return None,
+            };
+        }
+        let rest = matches!(words.get(at..at + 2)?, [Word::Tag(_), Word::U128(_)]);
+        rest.then_some(())?;
+        at += 2;
+    }
+    Some(at)
+}
+
+fn single(word: Word) -> Tok {
+    match word {
+        Word::U64(n) if within(n, base::TIMES) => Tok::Time(n),
+        Word::U64(n) if within(n, base::VERSIONS) => Tok::Version(n),
+        Word::U64(n) if within(n, base::OPS) => Tok::Op(n),
+        Word::U64(n) if within(n, base::RUNS) => Tok::Run(n),
+        Word::U64(n) if base::EPOCHS.contains(&n) => Tok::Epoch(n),
+        // The count itself is above every mark that was made.
+        Word::U64(n) if is_nonce(n) => Tok::Raw(0),
+        Word::U128(n) => Tok::Session(n),
+        Word::U8(n) => Tok::Raw(u64::from(n)),
+        Word::U32(n) => Tok::Raw(u64::from(n)),
+        Word::U64(n) | Word::Bytes(n) => Tok::Raw(n),
+        Word::Size(n) => Tok::Raw(n as u64),
+        Word::Tag(n) => Tok::Raw(n as u64),
+    }
+}
+
+/// A state in words, on the way to its hash. Words of one part share a clock and counters.
+#[derive(Debug, Default)]
+pub(crate) struct Words {
+    parts: Vec<Part>,
+    toks: Vec<Tok>,
+}
+
+#[derive(Debug)]
+struct Part {
+    /// The first word of the next part.
+    end: usize,
+    /// What the clock of this part shows now.
+    now: u64,
+    /// Older than this is old.
+    memory: u64,
+    ops: Vec<u64>,
+    runs: Vec<u64>,
+}
+
+impl Words {
+    pub(crate) fn raw(&mut self, n: u64) {
+        self.toks.push(Tok::Raw(n));
+    }
+
+    pub(crate) fn add(&mut self, value: &impl Hash) {
+        toks(value, &mut self.toks);
+    }
+
+    pub(crate) fn extend(&mut self, toks: &[Tok]) {
+        self.toks.extend_from_slice(toks);
+    }
+
+    /// Ends a part.
+    pub(crate) fn part(&mut self, now: u64, memory: u64) {
+        let begin = self.parts.last().map_or(0, |part| part.end);
+        let (mut ops, mut runs) = (Vec::new(), Vec::new());
+        for tok in &self.toks[begin..] {
+            match tok {
+                Tok::Op(n) => ops.push(*n),
+                Tok::Run(n) => runs.push(*n),
+                _ => {}
+            }
+        }
+        for numbers in [&mut ops, &mut runs] {
+            numbers.sort_unstable();
+            numbers.dedup();
+        }
+        let end = self.toks.len();
+        self.parts.push(Part {
+            end,
+            now,
+            memory,
+            ops,
+            runs,
+        });
+    }
+
+    /// The hash of all parts; epochs by their distance from this one, what is accounted for by that from this revision.
+    pub(crate) fn print(self, epoch: u64, revision: u64) -> u64 {
+        let mut print = 0x9e37_79b9_7f4a_7c15;
+        self.each(epoch, revision, |kind, n| {
+            print = fold(print, n.rotate_left(3) ^ kind);
+        });
+        print
+    }
+
+    /// All words as they count.
+    fn each(mut self, epoch: u64, revision: u64, mut told: impl FnMut(u64, u64)) {
+        self.part(0, 0);
+        let (mut versions, mut nonces, mut sessions) = (Vec::new(), Vec::new(), Vec::new());
+        for tok in &self.toks {
+            match *tok {
+                Tok::Version(n) => versions.push(n),
+                Tok::Nonce(w, n) => nonces.push((w, n)),
+                Tok::Session(n) => sessions.push(n),
+                _ => {}
+            }
+        }
+        sessions.extend(nonces.iter().map(|(writer, _)| *writer));
+        versions.sort_unstable();
+        versions.dedup();
+        nonces.sort_unstable();
+        nonces.dedup();
+        sessions.sort_unstable();
+        sessions.dedup();
+        let mut begin = 0;
+        for part in &self.parts {
+            told(9, part.end as u64 - begin as u64);
+            for tok in &self.toks[begin..part.end] {
+                let (kind, n) = match *tok {
+                    Tok::Raw(n) => (0, n),
+                    Tok::Time(t) => {
+                        let ago = part.now.wrapping_sub(t) as i64;
+                        (1, ago.min(part.memory as i64) as u64)
+                    }
+                    Tok::Version(n) => (2, rank(&versions, &n)),
+                    Tok::Nonce(w, n) => (3, rank(&nonces, &(w, n)) << 32 | rank(&sessions, &w)),
+                    Tok::Session(n) => (4, rank(&sessions, &n)),
+                    Tok::Op(n) => (5, rank(&part.ops, &n)),
+                    Tok::Run(n) => (6, rank(&part.runs, &n)),
+                    Tok::Epoch(n) => (7, n.wrapping_sub(epoch)),
+                    Tok::Accounted(n) => (8, revision.wrapping_sub(n)),
+                };
+                told(kind, n);
+            }
+            begin = part.end;
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn all(self, epoch: u64, revision: u64) -> Vec<(u64, u64)> {
+        let mut all = Vec::new();
+        self.each(epoch, revision, |kind, n| all.push((kind, n)));
+        all
+    }
+}
+
+fn fold(print: u64, n: u64) -> u64 {
+    let wide = u128::from(print ^ n) * 0xa076_1d64_78bd_642f_u128;
+    (wide as u64 ^ (wide >> 64) as u64).rotate_left(23).wrapping_add(n)
+}
+
+fn rank<T: Ord>(sorted: &[T], n: &T) -> u64 {
+    sorted.binary_search(n).unwrap_or_default() as u64
+}

@@ -1,0 +1,558 @@
+//! Carries out what machines want, exactly as the contract says.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure_core::ids::{KeyspaceName, NodeName, Revision, ShardId, ShardName, Version};
+use tenure_core::layout::Key;
+use tenure_core::machine::{
+    Action, Event, Expect, Found, Listed, OpId, Reply, Request, StoreFailure,
+};
+use tenure_core::node::{Counters, KeyspaceConfig, Node, NodeConfig};
+use tenure_core::record::{KeyspaceKind, KeyspaceMode, Record, Role};
+use tenure_core::rules::Rules;
+use tenure_core::settings::{Settings, Timing};
+use tenure_core::time::Time;
+
+use super::canon::base;
+use super::sight::Sight;
+use super::state::{Lease, Letter, Process, Sent, State, Stay, Waiting};
+use crate::words;
+use crate::world::{KEYSPACE, named};
+
+/// What a step tells beside the state that it leads to.
+#[derive(Debug, Default)]
+pub(crate) struct Telling {
+    pub(crate) sights: u64,
+    /// The story, if it is wanted.
+    pub(crate) lines: Option<Vec<String>>,
+}
+
+impl Telling {
+    pub(crate) fn line(&mut self, words: impl FnOnce() -> String) {
+        if let Some(lines) = &mut self.lines {
+            lines.push(words());
+        }
+    }
+
+    pub(crate) fn saw(&mut self, sight: Sight) {
+        self.sights |= sight.bit();
+    }
+}
+
+/// The ttl, in the model's unit of time.
+pub(crate) const TTL: u64 = 20;
+
+/// The times of the model. Its unit is a nanosecond: so the shares of a wait by which nodes get out of step are less than
+/// one unit and vanish, and all times lie on a grid.
+pub(crate) fn timing() -> Timing {
+    let units = Duration::from_nanos;
+    let settings = Settings {
+        ttl: units(TTL),
+        renew_interval: Some(units(4)),
+        renew_retry_interval: Some(units(1)),
+        request_timeout: Some(units(2)),
+        lease_detach_margin: Some(units(5)),
+        kill_grace: Some(units(2)),
+        clock_drift_max_permille: 50,
+        detachment_recover_window: Some(units(4)),
+        acquire_retry_interval: units(4),
+        acquire_retry_window: units(0),
+        rebalance_debounce: units(2),
+        drain_timeout: units(4),
+        tick_interval: Some(units(8)),
+        relist_interval: Some(units(8)),
+        stall_limit: Some(units(TTL)),
+        load_timeout: units(TTL),
+        load_retry_min: units(1),
+        load_retry_max: units(4),
+        ..Settings::default()
+    };
+    settings
+        .check(Duration::ZERO)
+        .expect("the model's settings fit together")
+}
+
+pub(crate) fn shard() -> ShardId {
+    ShardId::new(named(KeyspaceName::new(KEYSPACE)), ShardName::index(0))
+}
+
+impl State {
+    /// Starts a process in a seat.
+    pub(crate) fn start(&mut self, n: usize, directory: bool, rules: Rules, telling: &mut Telling) {
+        let keyspace = KeyspaceConfig {
+            kind: KeyspaceKind::Hashed(1),
+            mode: KeyspaceMode::Symmetric,
+        };
+        let seat = &mut self.seats[n];
+        seat.incarnations += 1;
+        if !directory {
+            seat.directory = None;
+        }
+        let entropy = (n as u128 + 1) << 96 | u128::from(seat.incarnations) << 64;
+        let config = NodeConfig {
+            name: named(NodeName::new(format!("n{n}"))),
+            role: Role::Node,
+            addresses: BTreeMap::new(),
+            zone: None,
+            weight: 100,
+            version: "model".to_owned(),
+            keyspaces: [(shard().keyspace, keyspace)].into(),
+            timing: timing(),
+            rules,
+            timekeeper: tenure_core::node::Timekeeper::Nodes,
+            boot_id: None,
+            entropy,
+            last_session: seat.directory,
+        };
+        let from = Counters {
+            ops: base::OPS,
+            runs: base::RUNS,
+            nonces: base::NONCES,
+        };
+        seat.paused = false;
+        seat.process = Some(Arc::new(Process {
+            machine: Node::counting_from(Arc::new(config), from),
+            entropy,
+            wake: None,
+            waiting: Vec::new(),
+            stays: Vec::new(),
+            leases: Vec::new(),
+            inbox: Default::default(),
+            toks: Default::default(),
+        }));
+        self.step(n, Event::Tick, telling);
+    }
+
+    fn process(&mut self, n: usize) -> Option<&mut Process> {
+        self.seats[n].process.as_mut().map(Arc::make_mut)
+    }
+
+    /// Hands an event to a machine and carries out what it answers.
+    pub(crate) fn step(&mut self, n: usize, event: Event, telling: &mut Telling) {
+        let now = self.seats[n].time(self.now);
+        let settles = self.seats[n].process.as_deref().and_then(|p| unsettled(p, &event));
+        if !matches!(event, Event::Tick | Event::Progress(_)) {
+            telling.line(|| format!("n{n} {}", words::event(&event)));
+        }
+        self.heard(n, &event, telling);
+        let Some(process) = self.process(n) else {
+            return;
+        };
+        let step = process.machine.step(now, event);
+        // A wake-up in the past comes a moment later.
+        process.wake = step.wake.map(|at| at.max(now + Duration::from_nanos(1)));
+        let first = process.waiting.len();
+        for action in step.actions {
+            self.act(n, action, now, telling);
+        }
+        let Some(process) = self.process(n) else {
+            return;
+        };
+        if let Some((key, nonce)) = settles {
+            let reads = process.waiting.iter_mut().skip(first);
+            for waiting in reads.filter(|w| !w.write && w.key.as_ref() == Some(&key)) {
+                waiting.settles = Some(nonce);
+            }
+        }
+        process.toks = Default::default();
+        self.check_gates();
+    }
+
+    fn heard(&mut self, n: usize, event: &Event, telling: &mut Telling) {
+        let Event::Reply { op, reply } = event else {
+            return;
+        };
+        let Some(process) = self.process(n) else {
+            return;
+        };
+        let Some(at) = process.waiting.iter().position(|w| w.op == *op) else {
+            return;
+        };
+        let waited = process.waiting.remove(at);
+        match (reply, waited.settles) {
+            (Reply::Got(found), Some(nonce)) => {
+                let own = found
+                    .as_ref()
+                    .and_then(|f| f.record.as_ref().ok())
+                    .is_some_and(|r| r.head().nonce == nonce);
+                telling.saw(if own {
+                    Sight::UnknownOwn
+                } else {
+                    Sight::UnknownNot
+                });
+            }
+            (Reply::Lost, _) => telling.saw(Sight::RaceLost),
+            _ => {}
+        }
+    }
+
+    fn act(&mut self, n: usize, action: Action, now: Time, telling: &mut Telling) {
+        match &action {
+            Action::Note(note) => {
+                telling.sights |= Sight::of(note);
+                telling.line(|| format!("n{n} {}", words::note(note)));
+            }
+            Action::Seen { .. } => {}
+            other => telling.line(|| format!("n{n} {}", words::action(other))),
+        }
+        match action {
+            Action::Store { op, request, .. } => self.send(n, op, request, now),
+            Action::Remember(session) => self.seats[n].directory = Some(session),
+            Action::Lease {
+                session,
+                closes_at,
+                deadline,
+            } => {
+                if let Some(process) = self.process(n) {
+                    let stays = std::mem::take(&mut process.stays);
+                    process.leases.retain(|lease| {
+                        lease.session != session && stays.iter().any(|s| s.session == lease.session)
+                    });
+                    process.stays = stays;
+                    process.leases.push(Lease {
+                        session,
+                        closes_at,
+                        deadline,
+                    });
+                }
+            }
+            Action::Load {
+                run,
+                epoch,
+                session,
+                ..
+            } => {
+                self.check_shown(epoch, session);
+                let Some(process) = self.process(n) else {
+                    return;
+                };
+                let busy = !process.stays.is_empty();
+                process.stays.push(Stay {
+                    run,
+                    epoch,
+                    session,
+                    loaded: false,
+                    open: false,
+                    closing: false,
+                });
+                post(process, Event::Loaded(run));
+                if busy {
+                    self.breach("A9", "the shard is loaded while older work of it still runs");
+                }
+            }
+            Action::Open(run) => {
+                let stay = self
+                    .process(n)
+                    .and_then(|p| p.stays.iter_mut().find(|stay| stay.run == run));
+                match stay {
+                    Some(stay) if stay.loaded && !stay.closing => stay.open = true,
+                    _ => self.breach("contract", "a gate is opened that is not loaded, or is closed"),
+                }
+            }
+            Action::Close { run, .. } => {
+                let Some(process) = self.process(n) else {
+                    return;
+                };
+                let Some(stay) = process.stays.iter_mut().find(|stay| stay.run == run) else {
+                    return;
+                };
+                stay.open = false;
+                if !std::mem::replace(&mut stay.closing, true) {
+                    process.inbox.retain(|letter| *letter.event != Event::Loaded(run));
+                    post(process, Event::Drained(run));
+                }
+            }
+            Action::Refused(_) | Action::Stopped => self.leave(n),
+            Action::Note(_) | Action::Seen { .. } | Action::Started => {}
+        }
+    }
+
+    /// A process that says that it owns nothing leaves.
+    fn leave(&mut self, n: usize) {
+        let open = self
+            .process(n)
+            .is_some_and(|p| p.stays.iter().any(|stay| stay.open));
+        if open {
+            self.breach("P1", "a process leaves with its gate open");
+        }
+        self.die(n);
+    }
+
+    /// A process is gone. What it sent may still arrive.
+    pub(crate) fn die(&mut self, n: usize) {
+        let seat = &mut self.seats[n];
+        seat.paused = false;
+        seat.process = None;
+        for sent in self.requests.iter_mut().filter(|sent| sent.seat == n) {
+            sent.late = true;
+        }
+    }
+
+    fn send(&mut self, n: usize, op: OpId, request: Request, now: Time) {
+        let (key, write, nonce) = match &request {
+            Request::Put { key, record, .. } => (Some(key.clone()), true, Some(record.head().nonce)),
+            Request::Delete { key, .. } => (Some(key.clone()), true, None),
+            Request::Get(key) => (Some(key.clone()), false, None),
+            _ => (None, false, None),
+        };
+        let until = now + timing_of_requests();
+        let Some(process) = self.process(n) else {
+            return;
+        };
+        process.waiting.push(Waiting {
+            op,
+            key,
+            write,
+            until,
+            nonce,
+            settles: None,
+        });
+        let entropy = process.entropy;
+        self.requests.push(Sent {
+            seat: n,
+            entropy,
+            op,
+            request: Arc::new(request),
+            late: false,
+        });
+    }
+
+    /// The first request of a process whose time is over, or else the time itself.
+    pub(crate) fn wake(&mut self, n: usize, telling: &mut Telling) {
+        let now = self.seats[n].time(self.now);
+        let Some(process) = self.seats[n].process.as_deref() else {
+            return;
+        };
+        let event = match process.waiting.iter().find(|w| w.until <= now) {
+            Some(waiting) => {
+                let failure = if waiting.write {
+                    StoreFailure::Unknown("timed out".to_owned())
+                } else {
+                    StoreFailure::Unavailable("timed out".to_owned())
+                };
+                Event::Reply {
+                    op: waiting.op,
+                    reply: Reply::Failed(failure),
+                }
+            }
+            None => Event::Progress(now),
+        };
+        self.step(n, event, telling);
+    }
+
+    /// Hands a letter of the inbox to the machine.
+    pub(crate) fn hear(&mut self, n: usize, letter: usize, telling: &mut Telling) {
+        let Some(letter) = self.process(n).and_then(|p| p.inbox.remove(letter)) else {
+            return;
+        };
+        let event = Arc::unwrap_or_clone(letter.event);
+        if let Some(process) = self.process(n) {
+            match &event {
+                Event::Reply { op, .. } if !process.waits_for(*op) => return,
+                Event::Loaded(run) => {
+                    for stay in process.stays.iter_mut().filter(|stay| stay.run == *run) {
+                        stay.loaded = true;
+                    }
+                }
+                Event::Drained(run) => process.stays.retain(|stay| stay.run != *run),
+                _ => {}
+            }
+        }
+        self.step(n, event, telling);
+    }
+
+    /// A request reaches the store and takes effect.
+    pub(crate) fn land(&mut self, at: usize, telling: &mut Telling) {
+        let sent = self.requests.remove(at);
+        let heard = self.waiter(&sent).is_some();
+        telling.line(|| {
+            let late = if heard { "" } else { ", unheard" };
+            format!("store hears {} of n{}{late}", sent.op.0 - base::OPS, sent.seat)
+        });
+        let reply = self.apply(&sent.request, heard, telling);
+        if !heard {
+            return;
+        }
+        if let Some(process) = self.process(sent.seat) {
+            let op = sent.op;
+            post(process, Event::Reply { op, reply });
+        }
+    }
+
+    fn apply(&mut self, request: &Request, heard: bool, telling: &mut Telling) -> Reply {
+        let store = &self.store;
+        match request {
+            Request::Get(key) => Reply::Got(store.keys.get(key).cloned()),
+            Request::Revision => Reply::Revision(Revision(store.revision)),
+            Request::List => Reply::Listed(Listed {
+                entries: store.keys.iter().map(|(k, f)| (k.clone(), f.clone())).collect(),
+                revision: Revision(store.revision),
+                store: "model".to_owned(),
+            }),
+            Request::Put {
+                key,
+                expect,
+                record,
+            } => {
+                let fits = match expect {
+                    Expect::Absent => !store.keys.contains_key(key),
+                    Expect::Version(version) => store.is_at(key, version),
+                };
+                if !fits {
+                    return Reply::Lost;
+                }
+                if !heard {
+                    telling.saw(Sight::LateWrite);
+                }
+                Reply::Won(self.put(key, record, telling))
+            }
+            Request::Delete { key, version } => {
+                if !store.is_at(key, version) {
+                    return Reply::Lost;
+                }
+                self.remove(key, telling);
+                Reply::Won(version.clone())
+            }
+            Request::Grant { .. } | Request::KeepAlive(_) | Request::AskLease(_) => Reply::Failed(
+                StoreFailure::Denied("this store has no leases of its own".to_owned()),
+            ),
+        }
+    }
+
+    fn put(&mut self, key: &Key, record: &Record, telling: &mut Telling) -> Version {
+        let store = Arc::make_mut(&mut self.store);
+        store.revision += 1;
+        let version = Version::Number(store.revision);
+        let found = Found {
+            version: version.clone(),
+            record: Ok(record.clone()),
+        };
+        let before = store.keys.insert(key.clone(), found.clone());
+        telling.line(|| format!("store {}", words::stored(key, Some(&found))));
+        if let (Key::Session(_), Record::Session(session)) = (key, record)
+            && let Some(ended) = session.ended
+        {
+            telling.sights |= Sight::of_end(ended.why);
+        }
+        let before = before.and_then(|found| found.record.ok());
+        self.check_written(key, before.as_ref(), record);
+        self.tell_watches(key, Some(found));
+        version
+    }
+
+    /// A key is removed.
+    pub(crate) fn remove(&mut self, key: &Key, telling: &mut Telling) {
+        let store = Arc::make_mut(&mut self.store);
+        store.revision += 1;
+        store.keys.remove(key);
+        telling.line(|| format!("store {}", words::stored(key, None)));
+        self.tell_watches(key, None);
+    }
+
+    fn tell_watches(&mut self, key: &Key, now: Option<Found>) {
+        let upto = Revision(self.store.revision);
+        let event = Arc::new(Event::Changed {
+            changes: vec![(key.clone(), now)],
+            upto,
+        });
+        for n in 0..self.seats.len() {
+            let paused = self.seats[n].paused;
+            if let Some(process) = self.process(n) {
+                if paused {
+                    // Or what it has not heard would grow without end.
+                    process.inbox.retain(|letter| {
+                        letter.late
+                            || !matches!(&*letter.event, Event::Changed { changes, .. }
+                                if changes.iter().any(|(changed, _)| changed == key))
+                    });
+                }
+                process.inbox.push_back(Letter {
+                    event: Arc::clone(&event),
+                    late: false,
+                });
+            }
+        }
+    }
+
+    /// Drops late messages that can have no effect any more.
+    pub(crate) fn forget_idle_messages(&mut self) {
+        let mut requests = std::mem::take(&mut self.requests);
+        requests.retain(|sent| {
+            !sent.late
+                || self.waiter(sent).is_some()
+                || match &*sent.request {
+                    Request::Put {
+                        expect: Expect::Absent,
+                        ..
+                    } => true,
+                    Request::Put {
+                        key,
+                        expect: Expect::Version(version),
+                        ..
+                    }
+                    | Request::Delete { key, version } => self.store.is_at(key, version),
+                    _ => false,
+                }
+        });
+        self.requests = requests;
+        for n in 0..self.seats.len() {
+            let idle = |process: &Process, letter: &Letter| letter.late && is_idle(process, letter);
+            let Some(process) = self.seats[n].process.as_deref() else {
+                continue;
+            };
+            if process.inbox.iter().any(|letter| idle(process, letter))
+                && let Some(process) = self.process(n)
+            {
+                let mut inbox = std::mem::take(&mut process.inbox);
+                inbox.retain(|letter| !idle(process, letter));
+                process.inbox = inbox;
+            }
+        }
+    }
+}
+
+fn timing_of_requests() -> Duration {
+    Duration::from_nanos(2)
+}
+
+fn post(process: &mut Process, event: Event) {
+    process.inbox.push_back(Letter {
+        event: Arc::new(event),
+        late: false,
+    });
+}
+
+/// Whether hearing a letter would change nothing.
+fn is_idle(process: &Process, letter: &Letter) -> bool {
+    match &*letter.event {
+        Event::Reply { op, .. } => !process.waits_for(*op),
+        Event::Changed { changes, .. } => changes.iter().all(|(key, found)| {
+            let view = process.machine.view();
+            let rev = found
+                .as_ref()
+                .and_then(|f| f.record.as_ref().ok())
+                .map(|r| r.head().rev);
+            rev.is_some_and(|rev| rev <= view.mark(key) && !view.is_missing(key))
+        }),
+        Event::Loaded(run) => process
+            .stays
+            .iter()
+            .all(|stay| stay.run != *run || stay.closing),
+        _ => false,
+    }
+}
+
+/// The key and mark of a write, if this event says that its outcome is unknown.
+fn unsettled(process: &Process, event: &Event) -> Option<(Key, tenure_core::ids::Nonce)> {
+    let Event::Reply {
+        op,
+        reply: Reply::Failed(StoreFailure::Unknown(_)),
+    } = event
+    else {
+        return None;
+    };
+    let waiting = process.waiting.iter().find(|w| w.op == *op)?;
+    Some((waiting.key.clone()?, waiting.nonce?))
+}

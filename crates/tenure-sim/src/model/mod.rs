@@ -1,0 +1,18 @@
+//! Model checking: every order of events of small clusters, with the machines that ship.
+//!
+//! A [`Scope`] says how large the world is and how much may go wrong. Within it every state is visited, and in each the
+//! promises are checked. `docs/model.md` says how the space is bounded, and what that leaves out.
+
+mod canon;
+mod driver;
+mod heal;
+mod laws;
+mod run;
+mod scope;
+mod sight;
+mod state;
+mod steps;
+
+pub use run::{Checked, Options, Progress, check};
+pub use scope::{Back, Budget, SCOPES, Scope, scope};
+pub use sight::Sight;

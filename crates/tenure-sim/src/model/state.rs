@@ -1,0 +1,249 @@
+//! One state of the model: real machines, a store, and what is on its way between them.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::hash::{Hash, Hasher};
+use std::sync::{Arc, OnceLock};
+
+use tenure_core::ids::{Epoch, SessionId, Version};
+use tenure_core::layout::Key;
+use tenure_core::machine::{Event, Found, OpId, Request, RunId};
+use tenure_core::node::Node;
+use tenure_core::time::Time;
+
+use super::canon::{Tok, Words, base, toks};
+use super::laws::{Breach, Ghost};
+use super::scope::Budget;
+use crate::clock::{Clock, Instant};
+
+/// A state. Equal states have the same future; see [`super::canon`].
+#[derive(Clone, Debug)]
+pub(crate) struct State {
+    pub(crate) now: Instant,
+    /// One for each node name.
+    pub(crate) seats: Vec<Seat>,
+    pub(crate) store: Arc<Shelf>,
+    /// On their way to the store, in the order of sending.
+    pub(crate) requests: Vec<Sent>,
+    /// Misfortune that may still happen.
+    pub(crate) left: Budget,
+    pub(crate) ghost: Ghost,
+    pub(crate) broken: Option<Arc<Breach>>,
+    /// Times older than this are not told apart.
+    pub(crate) memory: u64,
+}
+
+/// A node name, its machine's clock, its data directory, and the process that runs there, if one does.
+#[derive(Clone, Debug)]
+pub(crate) struct Seat {
+    pub(crate) clock: Clock,
+    pub(crate) directory: Option<SessionId>,
+    /// How many processes it has had.
+    pub(crate) incarnations: u32,
+    pub(crate) paused: bool,
+    pub(crate) process: Option<Arc<Process>>,
+}
+
+/// A process: the machine that ships, and what its driver has to remember.
+#[derive(Clone, Debug)]
+pub(crate) struct Process {
+    pub(crate) machine: Node,
+    /// The number that its sessions and marks count up from.
+    pub(crate) entropy: u128,
+    pub(crate) wake: Option<Time>,
+    pub(crate) waiting: Vec<Waiting>,
+    pub(crate) stays: Vec<Stay>,
+    pub(crate) leases: Vec<Lease>,
+    /// Events in the order in which they came.
+    pub(crate) inbox: VecDeque<Letter>,
+    /// What the machine hashes, once somebody has asked.
+    pub(crate) toks: OnceLock<Vec<Tok>>,
+}
+
+/// A request that is not answered yet.
+#[derive(Clone, Debug)]
+pub(crate) struct Waiting {
+    pub(crate) op: OpId,
+    pub(crate) key: Option<Key>,
+    pub(crate) write: bool,
+    pub(crate) until: Time,
+    /// The mark of the write.
+    pub(crate) nonce: Option<tenure_core::ids::Nonce>,
+    /// It reads back a write of this mark, whose outcome was unknown.
+    pub(crate) settles: Option<tenure_core::ids::Nonce>,
+}
+
+/// One stay of the shard at a process.
+#[derive(Clone, Debug, Hash)]
+pub(crate) struct Stay {
+    pub(crate) run: RunId,
+    pub(crate) epoch: Epoch,
+    pub(crate) session: SessionId,
+    pub(crate) loaded: bool,
+    pub(crate) open: bool,
+    pub(crate) closing: bool,
+}
+
+/// The lease of one session, on its holder's clock.
+#[derive(Clone, Copy, Debug, Hash)]
+pub(crate) struct Lease {
+    pub(crate) session: SessionId,
+    pub(crate) closes_at: Time,
+    pub(crate) deadline: Time,
+}
+
+/// An event for a machine.
+#[derive(Clone, Debug, Hash)]
+pub(crate) struct Letter {
+    pub(crate) event: Arc<Event>,
+    /// It is heard at some time, or never.
+    pub(crate) late: bool,
+}
+
+/// A request for the store.
+#[derive(Clone, Debug)]
+pub(crate) struct Sent {
+    pub(crate) seat: usize,
+    pub(crate) entropy: u128,
+    pub(crate) op: OpId,
+    pub(crate) request: Arc<Request>,
+    /// It arrives at some time, or never.
+    pub(crate) late: bool,
+}
+
+/// The store: single keys, compare-and-swap, one count of writes.
+#[derive(Clone, Debug)]
+pub(crate) struct Shelf {
+    pub(crate) keys: BTreeMap<Key, Found>,
+    pub(crate) revision: u64,
+}
+
+impl Shelf {
+    pub(crate) fn new() -> Self {
+        Self {
+            keys: BTreeMap::new(),
+            revision: base::VERSIONS,
+        }
+    }
+
+    pub(crate) fn is_at(&self, key: &Key, version: &Version) -> bool {
+        self.keys
+            .get(key)
+            .is_some_and(|found| found.version == *version)
+    }
+}
+
+impl Seat {
+    /// What its clock shows.
+    pub(crate) fn time(&self, now: Instant) -> Time {
+        self.clock.at(now)
+    }
+
+    /// Its process, if it runs.
+    pub(crate) fn running(&self) -> Option<&Process> {
+        self.process.as_deref().filter(|_| !self.paused)
+    }
+}
+
+impl Process {
+    pub(crate) fn lease(&self, session: SessionId) -> Option<&Lease> {
+        self.leases.iter().find(|lease| lease.session == session)
+    }
+
+    /// Whether the gate of a stay admits work at this time.
+    pub(crate) fn admits(&self, stay: &Stay, now: Time) -> bool {
+        stay.open
+            && self
+                .lease(stay.session)
+                .is_some_and(|lease| now < lease.closes_at)
+    }
+
+    fn toks(&self) -> &[Tok] {
+        self.toks.get_or_init(|| {
+            let mut all = Vec::new();
+            toks(&self.machine, &mut all);
+            all
+        })
+    }
+
+    pub(crate) fn waits_for(&self, op: OpId) -> bool {
+        self.waiting.iter().any(|waiting| waiting.op == op)
+    }
+
+    /// Whether something is due by the clock.
+    pub(crate) fn is_due(&self, now: Time) -> bool {
+        self.wake.is_some_and(|at| at <= now) || self.waiting.iter().any(|w| w.until <= now)
+    }
+}
+
+impl State {
+    /// The process that sent a request, if it still waits for the answer.
+    pub(crate) fn waiter(&self, sent: &Sent) -> Option<&Process> {
+        self.seats[sent.seat]
+            .process
+            .as_deref()
+            .filter(|p| p.entropy == sent.entropy && p.waits_for(sent.op))
+    }
+
+    /// One number for all states that are the same.
+    pub(crate) fn print(&self) -> u64 {
+        self.words().print(self.ghost.highest.0, self.store.revision)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn all_words(&self) -> Vec<(u64, u64)> {
+        self.words().all(self.ghost.highest.0, self.store.revision)
+    }
+
+    fn words(&self) -> Words {
+        let mut words = Words::default();
+        for (n, seat) in self.seats.iter().enumerate() {
+            let now = seat.time(self.now);
+            words.raw(u64::from(seat.paused));
+            // Where the clock is on its way to the next tick that it gains or loses.
+            words.raw(phase(seat.clock, self.now));
+            words.add(&seat.directory);
+            if let Some(process) = &seat.process {
+                words.extend(process.toks());
+                words.add(&process.wake);
+                for waiting in &process.waiting {
+                    words.add(&(waiting.op, waiting.until));
+                }
+                words.add(&process.stays);
+                words.add(&process.leases);
+                for letter in &process.inbox {
+                    words.add(letter);
+                }
+            }
+            for sent in self.requests.iter().filter(|sent| sent.seat == n) {
+                let heard = self.waiter(sent).map(|_| sent.op);
+                words.add(&(heard, &sent.request, sent.late));
+            }
+            words.part(now.0, self.memory);
+        }
+        words.add(&self.store.keys);
+        words.add(&self.store.revision);
+        words.add(&self.left);
+        words.add(&self.ghost);
+        words.raw(u64::from(self.broken.is_some()));
+        words
+    }
+}
+
+fn phase(clock: Clock, now: Instant) -> u64 {
+    match clock.rate_ppm.unsigned_abs() {
+        0 => 0,
+        ppm => now * ppm % 1_000_000,
+    }
+}
+
+impl Hash for State {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.print());
+    }
+}
+
+impl PartialEq for State {
+    fn eq(&self, other: &Self) -> bool {
+        self.print() == other.print()
+    }
+}

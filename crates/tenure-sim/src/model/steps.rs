@@ -1,0 +1,331 @@
+//! Which steps there are, and what each does.
+//!
+//! A read, the decision on it and the write that follows are three steps: a request arrives at the store, its answer is
+//! heard, the next request arrives. What is not late happens at once, in this order:
+//!
+//! 1. Every process that runs hears what has come for it, in the order in which it came, and what is due by its clock.
+//! 2. Requests arrive at the store: those of one process in the order of sending, those of several in *every* order.
+//! 3. When nothing is left to do, time passes until the next thing is due.
+//!
+//! Processes share nothing but the store, so that the order in which they hear things at one instant makes no difference.
+//! Misfortune may strike before any of this: a message is held and then comes at any later point of 2 or 3, or never; a
+//! process dies or stands still just before it hears something, before anything arrives, or before time passes.
+
+use tenure_core::layout::Key;
+use tenure_core::machine::{Event, Request};
+use tenure_core::rules::Rules;
+
+use super::driver::{Telling, shard};
+use super::scope::{Back, Scope};
+use super::sight::Sight;
+use super::state::State;
+use crate::clock::Instant;
+
+/// A step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Act {
+    /// A process hears a letter of its inbox.
+    Hear(usize, usize),
+    /// Something is due by the clock of a process.
+    Wake(usize),
+    /// A request arrives at the store.
+    Land(usize),
+    /// Time passes.
+    Pass,
+    /// A letter is held.
+    HoldLetter(usize, usize),
+    /// A request is held.
+    HoldRequest(usize),
+    /// A process dies.
+    Crash(usize),
+    /// A process stands still.
+    Pause(usize),
+    /// It goes on.
+    Resume(usize),
+    /// A process is asked to stop.
+    Stop(usize),
+    /// A process is started where one is gone.
+    Start(usize, Back),
+    /// An operator removes the shard's record.
+    Remove,
+}
+
+/// Whether two requests can see or hinder one another.
+fn conflict(a: &Request, b: &Request) -> bool {
+    let key = |request: &Request| match request {
+        Request::Get(key) | Request::Put { key, .. } | Request::Delete { key, .. } => {
+            Some(key.clone())
+        }
+        _ => None,
+    };
+    let writes = |request: &Request| matches!(request, Request::Put { .. } | Request::Delete { .. });
+    let same = match (key(a), key(b)) {
+        (Some(a), Some(b)) => a == b,
+        _ => true,
+    };
+    same && (writes(a) || writes(b))
+}
+
+impl State {
+    /// What happens next if nothing goes wrong; several where requests of several processes race.
+    fn calm(&self, out: &mut Vec<Act>) {
+        for (n, seat) in self.seats.iter().enumerate() {
+            let Some(process) = seat.running() else {
+                continue;
+            };
+            let due = process.is_due(seat.time(self.now));
+            let letter = process.inbox.iter().position(|letter| !letter.late);
+            if let Some(letter) = letter {
+                out.push(Act::Hear(n, letter));
+            }
+            if due {
+                out.push(Act::Wake(n));
+            }
+            if !out.is_empty() {
+                return;
+            }
+        }
+        for n in 0..self.seats.len() {
+            let first = self
+                .requests
+                .iter()
+                .position(|sent| sent.seat == n && !sent.late);
+            let Some(first) = first else { continue };
+            if !self.races(first) {
+                out.clear();
+                out.push(Act::Land(first));
+                return;
+            }
+            out.push(Act::Land(first));
+        }
+        if out.is_empty() && self.next_instant().is_some() {
+            out.push(Act::Pass);
+        }
+    }
+
+    /// Whether it makes a difference in which order this request and one of another process arrive.
+    fn races(&self, at: usize) -> bool {
+        let this = &self.requests[at];
+        self.requests.iter().any(|other| {
+            other.seat != this.seat && !other.late && conflict(&this.request, &other.request)
+        })
+    }
+
+    /// All steps that there are.
+    pub(crate) fn acts(&self, scope: &Scope, out: &mut Vec<Act>) {
+        if self.broken.is_some() {
+            return;
+        }
+        self.calm(out);
+        let left = self.left;
+        match out[..] {
+            [Act::Land(at)] if left.removals == 0 => {
+                // Nobody else has to do with it: what may strike others can strike them later.
+                if left.delays > 0 {
+                    out.push(Act::HoldRequest(at));
+                }
+                self.late(out);
+                self.strike(self.requests[at].seat, out);
+            }
+            [Act::Hear(n, _) | Act::Wake(n), ..] => {
+                if let Act::Hear(_, letter) = out[0]
+                    && left.delays > 0
+                {
+                    out.push(Act::HoldLetter(n, letter));
+                }
+                self.strike(n, out);
+            }
+            _ => {
+                let quiet = !matches!(out[..], [Act::Land(_), ..]);
+                if left.delays > 0 {
+                    for at in 0..out.len() {
+                        if let Act::Land(request) = out[at] {
+                            out.push(Act::HoldRequest(request));
+                        }
+                    }
+                }
+                self.late(out);
+                for n in 0..self.seats.len() {
+                    self.strike(n, out);
+                    if quiet {
+                        self.change_of_fortune(n, scope, out);
+                    }
+                }
+                if left.removals > 0 && self.store.keys.contains_key(&Key::Shard(shard())) {
+                    out.push(Act::Remove);
+                }
+            }
+        }
+    }
+
+    fn late(&self, out: &mut Vec<Act>) {
+        let requests = self.requests.iter().enumerate();
+        out.extend(requests.filter(|(_, s)| s.late).map(|(at, _)| Act::Land(at)));
+        for (n, seat) in self.seats.iter().enumerate() {
+            let letters = seat.running().into_iter().flat_map(|p| p.inbox.iter());
+            let late = letters.enumerate().filter(|(_, letter)| letter.late);
+            out.extend(late.map(|(at, _)| Act::Hear(n, at)));
+        }
+    }
+
+    fn strike(&self, n: usize, out: &mut Vec<Act>) {
+        if self.seats[n].process.is_none() {
+            return;
+        }
+        if self.left.crashes > 0 {
+            out.push(Act::Crash(n));
+        }
+        if self.left.pauses > 0 && !self.seats[n].paused {
+            out.push(Act::Pause(n));
+        }
+    }
+
+    fn change_of_fortune(&self, n: usize, scope: &Scope, out: &mut Vec<Act>) {
+        let seat = &self.seats[n];
+        if seat.process.is_none() {
+            for back in scope.back {
+                if *back == Back::Without || seat.directory.is_some() {
+                    out.push(Act::Start(n, *back));
+                }
+            }
+        } else if seat.paused {
+            out.push(Act::Resume(n));
+        } else if self.left.stops > 0 {
+            out.push(Act::Stop(n));
+        }
+    }
+
+    /// When the next thing is due by some clock. That of a process that stands still counts: that is when it misses
+    /// something.
+    fn next_instant(&self) -> Option<Instant> {
+        let mut next = None::<Instant>;
+        for seat in &self.seats {
+            let Some(process) = &seat.process else {
+                continue;
+            };
+            let wake = process.wake.into_iter();
+            let waiting = process.waiting.iter().map(|w| w.until);
+            let gates = process
+                .leases
+                .iter()
+                .flat_map(|l| [l.closes_at, l.deadline])
+                .filter(|_| seat.paused);
+            let at = wake
+                .chain(waiting)
+                .chain(gates)
+                .map(|at| seat.clock.when(at))
+                .filter(|at| *at > self.now && *at < Instant::MAX)
+                .min();
+            next = next.into_iter().chain(at).min();
+        }
+        next
+    }
+
+    /// Does a step.
+    pub(crate) fn apply_act(&mut self, act: Act, rules: Rules, telling: &mut Telling) {
+        match act {
+            Act::Hear(n, letter) => self.hear(n, letter, telling),
+            Act::Wake(n) => self.wake(n, telling),
+            Act::Land(at) => self.land(at, telling),
+            Act::Pass => self.pass(telling),
+            Act::HoldLetter(n, at) => {
+                self.left.delays -= 1;
+                telling.line(|| format!("fault: n{n} does not hear this yet"));
+                self.hold(n, at);
+            }
+            Act::HoldRequest(at) => {
+                self.left.delays -= 1;
+                let sent = &mut self.requests[at];
+                sent.late = true;
+                let (n, op) = (sent.seat, sent.op);
+                telling.line(|| {
+                    format!(
+                        "fault: request {} of n{n} is late",
+                        op.0 - super::canon::base::OPS
+                    )
+                });
+            }
+            Act::Crash(n) => {
+                self.left.crashes -= 1;
+                telling.line(|| format!("fault: n{n} dies"));
+                self.die(n);
+            }
+            Act::Pause(n) => {
+                self.left.pauses -= 1;
+                telling.line(|| format!("fault: n{n} stands still"));
+                self.seats[n].paused = true;
+            }
+            Act::Resume(n) => {
+                telling.line(|| format!("n{n} goes on"));
+                self.resume(n, telling);
+            }
+            Act::Stop(n) => {
+                self.left.stops -= 1;
+                telling.line(|| format!("n{n} is asked to stop"));
+                self.step(n, Event::Stop, telling);
+            }
+            Act::Start(n, back) => {
+                telling.line(|| format!("n{n} starts: {back:?}"));
+                self.start(n, back == Back::WithDirectory, rules, telling);
+            }
+            Act::Remove => {
+                self.left.removals -= 1;
+                telling.line(|| "fault: an operator removes the shard's record".to_owned());
+                self.remove(&Key::Shard(shard()), telling);
+            }
+        }
+        self.forget_idle_messages();
+        if let Some(breach) = &self.broken {
+            telling.line(|| format!("VIOLATION {breach}"));
+        }
+    }
+
+    fn hold(&mut self, n: usize, at: usize) {
+        if let Some(process) = self.seats[n].process.as_mut() {
+            let letter = std::sync::Arc::make_mut(process).inbox.get_mut(at);
+            if let Some(letter) = letter {
+                letter.late = true;
+            }
+        }
+    }
+
+    pub(crate) fn resume(&mut self, n: usize, telling: &mut Telling) {
+        let seat = &mut self.seats[n];
+        let now = seat.time(self.now);
+        if let Some(process) = seat.process.as_deref()
+            && process
+                .stays
+                .iter()
+                .any(|stay| stay.open && !process.admits(stay, now))
+        {
+            telling.saw(Sight::GateRanOut);
+        }
+        seat.paused = false;
+    }
+
+    fn pass(&mut self, telling: &mut Telling) {
+        if let Some(next) = self.next_instant() {
+            self.now = next;
+            telling.line(|| format!("-- {next}"));
+        }
+    }
+
+    /// Lets time pass, with what happens in it, until this instant.
+    pub(crate) fn calm_until(&mut self, until: Instant, rules: Rules, telling: &mut Telling) {
+        loop {
+            match self.first_calm() {
+                Some(Act::Pass) if self.next_instant().is_none_or(|next| next > until) => break,
+                Some(act) => self.apply_act(act, rules, telling),
+                None => break,
+            }
+        }
+        self.now = until;
+    }
+
+    /// The first of the steps in which nothing goes wrong.
+    pub(crate) fn first_calm(&self) -> Option<Act> {
+        let mut acts = Vec::new();
+        self.calm(&mut acts);
+        acts.first().copied()
+    }
+}

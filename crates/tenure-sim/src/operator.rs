@@ -1,0 +1,225 @@
+//! What operators do besides making things worse: create named shards, tell nodes to stand back, restore a store.
+
+use std::sync::Arc;
+
+use tenure_core::ids::{KeyspaceName, NodeName, Nonce, SessionId};
+use tenure_core::layout::Key;
+use tenure_core::record::{
+    ClusterRecord, Head, KeyspaceRecord, NodeMode, NodeRecord, Record, ShardRecord,
+};
+
+use crate::check::Verdict;
+use crate::clock::MS;
+use crate::fault::Mode;
+use crate::queue::Due;
+use crate::world::{World, named};
+
+/// How long an operator waits before trying again.
+const AGAIN: u64 = 500 * MS;
+
+impl World {
+    /// Creates a named shard, as soon as its keyspace is there.
+    pub(crate) fn create(&mut self, shard: usize) -> Verdict {
+        let key = self.shards[shard].clone();
+        let Key::Shard(id) = &key else { return Ok(()) };
+        if self.store.get(&key).is_some() {
+            return Ok(());
+        }
+        let Some(keyspace) = self.keyspace(&id.keyspace).filter(|_| !self.is_away()) else {
+            self.queue.push(self.now + AGAIN, Due::Create(shard));
+            return Ok(());
+        };
+        let record = ShardRecord::new(Head::first(self.operators_nonce()), keyspace.generation);
+        self.write(key, Record::Shard(Arc::new(record)))
+    }
+
+    /// Tells a node to take part or not to, if its record is there.
+    pub(crate) fn tell_mode(&mut self, node: usize, mode: Mode) -> Verdict {
+        let key = self.node_key(node);
+        let Some(record) = self.node_record(node).filter(|_| !self.is_away()) else {
+            return Ok(());
+        };
+        let mode = match mode {
+            Mode::Active => NodeMode::Active,
+            Mode::Draining => NodeMode::Draining,
+            Mode::Drained => NodeMode::Drained("operator".to_owned()),
+        };
+        if record.mode == mode {
+            return Ok(());
+        }
+        self.coverage.modes_told += 1;
+        let new = NodeRecord {
+            head: record.head.next(self.operators_nonce()),
+            mode,
+            ..NodeRecord::clone(&record)
+        };
+        self.write(key, Record::Node(Arc::new(new)))
+    }
+
+    /// Lets nodes take part again: some when faults are over, all if nobody else could own anything.
+    pub(crate) fn activate(&mut self, all: bool) -> Verdict {
+        for node in 0..self.plan.nodes {
+            if all || self.plan.revive[node] {
+                self.tell_mode(node, Mode::Active)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether some live process may own shards.
+    pub(crate) fn somebody_is_active(&self) -> bool {
+        (0..self.plan.nodes).any(|node| {
+            self.newest(node).is_some()
+                && self
+                    .node_record(node)
+                    .is_none_or(|record| record.mode == NodeMode::Active)
+        })
+    }
+
+    /// Stops everything, puts the store back by so many changes, and plans the raise that makes it safe to go on.
+    pub(crate) fn restore(
+        &mut self,
+        back: u64,
+        wait: u64,
+        exchanged: bool,
+        running: bool,
+    ) -> Verdict {
+        let names: Vec<Key> = self
+            .keyspaces
+            .keys()
+            .map(|name| Key::Keyspace(name.clone()))
+            .chain([Key::Cluster])
+            .collect();
+        if !self.store.go_back(back as usize, &names, exchanged) {
+            return Ok(());
+        }
+        self.coverage.restores += 1;
+        let stopped =
+            (0..self.processes.len()).filter(|pid| self.processes[*pid].alive && !running);
+        for pid in stopped.collect::<Vec<_>>() {
+            self.start_again.push(self.processes[pid].node);
+            self.die(pid);
+        }
+        // Whoever was connected is not any more; what was under way is lost.
+        self.queue.forget_messages();
+        let told = self.store.history.len();
+        for pid in 0..self.processes.len() {
+            self.processes[pid].watch.told = told;
+            self.break_watch(pid, 0);
+        }
+        let (store, shards) = (&self.store, &self.shards);
+        self.epochs.restored(|n| match store.get(&shards[n]) {
+            Some(found) => match &found.record {
+                Ok(Record::Shard(record)) => record.epoch,
+                _ => Default::default(),
+            },
+            None => Default::default(),
+        });
+        self.raising = true;
+        self.queue.push(self.now + wait, Due::Raise);
+        Ok(())
+    }
+
+    /// Raises all generations above all that were ever used, and accepts the store.
+    pub(crate) fn raise(&mut self) -> Verdict {
+        let cluster = match self.store.get(&Key::Cluster).map(|found| &found.record) {
+            Some(Ok(Record::Cluster(record))) if !self.is_away() => ClusterRecord::clone(record),
+            _ => {
+                self.queue.push(self.now + AGAIN, Due::Raise);
+                return Ok(());
+            }
+        };
+        let listed = cluster.keyspaces.values().copied().max().unwrap_or(0);
+        let names: Vec<KeyspaceName> = self.keyspaces.keys().cloned().collect();
+        let known = names.iter().filter_map(|name| self.keyspace(name));
+        let known = known.map(|k| k.generation).max().unwrap_or(0);
+        let generation = listed.max(known).max(self.epochs.generation()) + 1;
+        self.tell_world(|| format!("an operator raises everything to generation {generation}"));
+        let mut new = cluster;
+        new.head = new.head.next(self.operators_nonce());
+        for name in &names {
+            new.keyspaces.insert(name.clone(), generation);
+        }
+        self.write(Key::Cluster, Record::Cluster(Arc::new(new.clone())))?;
+        for name in names {
+            let Some(old) = self.keyspace(&name) else {
+                continue;
+            };
+            let record = KeyspaceRecord {
+                head: old.head.next(self.operators_nonce()),
+                generation,
+                floor: generation,
+                ..KeyspaceRecord::clone(&old)
+            };
+            self.write(Key::Keyspace(name), Record::Keyspace(Arc::new(record)))?;
+        }
+        if new.store != self.store.identity() {
+            new.head = new.head.next(self.operators_nonce());
+            new.store = self.store.identity().to_owned();
+            self.write(Key::Cluster, Record::Cluster(Arc::new(new)))?;
+        }
+        self.raising = false;
+        for node in std::mem::take(&mut self.start_again) {
+            self.restart(node, true)?;
+        }
+        for shard in self.named_shards() {
+            self.queue.push(self.now + AGAIN, Due::Create(shard));
+        }
+        Ok(())
+    }
+
+    /// The numbers of all shards that somebody has to create.
+    pub(crate) fn named_shards(&self) -> Vec<usize> {
+        let mut next = self.plan.shards as usize;
+        let mut all = Vec::new();
+        for other in &self.plan.others {
+            let end = next + other.shards as usize;
+            if other.named {
+                all.extend(next..end);
+            }
+            next = end;
+        }
+        all
+    }
+
+    /// Whether somebody had to create this shard.
+    pub(crate) fn is_named_shard(&self, shard: usize) -> bool {
+        shard >= self.plan.shards as usize && self.named_shards().contains(&shard)
+    }
+
+    pub(crate) fn node_key(&self, node: usize) -> Key {
+        Key::Node(named(NodeName::new(self.plan.name(node))))
+    }
+
+    fn node_record(&self, node: usize) -> Option<Arc<NodeRecord>> {
+        match &self.store.get(&self.node_key(node))?.record {
+            Ok(Record::Node(record)) => Some(Arc::clone(record)),
+            _ => None,
+        }
+    }
+
+    fn keyspace(&self, name: &KeyspaceName) -> Option<Arc<KeyspaceRecord>> {
+        match &self.store.get(&Key::Keyspace(name.clone()))?.record {
+            Ok(Record::Keyspace(record)) => Some(Arc::clone(record)),
+            _ => None,
+        }
+    }
+
+    /// Whether the store answers nobody just now.
+    fn is_away(&self) -> bool {
+        self.outage.is_some_and(|(_, until)| until > self.now)
+    }
+
+    fn write(&mut self, key: Key, record: Record) -> Verdict {
+        self.store.overwrite(key.clone(), record);
+        self.changed(&key)
+    }
+
+    /// Marks a write of an operator's.
+    pub(crate) fn operators_nonce(&self) -> Nonce {
+        Nonce {
+            writer: SessionId(u128::MAX),
+            n: self.store.revision().0,
+        }
+    }
+}

@@ -1,0 +1,310 @@
+//! One process: hands its steps, one by one, to whoever checks something about them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tenure_core::ids::{ClusterName, Version};
+use tenure_core::layout::Key;
+use tenure_core::machine::{Action, Event, Expect, Found, Kept, OpId, Reply, Request};
+use tenure_core::note::Note;
+use tenure_core::record::Record;
+use tenure_core::time::Time;
+use tenure_core::trace::{Begin, Line, Stepped};
+use tenure_core::why::Why;
+
+use super::cluster::{ClockName, Cluster, Moment};
+use super::conduct::{Asked, Conduct};
+use super::gates::Gates;
+use super::replay::{self, Replay};
+use super::report::{Check, Place, Sink};
+use super::shards::Known;
+
+/// A process whose trace is being read.
+pub(super) struct Process {
+    cluster: ClusterName,
+    clock: ClockName,
+    name: String,
+    n: u64,
+    t: Time,
+    wake: Option<Time>,
+    life: Life,
+    replay: Replay,
+    conduct: Conduct,
+    known: Known,
+    gates: Gates,
+    /// Which transitions the writes under way are.
+    writing: BTreeMap<OpId, &'static str>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Life {
+    Going,
+    Ended,
+    /// What comes after is not known, or cannot be told from the rest.
+    Lost,
+}
+
+impl Process {
+    pub(super) fn begin(place: Place, begin: Begin, sink: &mut Sink) -> Self {
+        let node = begin.config.name.clone();
+        sink.report.processes += 1;
+        sink.report.nodes.insert(node.to_string());
+        // A clock without a name is nobody else's.
+        let clock = begin.clock.clone().unwrap_or_else(|| place.to_string());
+        Self {
+            cluster: begin.cluster.clone(),
+            clock: clock.into(),
+            name: format!("node {node}, process {}", begin.process),
+            n: 0,
+            t: Time::ZERO,
+            wake: None,
+            life: Life::Going,
+            replay: Replay::begin(&begin),
+            conduct: Conduct::default(),
+            known: Known::new(node.clone()),
+            gates: Gates::new(node),
+            writing: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn cluster(&self) -> &ClusterName {
+        &self.cluster
+    }
+
+    pub(super) fn line(
+        &mut self,
+        place: Place,
+        line: Line,
+        cluster: &mut Cluster,
+        sink: &mut Sink,
+    ) {
+        match (self.life, line) {
+            (Life::Lost, _) | (_, Line::Begin(_)) => {}
+            (Life::Ended, _) => sink.found(&place, Check::Trace, "a line after the end"),
+            (Life::Going, Line::Step(step)) => self.step(&place, &step, cluster, sink),
+            (Life::Going, Line::Gap(gap)) => {
+                let what = format!(
+                    "{place}: {}, from step {} on: {}",
+                    self.name, gap.n, gap.why
+                );
+                sink.report.gaps.push(what);
+                self.life = Life::Lost;
+            }
+            (Life::Going, Line::End(end)) => {
+                self.pass(&place, end.t, sink);
+                self.life = Life::Ended;
+            }
+        }
+    }
+
+    /// Nothing more comes of this process.
+    pub(super) fn end(self, cluster: &mut Cluster, sink: &mut Sink) {
+        if self.life == Life::Going {
+            sink.report.cut_off += 1;
+        }
+        sink.report.unanswered += self.conduct.unanswered() as u64;
+        cluster.opened(&self.clock, self.gates.end(self.t));
+    }
+
+    fn pass(&mut self, place: &Place, t: Time, sink: &mut Sink) {
+        if t < self.t {
+            let what = format!("the clock goes back from {} to {t}", self.t);
+            sink.found(place, Check::Driver, what);
+        }
+        if let Some(wake) = self.wake {
+            sink.longest_wake_delay = sink.longest_wake_delay.max(t.since(wake));
+        }
+        self.t = self.t.max(t);
+    }
+
+    fn step(&mut self, place: &Place, step: &Stepped, cluster: &mut Cluster, sink: &mut Sink) {
+        if step.n != self.n + 1 {
+            let what = format!(
+                "step {} follows step {}: the rest of this process is not looked at",
+                step.n, self.n
+            );
+            sink.found(place, Check::Trace, what);
+            self.life = Life::Lost;
+            return;
+        }
+        self.n = step.n;
+        self.pass(place, step.t, sink);
+        self.wake = step.wake;
+        sink.report.steps += 1;
+        Sink::count(&mut sink.report.events, replay::kind(&step.event));
+        match self.replay.step(step) {
+            Ok(same) => sink.report.replayed += u64::from(same),
+            Err(what) => sink.found(place, Check::Replay, what),
+        }
+        match self.conduct.heard(step) {
+            Ok(asked) => self.heard(place, &step.event, asked, cluster, sink),
+            Err(what) => sink.found(place, Check::Driver, what),
+        }
+        for action in &step.actions {
+            self.conduct.told(step.t, action);
+            self.gates.act(step.t, place, action);
+            self.did(place, action, cluster, sink);
+        }
+    }
+
+    fn at(&self, t: Time) -> Moment {
+        Moment {
+            clock: Arc::clone(&self.clock),
+            t,
+        }
+    }
+
+    fn heard(
+        &mut self,
+        place: &Place,
+        event: &Event,
+        asked: Option<Asked>,
+        cluster: &mut Cluster,
+        sink: &mut Sink,
+    ) {
+        match (event, asked) {
+            (Event::Changed { changes, .. }, _) => {
+                for (key, found) in changes {
+                    if let Some(found) = found {
+                        self.found(place, key, found, cluster, sink);
+                    }
+                }
+            }
+            (Event::Reply { op, reply }, Some(asked)) => {
+                sink.longest_answer = sink.longest_answer.max(self.t.since(asked.at));
+                let kind = self.writing.remove(op);
+                match (asked.request, reply) {
+                    (Request::Get(key), Reply::Got(Some(found))) => {
+                        self.found(place, &key, found, cluster, sink);
+                    }
+                    (_, Reply::Listed(listed)) => {
+                        for (key, found) in &listed.entries {
+                            self.found(place, key, found, cluster, sink);
+                        }
+                    }
+                    (Request::KeepAlive(session), Reply::Kept(Kept::Alive(_))) => {
+                        cluster.kept(session, self.at(asked.at), place);
+                    }
+                    (put @ Request::Put { .. }, Reply::Won(version)) => {
+                        if let Some(kind) = kind {
+                            Sink::count(&mut sink.report.writes, kind);
+                            sink.report.failovers += u64::from(is_failover(kind, &put));
+                        }
+                        self.won(place, put, version, asked.at, cluster, sink);
+                    }
+                    _ => {}
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// A write of this process stands.
+    fn won(
+        &mut self,
+        place: &Place,
+        put: Request,
+        version: &Version,
+        asked: Time,
+        cluster: &mut Cluster,
+        sink: &mut Sink,
+    ) {
+        let Request::Put {
+            key,
+            expect,
+            record,
+        } = put
+        else {
+            return;
+        };
+        match (&key, &record, &expect) {
+            (Key::Shard(id), _, Expect::Version(old)) => {
+                cluster.replaced(id, old, version, place, sink);
+            }
+            (Key::Session(id), Record::Session(record), _) => {
+                if let Some(ended) = record.ended {
+                    let (asked, now) = (self.at(asked), self.at(self.t));
+                    cluster.buried(*id, ended.why, asked, now, place);
+                }
+            }
+            _ => {}
+        }
+        let won = Found {
+            version: version.clone(),
+            record: Ok(record),
+        };
+        self.found(place, &key, &won, cluster, sink);
+    }
+
+    /// A value is known to be, or to have been, in the store.
+    fn found(
+        &mut self,
+        place: &Place,
+        key: &Key,
+        found: &Found,
+        cluster: &mut Cluster,
+        sink: &mut Sink,
+    ) {
+        match (key, &found.record) {
+            (Key::Shard(id), record) => {
+                self.known.shard(id, found);
+                if let Ok(Record::Shard(record)) = record {
+                    cluster.shard(id, &found.version, record, place, sink);
+                }
+            }
+            (Key::Session(id), Ok(Record::Session(record))) => {
+                if record.ended.is_some() {
+                    self.known.ended(*id);
+                }
+                cluster.session(*id, &found.version, record, place);
+            }
+            _ => {}
+        }
+    }
+
+    fn did(&mut self, place: &Place, action: &Action, cluster: &mut Cluster, sink: &mut Sink) {
+        match action {
+            Action::Remember(session) => self.known.act_for(*session),
+            Action::Lease {
+                session, deadline, ..
+            } => cluster.leased(*session, self.at(*deadline), place),
+            Action::Load {
+                shard,
+                epoch,
+                session,
+                ..
+            } => cluster.loaded(shard, *epoch, *session, place),
+            Action::Note(Note::Shard(transition)) => {
+                Sink::count(&mut sink.report.transitions, transition.step.as_str());
+            }
+            Action::Store {
+                op,
+                request:
+                    Request::Put {
+                        key: Key::Shard(id),
+                        expect,
+                        record: Record::Shard(record),
+                    },
+                ..
+            } => match self.known.transition(id, expect, record) {
+                Ok(kind) => drop(self.writing.insert(*op, kind)),
+                Err(what) => sink.found(place, Check::Record, what),
+            },
+            _ => {}
+        }
+    }
+}
+
+/// Whether a write takes a shard from an owner whose session has ended.
+fn is_failover(kind: &str, put: &Request) -> bool {
+    match put {
+        Request::Put {
+            record: Record::Shard(record),
+            ..
+        } => {
+            let why = record.history.last().map(|past| past.why);
+            kind == "claim" && why == Some(Why::OwnerEnded)
+        }
+        _ => false,
+    }
+}

@@ -1,0 +1,201 @@
+//! What one process knew when it wrote a shard's record, and whether the table in [`tenure_core::shard`] has such a
+//! transition: whatever a machine asks of the store must be legal for that writer on the value that it names, won or lost.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use tenure_core::ids::{Epoch, NodeName, SessionId, ShardId, Version};
+use tenure_core::machine::{Expect, Found};
+use tenure_core::record::{Owner, Record, ShardRecord, Tenancy};
+use tenure_core::rules::Rules;
+use tenure_core::shard::{Change, Facts, Writer, apply};
+
+/// How many values of one shard are remembered: a machine decides on the newest that it knows.
+const REMEMBERED: usize = 32;
+
+/// Values by their version, the newest last; nothing where a value could not be read.
+type Values = VecDeque<(Version, Option<Arc<ShardRecord>>)>;
+
+/// What a process has seen of shards, and who it is.
+pub(super) struct Known {
+    node: NodeName,
+    session: Option<SessionId>,
+    shards: BTreeMap<ShardId, Values>,
+    ended: BTreeSet<SessionId>,
+}
+
+impl Known {
+    pub(super) fn new(node: NodeName) -> Self {
+        Self {
+            node,
+            session: None,
+            shards: BTreeMap::new(),
+            ended: BTreeSet::new(),
+        }
+    }
+
+    /// From here on the process acts for this session.
+    pub(super) fn act_for(&mut self, session: SessionId) {
+        self.session = Some(session);
+    }
+
+    pub(super) fn shard(&mut self, id: &ShardId, found: &Found) {
+        let record = match &found.record {
+            Ok(Record::Shard(record)) => Some(record.clone()),
+            _ => None,
+        };
+        if !self.shards.contains_key(id) {
+            self.shards.insert(id.clone(), Values::new());
+        }
+        let Some(values) = self.shards.get_mut(id) else {
+            return;
+        };
+        if values.iter().any(|(version, _)| *version == found.version) {
+            return;
+        }
+        values.push_back((found.version.clone(), record));
+        if values.len() > REMEMBERED {
+            values.pop_front();
+        }
+    }
+
+    /// A tombstone was seen: what the session had may be taken.
+    pub(super) fn ended(&mut self, session: SessionId) {
+        self.ended.insert(session);
+    }
+
+    /// Which transition a write is; what is wrong if it is none.
+    pub(super) fn transition(
+        &self,
+        id: &ShardId,
+        expect: &Expect,
+        new: &ShardRecord,
+    ) -> Result<&'static str, String> {
+        let Expect::Version(version) = expect else {
+            let first = matches!(new.tenancy, Tenancy::Free { .. })
+                && new.history.is_empty()
+                && new.epoch.count() == 0;
+            return match first {
+                true => Ok("create"),
+                false => Err(format!("{id} is created {}", shown(new))),
+            };
+        };
+        let seen = self.shards.get(id);
+        let seen = seen.and_then(|values| values.iter().find(|(known, _)| known == version));
+        let Some((_, old)) = seen else {
+            return Err(format!(
+                "{id} is written over version {version}, which the process has never seen"
+            ));
+        };
+        // There is no transition from what cannot be read.
+        let Some(old) = old else { return Ok("repair") };
+        if new.head.rev != old.head.rev + 1 {
+            return Err(format!(
+                "the rev of {id} goes from {} to {}",
+                old.head.rev, new.head.rev
+            ));
+        }
+        let Some(session) = self.session else {
+            return Err(format!("{id} is written before the process has a session"));
+        };
+        let me = Owner {
+            node: self.node.clone(),
+            session,
+        };
+        legal(old, new, me, &|session| self.ended.contains(&session)).ok_or_else(|| {
+            format!(
+                "no transition of {id} leads from {} to {} for session {session}",
+                shown(old),
+                shown(new)
+            )
+        })
+    }
+}
+
+/// The transition that makes `new` of `old` when `me` writes, if there is one.
+fn legal(
+    old: &ShardRecord,
+    new: &ShardRecord,
+    me: Owner,
+    ended: &dyn Fn(SessionId) -> bool,
+) -> Option<&'static str> {
+    let writer = Writer {
+        owner: me,
+        nonce: new.head.nonce,
+    };
+    let facts = Facts {
+        ended,
+        // How much the writer knew of other epochs and generations is not in the record: it may have skipped some.
+        highest: Epoch(new.epoch.0.saturating_sub(1)),
+        floor: new.epoch.generation(),
+        rules: Rules::sound(),
+    };
+    let made = |change: Change| apply(old, &writer, change, &facts).is_ok_and(|made| made == *new);
+    candidates(old, new)
+        .into_iter()
+        .find_map(|(name, change)| made(change).then_some(name))
+}
+
+/// Every change that could lead to `new`.
+fn candidates(old: &ShardRecord, new: &ShardRecord) -> Vec<(&'static str, Change)> {
+    let mut changes = vec![
+        ("claim", Change::Claim),
+        ("serve", Change::Serve),
+        ("warmed", Change::Warmed),
+        ("take", Change::Take),
+        ("cancel", Change::Cancel),
+        ("reaffirm", Change::Reaffirm { too_old: true }),
+        ("free", Change::Free),
+        ("delete", Change::Delete),
+    ];
+    if let Some(past) = new.history.last() {
+        let (to, why) = (new.intended.clone(), past.why);
+        changes.push(("release", Change::Release { to, why }));
+    }
+    if let Some(failure) = new.failures.last() {
+        let error = failure.error.clone();
+        changes.push(("fail", Change::Fail { error }));
+    }
+    match (&old.tenancy, &new.tenancy) {
+        (_, Tenancy::Sealed { seal, .. }) => {
+            let seal = seal.clone();
+            changes.push(("seal", Change::Seal { seal }));
+        }
+        (_, Tenancy::Warming { mv, .. }) => changes.push((
+            "plan",
+            Change::Plan {
+                id: mv.id,
+                to: mv.to.clone(),
+                plan: new.plan,
+                why: mv.why,
+            },
+        )),
+        (Tenancy::Free { witnesses: before }, Tenancy::Free { witnesses: after }) => {
+            let denied = before.iter().filter(|w| !after.contains(w));
+            changes.extend(denied.map(|&session| ("deny", Change::Deny { session })));
+        }
+        _ => {}
+    }
+    let (node, plan) = (new.intended.clone(), new.plan);
+    let (meta, said) = (new.meta.clone(), new.trouble.clone());
+    changes.extend([
+        ("recreate", Change::Recreate { meta }),
+        ("lift", Change::Lift),
+        ("tell", Change::Tell { said }),
+        ("intend", Change::Intend { node, plan }),
+    ]);
+    changes
+}
+
+fn shown(record: &ShardRecord) -> String {
+    let owner = match record.owner() {
+        Some(owner) => format!(" by {} ({})", owner.node, owner.session),
+        None => String::new(),
+    };
+    format!(
+        "rev {} {}{owner} at epoch {}",
+        record.head.rev,
+        record.tenancy.name(),
+        record.epoch
+    )
+}

@@ -1,0 +1,93 @@
+//! Every state of the small scopes keeps every promise, and nothing that was to happen is missing.
+
+use tenure_sim::model::{Options, SCOPES, check, scope};
+
+/// Explores a scope on one thread, so that the figures are the same each time.
+fn holds(name: &str) {
+    let scope = scope(name).expect("there is such a scope");
+    let options = Options {
+        threads: 1,
+        ..Options::default()
+    };
+    let checked = check(scope, &options, |_| {});
+    let story = checked.story.join("\n");
+    assert_eq!(checked.violation, None, "{story}");
+    assert_eq!(checked.unseen, Vec::<&str>::new());
+    assert!(checked.holds(), "{checked:?}");
+}
+
+#[test]
+fn a_cluster_at_rest_is_closed_under_everything_that_happens() {
+    holds("rest");
+}
+
+#[test]
+fn two_nodes_that_start_at_once_share_an_empty_store() {
+    holds("start");
+}
+
+#[test]
+fn one_late_message_breaks_nothing() {
+    holds("delay");
+}
+
+#[test]
+fn a_node_may_join_while_a_message_is_late() {
+    holds("join");
+}
+
+#[test]
+fn a_node_may_stop_and_come_back() {
+    holds("stop");
+}
+
+#[test]
+fn a_node_may_die_anywhere_and_come_back_anytime() {
+    holds("crash");
+}
+
+#[test]
+fn a_node_may_stand_still_anywhere_for_any_time() {
+    holds("pause");
+}
+
+#[test]
+fn a_removed_record_is_made_anew() {
+    holds("removal");
+}
+
+#[test]
+fn the_large_scopes_hold_when_there_is_time_for_them() {
+    if std::env::var_os("TENURE_LONG").is_none() {
+        eprintln!("skipped: set TENURE_LONG to explore the large scopes");
+        return;
+    }
+    for scope in SCOPES.iter().filter(|scope| !scope.everyday) {
+        holds(scope.name);
+    }
+}
+
+#[test]
+fn every_everyday_scope_has_its_test() {
+    let tested = [
+        "rest", "start", "delay", "join", "stop", "crash", "pause", "removal",
+    ];
+    let everyday: Vec<&str> = SCOPES
+        .iter()
+        .filter(|scope| scope.everyday)
+        .map(|scope| scope.name)
+        .collect();
+    assert_eq!(everyday, tested);
+}
+
+#[test]
+fn a_check_that_is_cut_short_does_not_count_as_exhausted() {
+    let options = Options {
+        threads: 1,
+        most_states: Some(2_000),
+        ..Options::default()
+    };
+    let checked = check(scope("crash").expect("there is one"), &options, |_| {});
+    assert!(!checked.exhausted && !checked.holds());
+    assert_eq!(checked.violation, None);
+}

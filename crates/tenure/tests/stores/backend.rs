@@ -1,0 +1,149 @@
+//! A store that is a server, as a scenario sees it.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use tenure_store::servers::etcd::{Etcd, Release};
+use tenure_store::servers::postgres::Postgres;
+
+/// A running server that things can happen to.
+pub(crate) trait Backend: Sized {
+    const NAME: &'static str;
+
+    /// The default ttl of the store.
+    const TTL: Duration;
+
+    /// How late the server may be with the end of a session that it keeps the time of.
+    const LATE: Duration;
+
+    /// Whether sessions outlast a server that stood still for longer than the ttl: where the server keeps the time, its
+    /// clock went on.
+    const OUTLASTS_STANDSTILL: bool;
+
+    fn launch() -> Self;
+
+    /// Where clients come to.
+    fn address(&self) -> SocketAddr;
+
+    /// The URL of the store through this port.
+    fn url(&self, port: u16) -> String;
+
+    /// Stops the server as SIGSTOP does.
+    fn stand_still(&self);
+
+    fn go_on(&self);
+
+    /// Kills the server.
+    fn crash(&mut self);
+
+    /// Starts it again with what it has stored.
+    fn come_back(&mut self);
+
+    /// Deletes the one key that ends like this, past everybody.
+    fn delete(&self, ending: &str);
+
+    /// A number that grows with every write.
+    fn writes(&self) -> u64;
+}
+
+impl Backend for Etcd {
+    const NAME: &'static str = "etcd";
+    const TTL: Duration = Duration::from_secs(2);
+    /// Leases that have run out are looked for twice a second.
+    const LATE: Duration = Duration::from_millis(500);
+    const OUTLASTS_STANDSTILL: bool = false;
+
+    fn launch() -> Self {
+        Self::start(Release::V3_4)
+    }
+
+    fn address(&self) -> SocketAddr {
+        SocketAddr::from((Ipv4Addr::LOCALHOST, self.port(0)))
+    }
+
+    fn url(&self, port: u16) -> String {
+        format!("etcd://127.0.0.1:{port}/test")
+    }
+
+    fn stand_still(&self) {
+        self.freeze(0);
+    }
+
+    fn go_on(&self) {
+        self.thaw(0);
+    }
+
+    fn crash(&mut self) {
+        self.kill(0);
+    }
+
+    fn come_back(&mut self) {
+        self.restart(0);
+    }
+
+    fn delete(&self, ending: &str) {
+        let key = key_of(self, ending);
+        let said = self.ctl(&["del", &key]);
+        assert_eq!(said.trim(), "1", "{key}");
+    }
+
+    fn writes(&self) -> u64 {
+        let said = self.ctl(&["get", "none", "--write-out=json"]);
+        let said: serde_json::Value = serde_json::from_str(&said).expect("etcdctl speaks JSON");
+        said["header"]["revision"].as_u64().expect("a revision")
+    }
+}
+
+/// The one key that ends like this.
+pub(crate) fn key_of(etcd: &Etcd, ending: &str) -> String {
+    let keys = etcd.ctl(&["get", "--prefix", "", "--keys-only"]);
+    let keys: Vec<&str> = keys.lines().filter(|k| k.ends_with(ending)).collect();
+    assert_eq!(keys.len(), 1, "{ending}: {keys:?}");
+    keys[0].to_owned()
+}
+
+impl Backend for Postgres {
+    const NAME: &'static str = "postgres";
+    const TTL: Duration = Duration::from_millis(2500);
+    const LATE: Duration = Duration::ZERO;
+    const OUTLASTS_STANDSTILL: bool = true;
+
+    fn launch() -> Self {
+        Self::start()
+    }
+
+    fn address(&self) -> SocketAddr {
+        self.address()
+    }
+
+    fn url(&self, port: u16) -> String {
+        self.url_at(port)
+    }
+
+    fn stand_still(&self) {
+        self.server().freeze();
+    }
+
+    fn go_on(&self) {
+        self.server().thaw();
+    }
+
+    fn crash(&mut self) {
+        self.kill();
+    }
+
+    fn come_back(&mut self) {
+        self.restart();
+    }
+
+    fn delete(&self, ending: &str) {
+        let delete = format!("DELETE FROM tenure.kv WHERE key LIKE '%{ending}' RETURNING key");
+        let said = self.sql(&delete);
+        assert_eq!(said.lines().count(), 1, "{ending}: {said}");
+    }
+
+    fn writes(&self) -> u64 {
+        let said = self.sql("SELECT sum(count) FROM tenure.kv_writes");
+        said.parse().expect("a number")
+    }
+}

@@ -1,0 +1,66 @@
+//! What the node promises, with real processes on stores that are servers: etcd and PostgreSQL.
+//!
+//! Nodes are killed, stopped and cut off; servers are stopped, killed and restarted; records are deleted by hand. The workers
+//! and the judge are those of `tests/processes`. Most faults are the same on every store, so a scenario is one function and
+//! each store is a [`backend::Backend`]. Every node comes to the server through a proxy of its own.
+//!
+//! Two faults per store are tried in every run; the others take longer and want `TENURE_LONG=1`.
+//! Names in comments are acceptance cases.
+#![cfg(target_os = "linux")]
+
+mod backend;
+mod cut;
+mod hands;
+mod nodes;
+mod only_etcd;
+mod only_postgres;
+mod place;
+mod rest;
+mod server;
+
+// The other test has uses for all of this.
+#[allow(dead_code)]
+#[path = "../processes/logs.rs"]
+mod logs;
+#[allow(dead_code)]
+#[path = "../processes/process.rs"]
+mod process;
+#[allow(dead_code)]
+#[path = "../processes/site.rs"]
+mod site;
+#[allow(dead_code, unused_imports)]
+#[path = "../processes/worker/mod.rs"]
+mod worker;
+
+/// Where every worker begins.
+#[test]
+fn this_binary_is_its_own_worker_and_refuses_a_role_that_it_does_not_know() {
+    if let Some(role) = worker::role() {
+        worker::become_worker(&role);
+    }
+    let site = site::Site::new(1);
+    let mut worker = site.spawn("a", "{\"role\":\"juggler\"}".to_owned());
+    assert_eq!(worker.wait().code(), Some(worker::BAD_ROLE));
+}
+
+/// Makes a test per store of each scenario.
+macro_rules! on_each_store {
+    ($($scenario:ident)*) => {
+        mod etcd {
+            $(#[test] fn $scenario() { super::$scenario::<tenure_store::servers::etcd::Etcd>(); })*
+        }
+        mod postgres {
+            $(#[test] fn $scenario() { super::$scenario::<tenure_store::servers::postgres::Postgres>(); })*
+        }
+    };
+}
+pub(crate) use on_each_store;
+
+/// Whether there is time for everything. Says so where there is not.
+pub(crate) fn has_time() -> bool {
+    let long = std::env::var_os("TENURE_LONG").is_some_and(|v| v == "1");
+    if !long {
+        println!("skipped: it takes its time, and is run with TENURE_LONG=1");
+    }
+    long
+}

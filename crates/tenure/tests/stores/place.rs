@@ -1,0 +1,92 @@
+//! A server, and nodes that come to it through proxies.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tenure_store::servers::proxy::Proxy;
+
+use crate::backend::Backend;
+use crate::logs::Holders;
+use crate::process::Process;
+use crate::site::Site;
+
+/// How many shards there are, unless a scenario is about their number.
+pub(crate) const SHARDS: u32 = 8;
+
+/// A running cluster. Nodes go before the server.
+pub(crate) struct Place<B> {
+    pub(crate) nodes: BTreeMap<&'static str, Process>,
+    pub(crate) proxies: BTreeMap<&'static str, Proxy>,
+    pub(crate) server: B,
+    pub(crate) site: Site,
+}
+
+impl<B: Backend> Place<B> {
+    /// Starts the server and two nodes, and waits until each has its share.
+    pub(crate) fn of_two() -> (Self, Holders) {
+        Self::settled(&["a", "b"], SHARDS)
+    }
+
+    /// Starts the server and these nodes, and waits until each has its share.
+    pub(crate) fn settled(names: &[&'static str], shards: u32) -> (Self, Holders) {
+        let server = B::launch();
+        Self::settled_on(server, names, shards, B::url)
+    }
+
+    /// The same on a server that runs, by these URLs.
+    pub(crate) fn settled_on(
+        server: B,
+        names: &[&'static str],
+        shards: u32,
+        url: impl Fn(&B, u16) -> String,
+    ) -> (Self, Holders) {
+        let site = Site::new(shards).with_ttl(B::TTL);
+        let proxy = |name: &&'static str| (*name, Proxy::start(server.address()));
+        let proxies: BTreeMap<_, _> = names.iter().map(proxy).collect();
+        let start = |(name, proxy): (&&'static str, &Proxy)| {
+            (*name, site.start_at(name, &url(&server, proxy.port())))
+        };
+        let nodes = proxies.iter().map(start).collect();
+        let before = site.await_settled(names);
+        let place = Self {
+            nodes,
+            proxies,
+            server,
+            site,
+        };
+        (place, before)
+    }
+
+    /// Waits until every shard is worked on later than `since`.
+    pub(crate) fn await_work_after(&self, since: u64) -> Holders {
+        let fresh = |held: &Holders| held.0.values().all(|h| h.last > since);
+        self.site.await_served("everything is served again", fresh)
+    }
+
+    /// How long anybody worked on after `since`, as far as the logs tell by now.
+    pub(crate) fn worked_on_after(&self, since: u64, session: Option<&str>) -> Duration {
+        let last = self.site.look(|logs| {
+            let of = |l: &&crate::logs::Line| session.is_none_or(|s| s == l.session);
+            logs.lines.iter().filter(of).map(|l| l.t).max()
+        });
+        crate::site::between(since, last.unwrap_or_default())
+    }
+
+    /// Owners, sessions and epochs are what they were, and stay it.
+    pub(crate) fn assert_same_owners(&self, before: &Holders) -> Holders {
+        let names: Vec<&str> = self.nodes.keys().copied().collect();
+        let after = self.site.await_settled(&names);
+        let (is, was) = (after.owners(), before.owners());
+        assert_eq!(is, was, "{}", self.site.scene());
+        after
+    }
+}
+
+/// Prints a measured time in the words of the table in `docs/stores/faults.md`.
+pub(crate) fn measured<B: Backend>(what: &str, took: Duration) {
+    let of_ttl = took.div_duration_f64(B::TTL);
+    println!(
+        "measured {}: {what}: {took:.2?}, {of_ttl:.2} × ttl",
+        B::NAME
+    );
+}

@@ -1,0 +1,61 @@
+//! What a cluster costs that has nothing to do.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tenure_store::servers::etcd::Etcd;
+use tenure_store::servers::postgres::Postgres;
+
+use crate::backend::Backend;
+use crate::place::Place;
+use crate::site::until;
+
+const NODES: [&str; 3] = ["a", "b", "c"];
+const SHARDS: u32 = 32;
+
+/// Three nodes at rest: how many writes there were in how long.
+fn writes_at_rest<B: Backend>(most: impl Fn(Duration) -> u64) -> (u64, Duration) {
+    let (place, before) = Place::<B>::settled(&NODES, SHARDS);
+    // What a start leaves behind for the next tick is done when a while has passed with renewals alone.
+    let calm = B::TTL;
+    until("calm", || {
+        let (known, begun) = (place.server.writes(), Instant::now());
+        thread::sleep(calm);
+        place.server.writes() - known <= most(begun.elapsed())
+    });
+    let (known, begun) = (place.server.writes(), Instant::now());
+    thread::sleep(B::TTL * 3);
+    let (writes, lasted) = (place.server.writes() - known, begun.elapsed());
+    println!(
+        "measured {}: {writes} writes in {lasted:.2?} by {} nodes with {SHARDS} shards, {:.0} renewals each",
+        B::NAME,
+        NODES.len(),
+        lasted.div_duration_f64(B::TTL / 6)
+    );
+    place.assert_same_owners(&before);
+    place.site.assert_clean();
+    (writes, lasted)
+}
+
+#[test]
+fn the_revision_of_etcd_does_not_move_at_rest() {
+    if !crate::has_time() {
+        return;
+    }
+    let (writes, _) = writes_at_rest::<Etcd>(|_| 0);
+    assert_eq!(writes, 0);
+}
+
+#[test]
+fn postgres_takes_at_most_one_write_per_node_and_renewal() {
+    if !crate::has_time() {
+        return;
+    }
+    let renewals = |lasted: Duration| {
+        let each = lasted.div_duration_f64(Postgres::TTL / 6).ceil() as u64 + 1;
+        each * NODES.len() as u64
+    };
+    let (writes, lasted) = writes_at_rest::<Postgres>(renewals);
+    assert!(writes > 0, "nobody renews");
+    assert!(writes <= renewals(lasted), "{writes} in {lasted:?}");
+}
