@@ -42,6 +42,8 @@ pub(super) fn measure(repeat: u32) -> Result<Vec<Row>, Fail> {
         }
     }
     rows.extend(loads()?);
+    // What is measured together is told apart.
+    rows.sort_by_key(|row| row.area);
     Ok(rows)
 }
 

@@ -54,6 +54,8 @@ fn changed_rules_count_from_the_next_plan_on() {
 fn what_it_keeps_per_shard_is_stated() {
     let shards = owned((0..10_000).map(|i| i % 10));
     let planner = Planner::new(view(nodes(10), shards), at_once());
+    // A name, 32 bytes of state, a place in its node's list; nodes are few here.
+    let least = size_of::<ShardName>() + 32 + 4;
     let each = planner.bytes() / 10_000;
-    assert!((48..=56).contains(&each), "{each} bytes per shard");
+    assert!((least..least + 4).contains(&each), "{each} bytes per shard");
 }
