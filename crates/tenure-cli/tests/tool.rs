@@ -180,6 +180,36 @@ fn a_simulation_is_summed_up_resumed_and_replayed_the_same() {
 }
 
 #[test]
+fn a_simulation_that_was_killed_goes_on_where_it_was() {
+    let dir = tempfile::tempdir().unwrap();
+    let state = dir.path().join("sim.json");
+    let mut child = tenure(&["sim", "run", "--seeds", "100000000", "--threads", "1"])
+        .args(["--state".as_ref(), state.as_os_str()])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // Progress is told after what was run is written down.
+    let mut first = [0];
+    let stderr = child.stderr.as_mut().unwrap();
+    stderr.read_exact(&mut first).unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let state = state.to_str().unwrap();
+    let summary = ran(&["sim", "run", "--seeds", "10", "--state", state, "--json"]).json();
+    assert_eq!(
+        (&summary["resumed"], &summary["seeds"]),
+        (&10.into(), &10.into())
+    );
+    if let Some(commit) = summary["commit"].as_str() {
+        assert!(
+            commit.len() >= 7 && commit.bytes().all(|b| b.is_ascii_hexdigit()),
+            "{commit}"
+        );
+    }
+}
+
+#[test]
 fn an_interrupted_simulation_tells_what_there_is() {
     let mut child = tenure(&["sim", "run", "--seeds", "100000000", "--json"])
         .stdout(Stdio::piped())

@@ -28,6 +28,9 @@ pub(crate) fn add(plan: &mut Plan) {
     if rng.permille(200) {
         add_modes(plan, &mut rng);
     }
+    if rng.permille(250) {
+        add_losses(plan, &mut rng);
+    }
     // What becomes of leases in a store that was put back is not simulated.
     if rng.permille(120) && plan.family != Family::Leased {
         add_restore(plan, &mut rng);
@@ -92,6 +95,23 @@ fn add_modes(plan: &mut Plan, rng: &mut Rng) {
         let node = rng.below(plan.nodes as u64) as usize;
         let mode = *rng.pick(&[Mode::Active, Mode::Draining, Mode::Drained]);
         plan.faults.push((at, Fault::Mode { node, mode }));
+    }
+}
+
+/// Losses of a few records again and again, with no time in between to recover from one, the keyspace's own among them.
+fn add_losses(plan: &mut Plan, rng: &mut Rng) {
+    let shard = rng.below(u64::from(plan.shards)) as usize;
+    let around = rng.between(2 * SEC, plan.heal_at - 2 * SEC);
+    let within = *rng.pick(&[nanos(plan.timing.ttl), 8 * nanos(plan.timing.ttl)]);
+    for _ in 0..rng.between(2, 8) {
+        let at = (around + rng.below(within)).min(plan.heal_at - SEC);
+        let target = *rng.pick(&[Target::Shard(shard), Target::Shard(0), Target::Keyspace]);
+        let fault = if rng.permille(700) {
+            Fault::Delete { target }
+        } else {
+            Fault::Corrupt { target }
+        };
+        plan.faults.push((at, fault));
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use tenure_core::layout::Key;
 use tenure_core::machine::{Event, Found, OpId, Reply, Request, StoreFailure};
-use tenure_core::record::{EndedWhy, Record};
+use tenure_core::record::Record;
 
 use crate::check::Verdict;
 use crate::clock::Instant;
@@ -123,11 +123,8 @@ impl World {
                     return Ok(());
                 };
                 self.epochs.written(self.now, shard, &record)?;
-                let store = &self.store;
-                self.order.shard_written(self.now, shard, &record, &self.processes, &self.gates, |session| {
-                    matches!(store.get(&Key::Session(session)).map(|found| &found.record), Some(Ok(Record::Session(s)))
-                        if s.ended.is_some_and(|ended| ended.why == EndedWhy::Resigned))
-                })
+                self.order
+                    .shard_written(self.now, shard, &record, &self.processes, &self.gates)
             }
             (Key::Session(id), Some(Ok(Record::Session(record)))) if record.ended.is_some() => self
                 .order

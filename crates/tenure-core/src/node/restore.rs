@@ -146,7 +146,12 @@ impl Node {
         if let Some(drawn) = self.drawn.get(name)
             && drawn.at >= since
         {
-            return drawn.confirmed.then_some(drawn.generation);
+            // What was drawn for a loss may be overtaken: others have made the record anew above it, and it was lost again
+            // without this node having seen either.
+            let overtaken = drawn.confirmed && drawn.generation < self.known_generation(name);
+            if !overtaken {
+                return drawn.confirmed.then_some(drawn.generation);
+            }
         }
         let seen = self.view.cluster.seen(&()).cloned()?;
         let known = self.known_generation(name);

@@ -1,6 +1,8 @@
 //! The order of letting go and taking: work stops before a shard is released, and nothing is taken from a session that may
 //! still serve. Each breach would become two open gates in some run; here it is seen in the run where it happens.
 
+use std::collections::BTreeSet;
+
 use tenure_core::ids::SessionId;
 use tenure_core::record::{EndedWhy, SessionRecord, ShardRecord, Tenancy};
 
@@ -13,6 +15,8 @@ use crate::process::{Process, Stay, Work};
 #[derive(Debug)]
 pub(crate) struct Order {
     holders: Vec<Option<SessionId>>,
+    /// Sessions that let go of everything themselves, whatever became of their tombstones.
+    resigned: BTreeSet<SessionId>,
     /// Whether clocks keep the assumption that proofs of expiry rest on.
     clocks_hold: bool,
 }
@@ -21,6 +25,7 @@ impl Order {
     pub(crate) fn new(shards: usize, clocks_hold: bool) -> Self {
         Self {
             holders: vec![None; shards],
+            resigned: BTreeSet::new(),
             clocks_hold,
         }
     }
@@ -33,7 +38,6 @@ impl Order {
         record: &ShardRecord,
         processes: &[Process],
         gates: &Gates,
-        resigned: impl Fn(SessionId) -> bool,
     ) -> Verdict {
         let owner = record.owner().map(|owner| owner.session);
         let writer = record.head.nonce.writer;
@@ -44,7 +48,8 @@ impl Order {
                     stay.shard == shard && stay.session == holder
                 })?;
                 self.holders[shard] = None;
-            } else if owner.is_some_and(|owner| owner != holder) && !resigned(holder) {
+            } else if owner.is_some_and(|owner| owner != holder) && !self.resigned.contains(&holder)
+            {
                 self.out(
                     at,
                     holder,
@@ -65,7 +70,7 @@ impl Order {
 
     /// A session's record was written and is a tombstone.
     pub(crate) fn session_ended(
-        &self,
+        &mut self,
         at: Instant,
         session: SessionId,
         record: &SessionRecord,
@@ -74,6 +79,7 @@ impl Order {
     ) -> Verdict {
         match record.ended {
             Some(ended) if ended.why == EndedWhy::Resigned => {
+                self.resigned.insert(session);
                 stopped(at, processes, "resigns", |stay| stay.session == session)
             }
             Some(ended) if ended.why != EndedWhy::Missing => self.out(
