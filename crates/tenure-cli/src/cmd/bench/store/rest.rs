@@ -75,7 +75,7 @@ pub(super) async fn measure(
         rest.renewals += renewals as u64;
         looks.push((asked, renewals));
     }
-    rest.revision_moved = revision().await? - first;
+    rest.revision_moved = revision().await?.saturating_sub(first);
     for node in &nodes {
         node.stop().await.map_err(|e| Fail::no(e.to_string()))?;
     }
