@@ -237,7 +237,7 @@ pub(crate) fn named_cluster(config: &Config) -> Result<ClusterName, Fail> {
 }
 
 /// A store that cannot be opened was named wrongly, unless it is only away for a while.
-fn bad_store(error: StoreError) -> Fail {
+pub(crate) fn bad_store(error: StoreError) -> Fail {
     match error {
         StoreError::Denied { why } => Fail::bad(why),
         other => other.into(),

@@ -9,12 +9,13 @@ mod hash;
 mod idle;
 mod measure;
 mod planner;
+mod store;
 mod worker;
 
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use clap::{Args, ValueEnum};
+use clap::{Args, Subcommand, ValueEnum};
 use serde::Serialize;
 
 use crate::fail::Fail;
@@ -25,10 +26,13 @@ pub(crate) use worker::BenchNode;
 /// Measures Tenure on this machine, each figure beside its baseline.
 #[derive(Debug, Args)]
 #[command(
+    args_conflicts_with_subcommands = true,
     after_help = "Examples:\n  tenure bench                      every area\n  tenure bench gate hash            two of them\n  \
-                        tenure bench failover --repeat 10 --json"
+                        tenure bench failover --repeat 10 --json\n  tenure bench store --store etcd://127.0.0.1:2379/bench"
 )]
 pub(crate) struct Bench {
+    #[command(subcommand)]
+    of: Option<Of>,
     /// What to measure; everything if nothing is named.
     #[arg(value_enum)]
     areas: Vec<Area>,
@@ -38,6 +42,12 @@ pub(crate) struct Bench {
     /// Prints one JSON object instead of tables.
     #[arg(long)]
     json: bool,
+}
+
+/// What has settings of its own.
+#[derive(Debug, Subcommand)]
+enum Of {
+    Store(store::StoreBench),
 }
 
 /// What can be measured.
@@ -75,6 +85,9 @@ struct Machine {
 
 impl Bench {
     pub(crate) async fn run(self) -> Result<ExitCode, Fail> {
+        if let Some(Of::Store(bench)) = self.of {
+            return bench.run().await;
+        }
         let all = [
             Area::Gate,
             Area::Hash,
@@ -88,11 +101,7 @@ impl Bench {
             self.areas.clone()
         };
         let machine = Machine::this();
-        if machine.profile == "debug" {
-            eprintln!(
-                "warning: this is a debug build; figures of a release build are several times better"
-            );
-        }
+        machine.warn();
         let mut rows = Vec::new();
         for area in areas {
             eprintln!(
@@ -129,23 +138,23 @@ impl Bench {
 
 impl Report {
     fn print(&self, out: &mut impl std::io::Write) -> std::io::Result<()> {
-        let m = &self.machine;
-        writeln!(
-            out,
-            "{} × {}, Linux {}, {} build, tenure {}",
-            m.cores, m.cpu, m.kernel, m.profile, m.version
-        )?;
+        self.machine.print(out)?;
         writeln!(out, "median of {} (lowest – highest)\n", self.repeat)?;
-        let mut area = "";
-        for row in &self.rows {
-            if row.area != area {
-                area = row.area;
-                writeln!(out, "{area}")?;
-            }
-            row.print(out)?;
-        }
-        Ok(())
+        print_rows(&self.rows, out)
     }
+}
+
+/// The rows, each area under its name.
+fn print_rows(rows: &[Row], out: &mut impl std::io::Write) -> std::io::Result<()> {
+    let mut area = "";
+    for row in rows {
+        if row.area != area {
+            area = row.area;
+            writeln!(out, "{area}")?;
+        }
+        row.print(out)?;
+    }
+    Ok(())
 }
 
 impl Machine {
@@ -170,5 +179,22 @@ impl Machine {
             },
             version: env!("CARGO_PKG_VERSION"),
         }
+    }
+
+    /// Says so if the figures are worth little.
+    fn warn(&self) {
+        if self.profile == "debug" {
+            eprintln!(
+                "warning: this is a debug build; figures of a release build are several times better"
+            );
+        }
+    }
+
+    fn print(&self, out: &mut impl std::io::Write) -> std::io::Result<()> {
+        writeln!(
+            out,
+            "{} × {}, Linux {}, {} build, tenure {}",
+            self.cores, self.cpu, self.kernel, self.profile, self.version
+        )
     }
 }

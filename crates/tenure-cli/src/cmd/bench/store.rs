@@ -1,0 +1,210 @@
+//! `tenure bench store`: what the calls of a store cost, and what Tenure makes of them, in one run.
+//!
+//! Everything is written to clusters of random names, which are removed again, also when the run is interrupted.
+
+mod beside;
+mod calls;
+mod rest;
+
+use std::io::Write as _;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use serde::Serialize;
+use tenure_core::ids::ClusterName;
+use tenure_core::layout::prefix;
+use tenure_store::{DeleteIf, Store};
+
+use super::measure::Row;
+use super::worker::Scratch;
+use super::{Machine, print_rows};
+use crate::fail::Fail;
+use crate::place::{bad_store, random_id, within};
+
+/// With less, a busy machine is measured and not the store.
+const SHORTEST_TTL: Duration = Duration::from_secs(2);
+
+/// Measures stores: bare calls, what Tenure makes of them, and what nodes ask for at rest.
+///
+/// Writes to clusters of random names only and removes them at the end. The store of the configuration is not used unless
+/// it is named here.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    tenure bench store                                  a temporary SQLite file\n  \
+    tenure bench store --store sqlite:/var/lib/shop/bench.db\n  \
+    tenure bench store --store etcd://127.0.0.1:2379/bench --nodes 5 --json\n  \
+    tenure bench store --store postgres://bench@127.0.0.1:5432/bench --store sqlite:bench.db")]
+pub(super) struct StoreBench {
+    /// A store to measure, made if it is not there; may be given several times. Default: a temporary SQLite file
+    #[arg(long, value_name = "URL")]
+    store: Vec<String>,
+    /// How often each call is measured.
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    repeat: u32,
+    /// How many nodes are at rest.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=50))]
+    nodes: u32,
+    /// How many shards they have in all.
+    #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    shards: u32,
+    /// Prints one JSON object instead of tables.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct Report {
+    machine: Machine,
+    repeat: u32,
+    stores: Vec<Measured>,
+}
+
+/// One store's figures.
+#[derive(Debug, Serialize)]
+struct Measured {
+    kind: &'static str,
+    url: String,
+    /// The ttl of the nodes that were measured.
+    ttl_ms: u64,
+    rows: Vec<Row>,
+    rest: rest::Rest,
+}
+
+/// A store under measurement and the clusters that the run writes to.
+struct Bed {
+    url: String,
+    store: Arc<dyn Store>,
+    ttl: Duration,
+    /// Keys of no meaning.
+    bare: ClusterName,
+    /// A node that claims and renews.
+    busy: ClusterName,
+    /// Nodes at rest.
+    calm: ClusterName,
+}
+
+impl StoreBench {
+    pub(super) async fn run(self) -> Result<ExitCode, Fail> {
+        let scratch = Scratch::new()?;
+        let urls = match self.store.as_slice() {
+            [] => vec![format!("sqlite:{}", scratch.database().display())],
+            urls => urls.to_vec(),
+        };
+        let machine = Machine::this();
+        machine.warn();
+        let mut stores = Vec::new();
+        for url in urls {
+            stores.push(self.one(url).await?);
+        }
+        let report = Report {
+            machine,
+            repeat: self.repeat,
+            stores,
+        };
+        let mut out = std::io::stdout().lock();
+        let written = if self.json {
+            serde_json::to_writer_pretty(&mut out, &report)
+                .map_err(std::io::Error::from)
+                .and_then(|()| writeln!(out))
+        } else {
+            report.print(&mut out)
+        };
+        written.map_err(|e| Fail::no(format!("cannot write the report: {e}")))?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// Measures one store and cleans up, whatever comes of it.
+    async fn one(&self, url: String) -> Result<Measured, Fail> {
+        let bed = Bed::open(url).await?;
+        eprintln!("measuring {} …", bed.store.info().url);
+        let measured = tokio::select! {
+            measured = self.measure(&bed) => measured,
+            _ = tokio::signal::ctrl_c() => Err(Fail::no("interrupted; what was written is removed")),
+        };
+        let cleaned = bed.clean().await;
+        let measured = measured?;
+        cleaned.map(|()| measured)
+    }
+
+    async fn measure(&self, bed: &Bed) -> Result<Measured, Fail> {
+        let mut rows = calls::measure(bed, self.repeat).await?;
+        rows.extend(beside::measure(bed, self.repeat).await?);
+        let (calm, rest) = rest::measure(bed, self.nodes, self.shards, self.repeat).await?;
+        rows.extend(calm);
+        let info = bed.store.info();
+        Ok(Measured {
+            kind: info.kind,
+            url: info.url.clone(),
+            ttl_ms: bed.ttl.as_millis() as u64,
+            rows,
+            rest,
+        })
+    }
+}
+
+impl Bed {
+    async fn open(url: String) -> Result<Self, Fail> {
+        if url.starts_with("memory:") {
+            return Err(Fail::bad(format!(
+                "store {url:?} lives within one process and costs nothing to ask; name one that processes share, such \
+                 as sqlite:PATH"
+            )));
+        }
+        let opened = within("opening", tenure_store::open(&url)).await?;
+        let store = opened.map_err(bad_store)?;
+        let name = format!("bench-{:08x}", random_id() as u32);
+        Ok(Self {
+            url,
+            ttl: store.info().min_ttl.max(SHORTEST_TTL),
+            store,
+            bare: ClusterName::new(format!("{name}-calls"))?,
+            busy: ClusterName::new(format!("{name}-busy"))?,
+            calm: ClusterName::new(format!("{name}-calm"))?,
+        })
+    }
+
+    /// Removes all that the run wrote. Nodes that were interrupted may still write: looked at until nothing is there.
+    async fn clean(&self) -> Result<(), Fail> {
+        for cluster in [&self.bare, &self.busy, &self.calm] {
+            let mut left = true;
+            for _ in 0..5 {
+                let listing = within("listing", self.store.list(&prefix(cluster))).await??;
+                left = !listing.entries.is_empty();
+                if !left {
+                    break;
+                }
+                let entries = listing.entries.into_iter();
+                let deletes = entries.map(|e| DeleteIf::new(e.key, e.version)).collect();
+                for answer in within("deleting", self.store.delete_many(deletes)).await? {
+                    answer?;
+                }
+            }
+            if left {
+                return Err(Fail::no(format!(
+                    "keys of this run may be left in store {}; remove them with: tenure cluster rm {cluster}",
+                    self.store.info().url
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Report {
+    fn print(&self, out: &mut impl std::io::Write) -> std::io::Result<()> {
+        self.machine.print(out)?;
+        writeln!(out, "median of {} (lowest – highest)", self.repeat)?;
+        for store in &self.stores {
+            writeln!(
+                out,
+                "\n{} (nodes with a ttl of {} ms)\n",
+                store.url, store.ttl_ms
+            )?;
+            print_rows(&store.rows, out)?;
+            store.rest.print(out)?;
+        }
+        Ok(())
+    }
+}

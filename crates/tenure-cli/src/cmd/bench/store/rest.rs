@@ -1,0 +1,161 @@
+//! What nodes ask of a store when there is nothing to do.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+use tenure::{Hashed, Node};
+use tenure_store::Op;
+use tenure_store::observe::{Counts, ObservedStore};
+
+use super::Bed;
+use crate::cmd::bench::measure::Row;
+use crate::cmd::bench::worker::{KEYSPACE, Nothing};
+use crate::fail::Fail;
+use crate::place::within;
+
+const AREA: &str = "nodes at rest";
+/// How often they are looked at, at most: each look takes six renewals.
+const LOOKS: u32 = 3;
+/// Far beyond any start: whoever needs more half ttls does not come to rest.
+const PATIENCE: u32 = 60;
+
+/// What was at rest, and whether the store was too.
+#[derive(Debug, Serialize)]
+pub(super) struct Rest {
+    nodes: u32,
+    shards: u32,
+    /// Renewals that were counted, of all nodes together.
+    renewals: u64,
+    /// By how much the store's revision moved meanwhile, also by others who use it.
+    revision_moved: u64,
+}
+
+pub(super) async fn measure(
+    bed: &Bed,
+    count: u32,
+    shards: u32,
+    repeat: u32,
+) -> Result<(Vec<Row>, Rest), Fail> {
+    let (observed, observer) = ObservedStore::new(bed.store.clone());
+    let mut nodes = Vec::new();
+    for n in 1..=count {
+        let node = Node::builder("", bed.calm.as_str())
+            .store(Arc::new(observed.clone()))
+            .name(format!("n{n}"))
+            .ttl(bed.ttl)
+            .keyspace(KEYSPACE, Hashed(shards), Nothing)
+            .start()
+            .await
+            .map_err(|e| Fail::no(e.to_string()))?;
+        nodes.push(node);
+    }
+    settled(&nodes, shards, bed.ttl, || observer.snapshot()).await?;
+    let mut rest = Rest {
+        nodes: count,
+        shards,
+        renewals: 0,
+        revision_moved: 0,
+    };
+    let mut looks = Vec::new();
+    let revision = || async { Ok::<_, Fail>(within("asking", bed.store.revision()).await??.0) };
+    let first = revision().await?;
+    for _ in 0..repeat.min(LOOKS) {
+        let (before, renewals) = (observer.snapshot(), renewed(&nodes));
+        tokio::time::sleep(bed.ttl).await;
+        let (asked, renewals) = (
+            observer.snapshot().since(&before),
+            renewed(&nodes) - renewals,
+        );
+        if renewals < 1.0 {
+            return Err(Fail::no(
+                "no node renewed its lease within a ttl; see `tenure doctor`",
+            ));
+        }
+        rest.renewals += renewals as u64;
+        looks.push((asked, renewals));
+    }
+    rest.revision_moved = revision().await?.saturating_sub(first);
+    for node in &nodes {
+        node.stop().await.map_err(|e| Fail::no(e.to_string()))?;
+    }
+    Ok((rows(&looks), rest))
+}
+
+/// Requests per node and renewal, by kind. Writes are always told, others only where there were any.
+fn rows(looks: &[(Counts, f64)]) -> Vec<Row> {
+    let kinds = Op::ALL
+        .into_iter()
+        .filter(|op| *op == Op::Put || looks.iter().any(|(asked, _)| asked.of(*op).calls > 0));
+    kinds
+        .map(|op| {
+            let each = looks
+                .iter()
+                .map(|(asked, renewals)| asked.of(op).calls as f64 / renewals);
+            Row::plain(AREA, name(op), "per node and renewal", each.collect())
+        })
+        .collect()
+}
+
+/// Waits until every shard is served, none changes hands and nothing is written but renewals.
+async fn settled(
+    nodes: &[Node],
+    shards: u32,
+    ttl: Duration,
+    asked: impl Fn() -> Counts,
+) -> Result<(), Fail> {
+    let owned = || nodes.iter().map(|n| n.owned()).collect::<Vec<_>>();
+    for _ in 0..PATIENCE {
+        let (before, had, renewals) = (asked(), owned(), renewed(nodes));
+        tokio::time::sleep(ttl / 2).await;
+        let served: usize = had.iter().map(Vec::len).sum();
+        let spare = nodes.len() as f64;
+        let writes = asked().since(&before).writes() as f64;
+        if served == shards as usize
+            && had == owned()
+            && writes <= renewed(nodes) - renewals + spare
+        {
+            return Ok(());
+        }
+    }
+    Err(Fail::no(format!(
+        "{} nodes did not come to rest within {:?}; see `tenure doctor`",
+        nodes.len(),
+        ttl / 2 * PATIENCE
+    )))
+}
+
+/// Renewals of all nodes so far.
+fn renewed(nodes: &[Node]) -> f64 {
+    let of = |node: &Node| {
+        let metrics = node.metrics();
+        metrics.value("tenure_lease_keepalive_successes_total", "")
+    };
+    nodes.iter().map(of).sum()
+}
+
+fn name(op: Op) -> &'static str {
+    match op {
+        Op::Identity => "identity",
+        Op::Revision => "revision",
+        Op::Get => "get",
+        Op::Put => "put",
+        Op::Delete => "delete",
+        Op::List => "list",
+        Op::Watch => "watch",
+        Op::Now => "now",
+        Op::Grant => "lease: grant",
+        Op::KeepAlive => "lease: keep_alive",
+        Op::AskLease => "lease: is_alive",
+    }
+}
+
+impl Rest {
+    pub(super) fn print(&self, out: &mut impl std::io::Write) -> std::io::Result<()> {
+        writeln!(
+            out,
+            "  {} nodes, {} shards, {} renewals; the store's revision moved by {}",
+            self.nodes, self.shards, self.renewals, self.revision_moved
+        )
+    }
+}
