@@ -25,6 +25,31 @@ pub(crate) mod base {
     pub(super) const EPOCHS: std::ops::Range<u64> = 1 << 32..1 << 40;
 }
 
+/// A line of a story with small numbers: counters as if they had begun at zero.
+pub(crate) fn without_bases(line: &str) -> String {
+    let mut out = String::with_capacity(line.len());
+    let mut rest = line;
+    while let Some(begin) = rest.find(|c: char| c.is_ascii_digit()) {
+        let digits = &rest[begin..];
+        let len = digits
+            .find(|c: char| !c.is_ascii_digit())
+            .unwrap_or(digits.len());
+        let number = &digits[..len];
+        out.push_str(&rest[..begin]);
+        let known = [base::VERSIONS, base::NONCES, base::OPS, base::RUNS];
+        match number.parse::<u64>() {
+            Ok(n) if n >= base::VERSIONS => {
+                let base = known.into_iter().find(|base| within(n, *base)).unwrap_or(0);
+                out.push_str(&(n - base).to_string());
+            }
+            _ => out.push_str(number),
+        }
+        rest = &digits[len..];
+    }
+    out.push_str(rest);
+    out
+}
+
 /// How [`EndedWhy::Missing`] hashes.
 const UNPROVEN: isize = EndedWhy::Missing as isize;
 
@@ -65,7 +90,10 @@ impl Hasher for Recorder {
     fn write(&mut self, bytes: &[u8]) {
         let (numbers, rest) = bytes.as_chunks();
         let versions = numbers.iter().map(|n| u64::from_ne_bytes(*n));
-        if rest.is_empty() && !numbers.is_empty() && versions.clone().all(|n| within(n, base::VERSIONS)) {
+        if rest.is_empty()
+            && !numbers.is_empty()
+            && versions.clone().all(|n| within(n, base::VERSIONS))
+        {
             return self.0.extend(versions.map(Word::U64));
         }
         let mut print = fold(rest.len() as u64, numbers.len() as u64);
@@ -193,7 +221,9 @@ fn recognise(words: &[Word], seen: &mut Option<Record>, out: &mut Vec<Tok>) -> u
                 // How much further the store has come is what others have written, whatever the numbers are.
                 out.push(Tok::Accounted(listed + written));
                 let own = words[6..end].iter().map(|word| single(*word));
-                out.extend(own.filter(|tok| matches!(tok, Tok::Version(n) if *n > asked.max(listed))));
+                out.extend(
+                    own.filter(|tok| matches!(tok, Tok::Version(n) if *n > asked.max(listed))),
+                );
             }
             end
         }
@@ -357,18 +387,13 @@ impl Words {
             begin = part.end;
         }
     }
-
-    #[cfg(test)]
-    pub(crate) fn all(self, epoch: u64, revision: u64) -> Vec<(u64, u64)> {
-        let mut all = Vec::new();
-        self.each(epoch, revision, |kind, n| all.push((kind, n)));
-        all
-    }
 }
 
 fn fold(print: u64, n: u64) -> u64 {
     let wide = u128::from(print ^ n) * 0xa076_1d64_78bd_642f_u128;
-    (wide as u64 ^ (wide >> 64) as u64).rotate_left(23).wrapping_add(n)
+    (wide as u64 ^ (wide >> 64) as u64)
+        .rotate_left(23)
+        .wrapping_add(n)
 }
 
 fn rank<T: Ord>(sorted: &[T], n: &T) -> u64 {

@@ -4,79 +4,20 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_core::ids::{KeyspaceName, NodeName, Revision, ShardId, ShardName, Version};
+use tenure_core::ids::NodeName;
 use tenure_core::layout::Key;
-use tenure_core::machine::{
-    Action, Event, Expect, Found, Listed, OpId, Reply, Request, StoreFailure,
-};
+use tenure_core::machine::{Action, Event, OpId, Reply, Request, StoreFailure};
 use tenure_core::node::{Counters, KeyspaceConfig, Node, NodeConfig};
-use tenure_core::record::{KeyspaceKind, KeyspaceMode, Record, Role};
+use tenure_core::record::{KeyspaceKind, KeyspaceMode, Role};
 use tenure_core::rules::Rules;
-use tenure_core::settings::{Settings, Timing};
 use tenure_core::time::Time;
 
 use super::canon::base;
 use super::sight::Sight;
-use super::state::{Lease, Letter, Process, Sent, State, Stay, Waiting};
+use super::state::{Lease, Process, Sent, State, Stay, Waiting};
+use super::world::{REQUEST_TIMEOUT, Telling, shard, timing};
 use crate::words;
-use crate::world::{KEYSPACE, named};
-
-/// What a step tells beside the state that it leads to.
-#[derive(Debug, Default)]
-pub(crate) struct Telling {
-    pub(crate) sights: u64,
-    /// The story, if it is wanted.
-    pub(crate) lines: Option<Vec<String>>,
-}
-
-impl Telling {
-    pub(crate) fn line(&mut self, words: impl FnOnce() -> String) {
-        if let Some(lines) = &mut self.lines {
-            lines.push(words());
-        }
-    }
-
-    pub(crate) fn saw(&mut self, sight: Sight) {
-        self.sights |= sight.bit();
-    }
-}
-
-/// The ttl, in the model's unit of time.
-pub(crate) const TTL: u64 = 20;
-
-/// The times of the model. Its unit is a nanosecond: so the shares of a wait by which nodes get out of step are less than
-/// one unit and vanish, and all times lie on a grid.
-pub(crate) fn timing() -> Timing {
-    let units = Duration::from_nanos;
-    let settings = Settings {
-        ttl: units(TTL),
-        renew_interval: Some(units(4)),
-        renew_retry_interval: Some(units(1)),
-        request_timeout: Some(units(2)),
-        lease_detach_margin: Some(units(5)),
-        kill_grace: Some(units(2)),
-        clock_drift_max_permille: 50,
-        detachment_recover_window: Some(units(4)),
-        acquire_retry_interval: units(4),
-        acquire_retry_window: units(0),
-        rebalance_debounce: units(2),
-        drain_timeout: units(4),
-        tick_interval: Some(units(8)),
-        relist_interval: Some(units(8)),
-        stall_limit: Some(units(TTL)),
-        load_timeout: units(TTL),
-        load_retry_min: units(1),
-        load_retry_max: units(4),
-        ..Settings::default()
-    };
-    settings
-        .check(Duration::ZERO)
-        .expect("the model's settings fit together")
-}
-
-pub(crate) fn shard() -> ShardId {
-    ShardId::new(named(KeyspaceName::new(KEYSPACE)), ShardName::index(0))
-}
+use crate::world::named;
 
 impl State {
     /// Starts a process in a seat.
@@ -90,7 +31,7 @@ impl State {
         if !directory {
             seat.directory = None;
         }
-        let entropy = (n as u128 + 1) << 96 | u128::from(seat.incarnations) << 64;
+        let entropy = (n as u128 + 1) << 112 | u128::from(seat.incarnations) << 96;
         let config = NodeConfig {
             name: named(NodeName::new(format!("n{n}"))),
             role: Role::Node,
@@ -125,14 +66,17 @@ impl State {
         self.step(n, Event::Tick, telling);
     }
 
-    fn process(&mut self, n: usize) -> Option<&mut Process> {
+    pub(super) fn process(&mut self, n: usize) -> Option<&mut Process> {
         self.seats[n].process.as_mut().map(Arc::make_mut)
     }
 
     /// Hands an event to a machine and carries out what it answers.
     pub(crate) fn step(&mut self, n: usize, event: Event, telling: &mut Telling) {
         let now = self.seats[n].time(self.now);
-        let settles = self.seats[n].process.as_deref().and_then(|p| unsettled(p, &event));
+        let settles = self.seats[n]
+            .process
+            .as_deref()
+            .and_then(|p| unsettled(p, &event));
         if !matches!(event, Event::Tick | Event::Progress(_)) {
             telling.line(|| format!("n{n} {}", words::event(&event)));
         }
@@ -194,6 +138,18 @@ impl State {
                 telling.sights |= Sight::of(note);
                 telling.line(|| format!("n{n} {}", words::note(note)));
             }
+            Action::Lease {
+                closes_at,
+                deadline,
+                ..
+            } => telling.line(|| {
+                let (gates, end) = (closes_at.since(now), deadline.since(now));
+                format!(
+                    "n{n} -> its gates close in {}, its lease ends in {}",
+                    gates.as_nanos(),
+                    end.as_nanos()
+                )
+            }),
             Action::Seen { .. } => {}
             other => telling.line(|| format!("n{n} {}", words::action(other))),
         }
@@ -237,9 +193,12 @@ impl State {
                     open: false,
                     closing: false,
                 });
-                post(process, Event::Loaded(run));
+                process.post(Event::Loaded(run));
                 if busy {
-                    self.breach("A9", "the shard is loaded while older work of it still runs");
+                    self.breach(
+                        "A9",
+                        "the shard is loaded while older work of it still runs",
+                    );
                 }
             }
             Action::Open(run) => {
@@ -248,7 +207,10 @@ impl State {
                     .and_then(|p| p.stays.iter_mut().find(|stay| stay.run == run));
                 match stay {
                     Some(stay) if stay.loaded && !stay.closing => stay.open = true,
-                    _ => self.breach("contract", "a gate is opened that is not loaded, or is closed"),
+                    _ => self.breach(
+                        "contract",
+                        "a gate is opened that is not loaded, or is closed",
+                    ),
                 }
             }
             Action::Close { run, .. } => {
@@ -260,8 +222,10 @@ impl State {
                 };
                 stay.open = false;
                 if !std::mem::replace(&mut stay.closing, true) {
-                    process.inbox.retain(|letter| *letter.event != Event::Loaded(run));
-                    post(process, Event::Drained(run));
+                    process
+                        .inbox
+                        .retain(|letter| *letter.event != Event::Loaded(run));
+                    process.post(Event::Drained(run));
                 }
             }
             Action::Refused(_) | Action::Stopped => self.leave(n),
@@ -292,12 +256,14 @@ impl State {
 
     fn send(&mut self, n: usize, op: OpId, request: Request, now: Time) {
         let (key, write, nonce) = match &request {
-            Request::Put { key, record, .. } => (Some(key.clone()), true, Some(record.head().nonce)),
+            Request::Put { key, record, .. } => {
+                (Some(key.clone()), true, Some(record.head().nonce))
+            }
             Request::Delete { key, .. } => (Some(key.clone()), true, None),
             Request::Get(key) => (Some(key.clone()), false, None),
             _ => (None, false, None),
         };
-        let until = now + timing_of_requests();
+        let until = now + REQUEST_TIMEOUT;
         let Some(process) = self.process(n) else {
             return;
         };
@@ -361,186 +327,6 @@ impl State {
             }
         }
         self.step(n, event, telling);
-    }
-
-    /// A request reaches the store and takes effect.
-    pub(crate) fn land(&mut self, at: usize, telling: &mut Telling) {
-        let sent = self.requests.remove(at);
-        let heard = self.waiter(&sent).is_some();
-        telling.line(|| {
-            let late = if heard { "" } else { ", unheard" };
-            format!("store hears {} of n{}{late}", sent.op.0 - base::OPS, sent.seat)
-        });
-        let reply = self.apply(&sent.request, heard, telling);
-        if !heard {
-            return;
-        }
-        if let Some(process) = self.process(sent.seat) {
-            let op = sent.op;
-            post(process, Event::Reply { op, reply });
-        }
-    }
-
-    fn apply(&mut self, request: &Request, heard: bool, telling: &mut Telling) -> Reply {
-        let store = &self.store;
-        match request {
-            Request::Get(key) => Reply::Got(store.keys.get(key).cloned()),
-            Request::Revision => Reply::Revision(Revision(store.revision)),
-            Request::List => Reply::Listed(Listed {
-                entries: store.keys.iter().map(|(k, f)| (k.clone(), f.clone())).collect(),
-                revision: Revision(store.revision),
-                store: "model".to_owned(),
-            }),
-            Request::Put {
-                key,
-                expect,
-                record,
-            } => {
-                let fits = match expect {
-                    Expect::Absent => !store.keys.contains_key(key),
-                    Expect::Version(version) => store.is_at(key, version),
-                };
-                if !fits {
-                    return Reply::Lost;
-                }
-                if !heard {
-                    telling.saw(Sight::LateWrite);
-                }
-                Reply::Won(self.put(key, record, telling))
-            }
-            Request::Delete { key, version } => {
-                if !store.is_at(key, version) {
-                    return Reply::Lost;
-                }
-                self.remove(key, telling);
-                Reply::Won(version.clone())
-            }
-            Request::Grant { .. } | Request::KeepAlive(_) | Request::AskLease(_) => Reply::Failed(
-                StoreFailure::Denied("this store has no leases of its own".to_owned()),
-            ),
-        }
-    }
-
-    fn put(&mut self, key: &Key, record: &Record, telling: &mut Telling) -> Version {
-        let store = Arc::make_mut(&mut self.store);
-        store.revision += 1;
-        let version = Version::Number(store.revision);
-        let found = Found {
-            version: version.clone(),
-            record: Ok(record.clone()),
-        };
-        let before = store.keys.insert(key.clone(), found.clone());
-        telling.line(|| format!("store {}", words::stored(key, Some(&found))));
-        if let (Key::Session(_), Record::Session(session)) = (key, record)
-            && let Some(ended) = session.ended
-        {
-            telling.sights |= Sight::of_end(ended.why);
-        }
-        let before = before.and_then(|found| found.record.ok());
-        self.check_written(key, before.as_ref(), record);
-        self.tell_watches(key, Some(found));
-        version
-    }
-
-    /// A key is removed.
-    pub(crate) fn remove(&mut self, key: &Key, telling: &mut Telling) {
-        let store = Arc::make_mut(&mut self.store);
-        store.revision += 1;
-        store.keys.remove(key);
-        telling.line(|| format!("store {}", words::stored(key, None)));
-        self.tell_watches(key, None);
-    }
-
-    fn tell_watches(&mut self, key: &Key, now: Option<Found>) {
-        let upto = Revision(self.store.revision);
-        let event = Arc::new(Event::Changed {
-            changes: vec![(key.clone(), now)],
-            upto,
-        });
-        for n in 0..self.seats.len() {
-            let paused = self.seats[n].paused;
-            if let Some(process) = self.process(n) {
-                if paused {
-                    // Or what it has not heard would grow without end.
-                    process.inbox.retain(|letter| {
-                        letter.late
-                            || !matches!(&*letter.event, Event::Changed { changes, .. }
-                                if changes.iter().any(|(changed, _)| changed == key))
-                    });
-                }
-                process.inbox.push_back(Letter {
-                    event: Arc::clone(&event),
-                    late: false,
-                });
-            }
-        }
-    }
-
-    /// Drops late messages that can have no effect any more.
-    pub(crate) fn forget_idle_messages(&mut self) {
-        let mut requests = std::mem::take(&mut self.requests);
-        requests.retain(|sent| {
-            !sent.late
-                || self.waiter(sent).is_some()
-                || match &*sent.request {
-                    Request::Put {
-                        expect: Expect::Absent,
-                        ..
-                    } => true,
-                    Request::Put {
-                        key,
-                        expect: Expect::Version(version),
-                        ..
-                    }
-                    | Request::Delete { key, version } => self.store.is_at(key, version),
-                    _ => false,
-                }
-        });
-        self.requests = requests;
-        for n in 0..self.seats.len() {
-            let idle = |process: &Process, letter: &Letter| letter.late && is_idle(process, letter);
-            let Some(process) = self.seats[n].process.as_deref() else {
-                continue;
-            };
-            if process.inbox.iter().any(|letter| idle(process, letter))
-                && let Some(process) = self.process(n)
-            {
-                let mut inbox = std::mem::take(&mut process.inbox);
-                inbox.retain(|letter| !idle(process, letter));
-                process.inbox = inbox;
-            }
-        }
-    }
-}
-
-fn timing_of_requests() -> Duration {
-    Duration::from_nanos(2)
-}
-
-fn post(process: &mut Process, event: Event) {
-    process.inbox.push_back(Letter {
-        event: Arc::new(event),
-        late: false,
-    });
-}
-
-/// Whether hearing a letter would change nothing.
-fn is_idle(process: &Process, letter: &Letter) -> bool {
-    match &*letter.event {
-        Event::Reply { op, .. } => !process.waits_for(*op),
-        Event::Changed { changes, .. } => changes.iter().all(|(key, found)| {
-            let view = process.machine.view();
-            let rev = found
-                .as_ref()
-                .and_then(|f| f.record.as_ref().ok())
-                .map(|r| r.head().rev);
-            rev.is_some_and(|rev| rev <= view.mark(key) && !view.is_missing(key))
-        }),
-        Event::Loaded(run) => process
-            .stays
-            .iter()
-            .all(|stay| stay.run != *run || stay.closing),
-        _ => false,
     }
 }
 

@@ -9,6 +9,7 @@ use tenure_core::layout::Key;
 use tenure_core::record::{EndedWhy, Record, SessionRecord, ShardRecord};
 
 use super::state::State;
+use crate::words::short;
 
 /// A promise that was broken.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,7 +75,9 @@ impl State {
         if self.ghost.highest != epoch || self.ghost.owner != Some(session) {
             let Ghost { highest, owner } = self.ghost;
             let what = format!(
-                "session {session} shows epoch {epoch}, but the newest is {highest} of {owner:?}"
+                "session {} shows epoch {epoch}, but the newest is {highest} of {}",
+                short(session),
+                owner.map_or("nobody".to_owned(), short)
             );
             self.breach("P2", what);
         }
@@ -125,14 +128,18 @@ impl State {
             seat.process.as_deref().is_some_and(|process| {
                 process.entropy == writer.0
                     && process.stays.iter().any(|stay| {
-                        stay.epoch < after.epoch || after.owner().map(|o| o.session) != Some(stay.session)
+                        stay.epoch < after.epoch
+                            || after.owner().map(|o| o.session) != Some(stay.session)
                     })
             })
         });
-        let letting_go =
-            before.owner().map(|o| o.session) != after.owner().map(|o| o.session) || before.epoch != after.epoch;
+        let letting_go = before.owner().map(|o| o.session) != after.owner().map(|o| o.session)
+            || before.epoch != after.epoch;
         if running && letting_go {
-            self.breach("A9", "the shard is released or claimed by a process whose work there still runs");
+            self.breach(
+                "A9",
+                "the shard is released or claimed by a process whose work there still runs",
+            );
         }
     }
 

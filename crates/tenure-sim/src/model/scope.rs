@@ -1,8 +1,8 @@
 //! Scopes: how large a world, and how much misfortune.
 
-use super::driver::TTL;
 use super::sight::Sight;
 use super::sight::Sight::*;
+use super::world::TTL;
 
 /// How often each misfortune may happen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -119,9 +119,16 @@ pub const SCOPES: &[Scope] = &[
         nodes: 2,
         begin: Begin::Joining,
         budget: Budget { delays: 1, ..NONE },
-        back: &[Back::Without],
+        back: &[],
         clocks: TWO,
-        sights: &[Draining, ReleasedForBalance, ClaimedFree, UnknownOwn, UnknownNot, LateWrite],
+        sights: &[
+            Draining,
+            ReleasedForBalance,
+            ClaimedFree,
+            UnknownOwn,
+            UnknownNot,
+            LateWrite,
+        ],
         everyday: true,
     },
     Scope {
@@ -143,7 +150,13 @@ pub const SCOPES: &[Scope] = &[
         budget: Budget { crashes: 1, ..NONE },
         back: EITHER,
         clocks: TWO,
-        sights: &[TakenAfterEnd, Expired, Replaced, WaitedForName, ReleasedForBalance],
+        sights: &[
+            TakenAfterEnd,
+            Expired,
+            Replaced,
+            WaitedForName,
+            ReleasedForBalance,
+        ],
         everyday: true,
     },
     Scope {
@@ -154,7 +167,17 @@ pub const SCOPES: &[Scope] = &[
         budget: Budget { pauses: 1, ..NONE },
         back: &[],
         clocks: TWO,
-        sights: &[Overslept, Detached, Recovering, Reattached, AdoptedAgain, CutLeaseLost, GateRanOut, SessionLost, Expired],
+        sights: &[
+            Overslept,
+            Detached,
+            Recovering,
+            Reattached,
+            AdoptedAgain,
+            CutLeaseLost,
+            GateRanOut,
+            SessionLost,
+            Expired,
+        ],
         everyday: true,
     },
     Scope {
@@ -162,7 +185,10 @@ pub const SCOPES: &[Scope] = &[
         about: "an operator removes the shard's record",
         nodes: 2,
         begin: Begin::Rest { phases: 1 },
-        budget: Budget { removals: 1, ..NONE },
+        budget: Budget {
+            removals: 1,
+            ..NONE
+        },
         back: &[],
         clocks: TWO,
         sights: &[CutMissing, Restored],
@@ -173,10 +199,21 @@ pub const SCOPES: &[Scope] = &[
         about: "a node is asked to stop, and one message is late or lost",
         nodes: 2,
         begin: Begin::Rest { phases: 1 },
-        budget: Budget { stops: 1, delays: 1, ..NONE },
+        budget: Budget {
+            stops: 1,
+            delays: 1,
+            ..NONE
+        },
         back: &[],
         clocks: TWO,
-        sights: &[ReleasedStopping, Resigned, ClaimedFree, UnknownOwn, UnknownNot, LateWrite],
+        sights: &[
+            ReleasedStopping,
+            Resigned,
+            ClaimedFree,
+            UnknownOwn,
+            UnknownNot,
+            LateWrite,
+        ],
         everyday: false,
     },
     Scope {
@@ -184,32 +221,51 @@ pub const SCOPES: &[Scope] = &[
         about: "a node dies for good, and one message is late or lost",
         nodes: 2,
         begin: Begin::Rest { phases: 1 },
-        budget: Budget { crashes: 1, delays: 1, ..NONE },
+        budget: Budget {
+            crashes: 1,
+            delays: 1,
+            ..NONE
+        },
         back: &[],
         clocks: TWO,
         sights: &[TakenAfterEnd, Expired, UnknownOwn, UnknownNot, LateWrite],
         everyday: false,
     },
     Scope {
-        name: "pause-delay",
-        about: "a node stands still for any time, and one message is late or lost",
+        name: "join-crash",
+        about: "a second node starts, a node dies for good, and one message is late or lost",
         nodes: 2,
-        begin: Begin::Rest { phases: 1 },
-        budget: Budget { pauses: 1, delays: 1, ..NONE },
+        begin: Begin::Joining,
+        budget: Budget {
+            crashes: 1,
+            delays: 1,
+            ..NONE
+        },
         back: &[],
         clocks: TWO,
-        sights: &[Overslept, SessionLost, Expired, UnknownOwn, LateWrite],
+        sights: &[
+            ReleasedForBalance,
+            TakenAfterEnd,
+            Expired,
+            UnknownOwn,
+            UnknownNot,
+            LateWrite,
+        ],
         everyday: false,
     },
     Scope {
-        name: "pause-twice",
-        about: "nodes stand still twice, for any time",
+        name: "removal-pause",
+        about: "an operator removes the shard's record, and a node stands still for any time",
         nodes: 2,
         begin: Begin::Rest { phases: 1 },
-        budget: Budget { pauses: 2, ..NONE },
+        budget: Budget {
+            removals: 1,
+            pauses: 1,
+            ..NONE
+        },
         back: &[],
         clocks: TWO,
-        sights: &[Overslept, SessionLost, Expired],
+        sights: &[CutMissing, Restored, Expired, GateRanOut],
         everyday: false,
     },
     Scope {
@@ -221,17 +277,6 @@ pub const SCOPES: &[Scope] = &[
         back: &[],
         clocks: &[&[20_000, -20_000], &[-20_000, 20_000]],
         sights: &[Overslept, SessionLost, Expired],
-        everyday: false,
-    },
-    Scope {
-        name: "three-start",
-        about: "three nodes start at once on an empty store",
-        nodes: 3,
-        begin: Begin::Empty,
-        budget: NONE,
-        back: &[],
-        clocks: THREE,
-        sights: &[ClaimedFree, Serving, RaceLost],
         everyday: false,
     },
     Scope {

@@ -15,10 +15,10 @@ use tenure_core::layout::Key;
 use tenure_core::machine::{Event, Request};
 use tenure_core::rules::Rules;
 
-use super::driver::{Telling, shard};
 use super::scope::{Back, Scope};
 use super::sight::Sight;
 use super::state::State;
+use super::world::{Telling, shard};
 use crate::clock::Instant;
 
 /// A step.
@@ -58,7 +58,8 @@ fn conflict(a: &Request, b: &Request) -> bool {
         }
         _ => None,
     };
-    let writes = |request: &Request| matches!(request, Request::Put { .. } | Request::Delete { .. });
+    let writes =
+        |request: &Request| matches!(request, Request::Put { .. } | Request::Delete { .. });
     let same = match (key(a), key(b)) {
         (Some(a), Some(b)) => a == b,
         _ => true,
@@ -160,7 +161,11 @@ impl State {
 
     fn late(&self, out: &mut Vec<Act>) {
         let requests = self.requests.iter().enumerate();
-        out.extend(requests.filter(|(_, s)| s.late).map(|(at, _)| Act::Land(at)));
+        out.extend(
+            requests
+                .filter(|(_, s)| s.late)
+                .map(|(at, _)| Act::Land(at)),
+        );
         for (n, seat) in self.seats.iter().enumerate() {
             let letters = seat.running().into_iter().flat_map(|p| p.inbox.iter());
             let late = letters.enumerate().filter(|(_, letter)| letter.late);
@@ -182,7 +187,9 @@ impl State {
 
     fn change_of_fortune(&self, n: usize, scope: &Scope, out: &mut Vec<Act>) {
         let seat = &self.seats[n];
-        if seat.process.is_none() {
+        if seat.incarnations == 0 {
+            out.push(Act::Start(n, Back::Without));
+        } else if seat.process.is_none() {
             for back in scope.back {
                 if *back == Back::Without || seat.directory.is_some() {
                     out.push(Act::Start(n, *back));
