@@ -25,6 +25,31 @@ pub(crate) mod base {
     pub(super) const EPOCHS: std::ops::Range<u64> = 1 << 32..1 << 40;
 }
 
+/// A line of a story with small numbers: counters as if they had begun at zero.
+pub(crate) fn without_bases(line: &str) -> String {
+    let mut out = String::with_capacity(line.len());
+    let mut rest = line;
+    while let Some(begin) = rest.find(|c: char| c.is_ascii_digit()) {
+        let digits = &rest[begin..];
+        let len = digits
+            .find(|c: char| !c.is_ascii_digit())
+            .unwrap_or(digits.len());
+        let number = &digits[..len];
+        out.push_str(&rest[..begin]);
+        let known = [base::VERSIONS, base::NONCES, base::OPS, base::RUNS];
+        match number.parse::<u64>() {
+            Ok(n) if n >= base::VERSIONS => {
+                let base = known.into_iter().find(|base| within(n, *base)).unwrap_or(0);
+                out.push_str(&(n - base).to_string());
+            }
+            _ => out.push_str(number),
+        }
+        rest = &digits[len..];
+    }
+    out.push_str(rest);
+    out
+}
+
 /// How [`EndedWhy::Missing`] hashes.
 const UNPROVEN: isize = EndedWhy::Missing as isize;
 
@@ -361,13 +386,6 @@ impl Words {
             }
             begin = part.end;
         }
-    }
-
-    #[cfg(test)]
-    pub(crate) fn all(self, epoch: u64, revision: u64) -> Vec<(u64, u64)> {
-        let mut all = Vec::new();
-        self.each(epoch, revision, |kind, n| all.push((kind, n)));
-        all
     }
 }
 

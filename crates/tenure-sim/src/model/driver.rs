@@ -4,79 +4,20 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_core::ids::{KeyspaceName, NodeName, Revision, ShardId, ShardName, Version};
+use tenure_core::ids::NodeName;
 use tenure_core::layout::Key;
-use tenure_core::machine::{
-    Action, Event, Expect, Found, Listed, OpId, Reply, Request, StoreFailure,
-};
+use tenure_core::machine::{Action, Event, OpId, Reply, Request, StoreFailure};
 use tenure_core::node::{Counters, KeyspaceConfig, Node, NodeConfig};
-use tenure_core::record::{KeyspaceKind, KeyspaceMode, Record, Role};
+use tenure_core::record::{KeyspaceKind, KeyspaceMode, Role};
 use tenure_core::rules::Rules;
-use tenure_core::settings::{Settings, Timing};
 use tenure_core::time::Time;
 
 use super::canon::base;
 use super::sight::Sight;
-use super::state::{Lease, Letter, Process, Sent, State, Stay, Waiting};
+use super::state::{Lease, Process, Sent, State, Stay, Waiting};
+use super::world::{REQUEST_TIMEOUT, Telling, shard, timing};
 use crate::words;
-use crate::world::{KEYSPACE, named};
-
-/// What a step tells beside the state that it leads to.
-#[derive(Debug, Default)]
-pub(crate) struct Telling {
-    pub(crate) sights: u64,
-    /// The story, if it is wanted.
-    pub(crate) lines: Option<Vec<String>>,
-}
-
-impl Telling {
-    pub(crate) fn line(&mut self, words: impl FnOnce() -> String) {
-        if let Some(lines) = &mut self.lines {
-            lines.push(words());
-        }
-    }
-
-    pub(crate) fn saw(&mut self, sight: Sight) {
-        self.sights |= sight.bit();
-    }
-}
-
-/// The ttl, in the model's unit of time.
-pub(crate) const TTL: u64 = 20;
-
-/// The times of the model. Its unit is a nanosecond: so the shares of a wait by which nodes get out of step are less than
-/// one unit and vanish, and all times lie on a grid.
-pub(crate) fn timing() -> Timing {
-    let units = Duration::from_nanos;
-    let settings = Settings {
-        ttl: units(TTL),
-        renew_interval: Some(units(4)),
-        renew_retry_interval: Some(units(1)),
-        request_timeout: Some(units(2)),
-        lease_detach_margin: Some(units(5)),
-        kill_grace: Some(units(2)),
-        clock_drift_max_permille: 50,
-        detachment_recover_window: Some(units(4)),
-        acquire_retry_interval: units(4),
-        acquire_retry_window: units(0),
-        rebalance_debounce: units(2),
-        drain_timeout: units(4),
-        tick_interval: Some(units(8)),
-        relist_interval: Some(units(8)),
-        stall_limit: Some(units(TTL)),
-        load_timeout: units(TTL),
-        load_retry_min: units(1),
-        load_retry_max: units(4),
-        ..Settings::default()
-    };
-    settings
-        .check(Duration::ZERO)
-        .expect("the model's settings fit together")
-}
-
-pub(crate) fn shard() -> ShardId {
-    ShardId::new(named(KeyspaceName::new(KEYSPACE)), ShardName::index(0))
-}
+use crate::world::named;
 
 impl State {
     /// Starts a process in a seat.
@@ -91,7 +32,7 @@ impl State {
         if !directory {
             seat.directory = None;
         }
-        let entropy = (n as u128 + 1) << 96 | u128::from(seat.incarnations) << 64;
+        let entropy = (n as u128 + 1) << 112 | u128::from(seat.incarnations) << 96;
         let config = NodeConfig {
             name: named(NodeName::new(format!("n{n}"))),
             role: Role::Node,
@@ -129,7 +70,7 @@ impl State {
         self.step(n, Event::Tick, telling);
     }
 
-    fn process(&mut self, n: usize) -> Option<&mut Process> {
+    pub(super) fn process(&mut self, n: usize) -> Option<&mut Process> {
         self.seats[n].process.as_mut().map(Arc::make_mut)
     }
 
@@ -201,6 +142,18 @@ impl State {
                 telling.sights |= Sight::of(note);
                 telling.line(|| format!("n{n} {}", words::note(note)));
             }
+            Action::Lease {
+                closes_at,
+                deadline,
+                ..
+            } => telling.line(|| {
+                let (gates, end) = (closes_at.since(now), deadline.since(now));
+                format!(
+                    "n{n} -> its gates close in {}, its lease ends in {}",
+                    gates.as_nanos(),
+                    end.as_nanos()
+                )
+            }),
             Action::Seen { .. } => {}
             other => telling.line(|| format!("n{n} {}", words::action(other))),
         }
@@ -244,7 +197,7 @@ impl State {
                     open: false,
                     closing: false,
                 });
-                post(process, Event::Loaded(run));
+                process.post(Event::Loaded(run));
                 if busy {
                     self.breach(
                         "A9",
@@ -276,7 +229,11 @@ impl State {
                     process
                         .inbox
                         .retain(|letter| *letter.event != Event::Loaded(run));
+<<<<<<< HEAD
                     post(process, Event::Drained(run));
+=======
+                    process.post(Event::Drained(run));
+>>>>>>> w-model
                 }
             }
             Action::Refused(_) | Action::Stopped => self.leave(n),
@@ -314,7 +271,7 @@ impl State {
             Request::Get(key) => (Some(key.clone()), false, None),
             _ => (None, false, None),
         };
-        let until = now + timing_of_requests();
+        let until = now + REQUEST_TIMEOUT;
         let Some(process) = self.process(n) else {
             return;
         };
@@ -379,6 +336,7 @@ impl State {
         }
         self.step(n, event, telling);
     }
+<<<<<<< HEAD
 
     /// A request reaches the store and takes effect.
     pub(crate) fn land(&mut self, at: usize, telling: &mut Telling) {
@@ -567,6 +525,8 @@ fn is_idle(process: &Process, letter: &Letter) -> bool {
             .all(|stay| stay.run != *run || stay.closing),
         _ => false,
     }
+=======
+>>>>>>> w-model
 }
 
 /// The key and mark of a write, if this event says that its outcome is unknown.

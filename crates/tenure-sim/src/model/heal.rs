@@ -12,10 +12,10 @@ use tenure_core::layout::Key;
 use tenure_core::record::{Record, Tenancy};
 use tenure_core::rules::Rules;
 
-use super::driver::{Telling, shard};
 use super::scope::Budget;
 use super::state::State;
 use super::steps::Act;
+use super::world::{Telling, shard};
 
 /// Within how many steps a state must be whole.
 pub(crate) const BOUND: u32 = 1_000;
@@ -121,14 +121,19 @@ impl State {
         matches!(self.first_calm(), None | Some(Act::Pass))
     }
 
-    /// Every process has a live session and no other session is live; the shard's record says that one of them serves it,
-    /// and its gate is open at that epoch.
+    /// Whether nothing is missing.
     pub(crate) fn is_whole(&self) -> bool {
+        self.missing().is_none()
+    }
+
+    /// What is missing for the cluster to be whole: every process has a live session and no other session is live; the
+    /// shard's record says that one of them serves it, and its gate is open at that epoch.
+    pub(crate) fn missing(&self) -> Option<&'static str> {
         let mut sessions = Vec::new();
         for seat in &self.seats {
             if let Some(process) = &seat.process {
                 let Some(session) = process.machine.session() else {
-                    return false;
+                    return Some("a process has no session");
                 };
                 sessions.push((session, seat, process));
             }
@@ -140,25 +145,26 @@ impl State {
             {
                 live += 1;
                 if !sessions.iter().any(|(session, ..)| session == id) {
-                    return false;
+                    return Some("the session of a departed process is not ended");
                 }
             }
         }
+        if live < sessions.len() {
+            return Some("the session of a process is not live");
+        }
         let found = self.store.keys.get(&Key::Shard(shard()));
         let Some(Ok(Record::Shard(record))) = found.map(|found| &found.record) else {
-            return false;
+            return Some("the shard has no record");
         };
         let Tenancy::Held { by, serving: true } = &record.tenancy else {
-            return false;
+            return Some("the shard's record does not say that it is served");
         };
-        live == sessions.len()
-            && sessions.iter().any(|(session, seat, process)| {
-                let now = seat.time(self.now);
-                *session == by.session
-                    && process
-                        .stays
-                        .iter()
-                        .any(|stay| stay.epoch == record.epoch && process.admits(stay, now))
-            })
+        let open = sessions.iter().any(|(session, seat, process)| {
+            let now = seat.time(self.now);
+            let mut stays = process.stays.iter();
+            *session == by.session
+                && stays.any(|stay| stay.epoch == record.epoch && process.admits(stay, now))
+        });
+        (!open).then_some("no gate is open at the epoch of the shard's record")
     }
 }

@@ -9,6 +9,7 @@ use tenure_core::layout::Key;
 use tenure_core::record::{EndedWhy, Record, SessionRecord, ShardRecord};
 
 use super::state::State;
+use crate::words::short;
 
 /// A promise that was broken.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,7 +75,9 @@ impl State {
         if self.ghost.highest != epoch || self.ghost.owner != Some(session) {
             let Ghost { highest, owner } = self.ghost;
             let what = format!(
-                "session {session} shows epoch {epoch}, but the newest is {highest} of {owner:?}"
+                "session {} shows epoch {epoch}, but the newest is {highest} of {}",
+                short(session),
+                owner.map_or("nobody".to_owned(), short)
             );
             self.breach("P2", what);
         }

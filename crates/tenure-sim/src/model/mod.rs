@@ -5,13 +5,17 @@
 
 mod canon;
 mod driver;
+mod explore;
 mod heal;
 mod laws;
 mod run;
 mod scope;
+mod shelf;
 mod sight;
 mod state;
 mod steps;
+mod story;
+mod world;
 
 pub use run::{Checked, Options, Progress, check};
 pub use scope::{Back, Budget, SCOPES, Scope, scope};

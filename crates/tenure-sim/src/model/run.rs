@@ -1,12 +1,12 @@
 //! Explores a scope to its last state.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use stateright::{Checker, Expectation, HasDiscoveries, Model, Property};
+use stateright::{Checker, HasDiscoveries, Model};
 use tenure_core::rules::Rules;
 
+<<<<<<< HEAD
 use super::canon::base;
 use super::driver::{TTL, Telling};
 use super::heal::Distances;
@@ -16,6 +16,13 @@ use super::sight::Sights;
 use super::state::{Seat, Shelf, State};
 use super::steps::Act;
 use crate::clock::Clock;
+=======
+use super::explore::{Exploration, PROMISES};
+use super::scope::Scope;
+
+/// How often to look how far the checker is.
+const LOOK: Duration = Duration::from_millis(20);
+>>>>>>> w-model
 
 /// How to check.
 #[derive(Clone, Copy, Debug)]
@@ -81,156 +88,10 @@ impl Checked {
     }
 }
 
-/// A promise that every state is to keep.
-struct Promise {
-    name: &'static str,
-    holds: fn(&Exploration, &State) -> bool,
-}
-
-/// All that every state is to keep.
-const PROMISES: &[Promise] = &[
-    Promise {
-        name: "P1",
-        holds: |_, state| !state.breaks("P1"),
-    },
-    Promise {
-        name: "P2",
-        holds: |_, state| !state.breaks("P2"),
-    },
-    Promise {
-        name: "A9",
-        holds: |_, state| !state.breaks("A9"),
-    },
-    Promise {
-        name: "record",
-        holds: |_, state| !state.breaks("record"),
-    },
-    Promise {
-        name: "contract",
-        holds: |_, state| !state.breaks("contract"),
-    },
-    Promise {
-        name: "P6",
-        holds: |model, state| {
-            state.broken.is_some() || !state.is_quiet() || model.distances.heals(state, model.rules)
-        },
-    },
-];
-
-/// A scope with what is found out about it.
-#[derive(Debug)]
-pub(crate) struct Exploration {
-    scope: Scope,
-    rules: Rules,
-    pub(super) sights: Sights,
-    distances: Distances,
-}
-
-impl Model for Exploration {
-    type State = State;
-    type Action = Act;
-
-    fn init_states(&self) -> Vec<State> {
-        let mut states = Vec::new();
-        for clocks in self.scope.clocks {
-            let nodes = clocks.len();
-            match self.scope.begin {
-                Begin::Empty => states.push(self.starting(clocks)),
-                Begin::Rest { phases } => {
-                    let all: Vec<usize> = (0..nodes).collect();
-                    states.extend((0..phases).map(|after| self.at_rest(clocks, &all, after)));
-                }
-                Begin::Joining => states.extend((0..nodes).map(|joins| {
-                    let others: Vec<usize> = (0..nodes).filter(|n| *n != joins).collect();
-                    self.at_rest(clocks, &others, 1)
-                })),
-            }
-        }
-        states
-    }
-
-    fn actions(&self, state: &State, out: &mut Vec<Act>) {
-        state.acts(&self.scope, out);
-    }
-
-    fn next_state(&self, state: &State, act: Act) -> Option<State> {
-        let mut state = state.clone();
-        let mut telling = Telling::default();
-        state.apply_act(act, self.rules, &mut telling);
-        self.sights.add(telling.sights);
-        Some(state)
-    }
-
-    fn properties(&self) -> Vec<Property<Self>> {
-        let mut properties: Vec<Property<Self>> = PROMISES
-            .iter()
-            .map(|promise| Property {
-                expectation: Expectation::Always,
-                name: promise.name,
-                condition: promise.holds,
-            })
-            .collect();
-        properties.extend(self.scope.sights.iter().map(|sight| sight.property()));
-        properties
-    }
-}
-
-impl Exploration {
-    fn empty(&self, clocks: &[i64]) -> State {
-        let seat = |rate_ppm: &i64| Seat {
-            clock: Clock {
-                offset: base::TIMES,
-                rate_ppm: *rate_ppm,
-            },
-            directory: None,
-            incarnations: 0,
-            paused: false,
-            process: None,
-        };
-        State {
-            now: 1,
-            seats: clocks.iter().map(seat).collect(),
-            store: Arc::new(Shelf::new()),
-            requests: Vec::new(),
-            left: Budget::default(),
-            ghost: Ghost::default(),
-            broken: None,
-            memory: self.scope.memory(),
-        }
-    }
-
-    /// All nodes have just started, and the store is empty.
-    fn starting(&self, clocks: &[i64]) -> State {
-        let mut state = self.empty(clocks);
-        for n in 0..clocks.len() {
-            state.start(n, true, self.rules, &mut Telling::default());
-        }
-        state.left = self.scope.budget;
-        state
-    }
-
-    /// These nodes have started, one after the other and out of step by `after`, and the shard is served.
-    fn at_rest(&self, clocks: &[i64], nodes: &[usize], after: u64) -> State {
-        let mut telling = Telling::default();
-        let mut state = self.empty(clocks);
-        for n in nodes {
-            state.start(*n, true, self.rules, &mut telling);
-            state.calm_until(state.now + 3 * TTL + after, self.rules, &mut telling);
-        }
-        state.left = self.scope.budget;
-        state
-    }
-}
-
 /// Explores a scope; `told` hears now and then how far it has come.
 pub fn check(scope: &Scope, options: &Options, mut told: impl FnMut(Progress)) -> Checked {
     let begun = Instant::now();
-    let model = Exploration {
-        scope: *scope,
-        rules: options.rules,
-        sights: Sights::default(),
-        distances: Distances::default(),
-    };
+    let model = Exploration::new(scope, options.rules);
     let mut checker = model
         .checker()
         .threads(options.threads)
@@ -239,8 +100,9 @@ pub fn check(scope: &Scope, options: &Options, mut told: impl FnMut(Progress)) -
         checker = checker.target_state_count(most);
     }
     let checker = checker.spawn_bfs();
+    // The checker can be asked, but tells nothing by itself.
     while !checker.is_done() {
-        std::thread::sleep(Duration::from_millis(50));
+        std::thread::sleep(LOOK);
         told(Progress {
             states: checker.unique_state_count(),
             depth: checker.max_depth(),
@@ -254,7 +116,10 @@ pub fn check(scope: &Scope, options: &Options, mut told: impl FnMut(Progress)) -
         .find_map(|promise| Some((promise.name, discoveries.get(promise.name)?)));
     let (violation, story) = match broken {
         None => (None, Vec::new()),
-        Some((name, path)) => model.story(name, path.clone().into_vec()),
+        Some((name, path)) => {
+            let (what, lines) = model.story(name, &path.clone().into_vec());
+            (Some(what), lines)
+        }
     };
     let sights = scope.sights.iter().map(|sight| sight.words());
     let unseen = sights
@@ -277,6 +142,7 @@ pub fn check(scope: &Scope, options: &Options, mut told: impl FnMut(Progress)) -
         unseen,
     }
 }
+<<<<<<< HEAD
 
 impl Exploration {
     fn story(&self, name: &str, path: Vec<(State, Option<Act>)>) -> (Option<String>, Vec<String>) {
@@ -387,3 +253,5 @@ mod tests {
         same_futures(&name, 20000);
     }
 }
+=======
+>>>>>>> w-model

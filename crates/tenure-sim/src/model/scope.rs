@@ -1,8 +1,8 @@
 //! Scopes: how large a world, and how much misfortune.
 
-use super::driver::TTL;
 use super::sight::Sight;
 use super::sight::Sight::*;
+use super::world::TTL;
 
 /// How often each misfortune may happen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -119,7 +119,7 @@ pub const SCOPES: &[Scope] = &[
         nodes: 2,
         begin: Begin::Joining,
         budget: Budget { delays: 1, ..NONE },
-        back: &[Back::Without],
+        back: &[],
         clocks: TWO,
         sights: &[
             Draining,
@@ -232,29 +232,46 @@ pub const SCOPES: &[Scope] = &[
         everyday: false,
     },
     Scope {
-        name: "pause-delay",
-        about: "a node stands still for any time, and one message is late or lost",
+        name: "join-crash",
+        about: "a second node starts, a node dies for good, and one message is late or lost",
         nodes: 2,
+<<<<<<< HEAD
         begin: Begin::Rest { phases: 1 },
         budget: Budget {
             pauses: 1,
+=======
+        begin: Begin::Joining,
+        budget: Budget {
+            crashes: 1,
+>>>>>>> w-model
             delays: 1,
             ..NONE
         },
         back: &[],
         clocks: TWO,
-        sights: &[Overslept, SessionLost, Expired, UnknownOwn, LateWrite],
+        sights: &[
+            ReleasedForBalance,
+            TakenAfterEnd,
+            Expired,
+            UnknownOwn,
+            UnknownNot,
+            LateWrite,
+        ],
         everyday: false,
     },
     Scope {
-        name: "pause-twice",
-        about: "nodes stand still twice, for any time",
+        name: "removal-pause",
+        about: "an operator removes the shard's record, and a node stands still for any time",
         nodes: 2,
         begin: Begin::Rest { phases: 1 },
-        budget: Budget { pauses: 2, ..NONE },
+        budget: Budget {
+            removals: 1,
+            pauses: 1,
+            ..NONE
+        },
         back: &[],
         clocks: TWO,
-        sights: &[Overslept, SessionLost, Expired],
+        sights: &[CutMissing, Restored, Expired, GateRanOut],
         everyday: false,
     },
     Scope {
@@ -266,17 +283,6 @@ pub const SCOPES: &[Scope] = &[
         back: &[],
         clocks: &[&[20_000, -20_000], &[-20_000, 20_000]],
         sights: &[Overslept, SessionLost, Expired],
-        everyday: false,
-    },
-    Scope {
-        name: "three-start",
-        about: "three nodes start at once on an empty store",
-        nodes: 3,
-        begin: Begin::Empty,
-        budget: NONE,
-        back: &[],
-        clocks: THREE,
-        sights: &[ClaimedFree, Serving, RaceLost],
         everyday: false,
     },
     Scope {

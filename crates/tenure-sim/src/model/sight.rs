@@ -8,7 +8,7 @@ use tenure_core::note::{Note, ShardStep};
 use tenure_core::record::EndedWhy;
 use tenure_core::why::Why;
 
-use super::run::Exploration;
+use super::explore::Exploration;
 use super::state::State;
 
 macro_rules! sights {

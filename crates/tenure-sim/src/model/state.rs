@@ -1,18 +1,19 @@
 //! One state of the model: real machines, a store, and what is on its way between them.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::hash::{Hash, Hasher};
 use std::sync::{Arc, OnceLock};
 
-use tenure_core::ids::{Epoch, SessionId, Version};
+use tenure_core::ids::{Epoch, SessionId};
 use tenure_core::layout::Key;
-use tenure_core::machine::{Event, Found, OpId, Request, RunId};
+use tenure_core::machine::{Event, OpId, Request, RunId};
 use tenure_core::node::Node;
 use tenure_core::time::Time;
 
-use super::canon::{Tok, Words, base, toks};
+use super::canon::{Tok, Words, toks};
 use super::laws::{Breach, Ghost};
 use super::scope::Budget;
+use super::shelf::Shelf;
 use crate::clock::{Clock, Instant};
 
 /// A state. Equal states have the same future; see [`super::canon`].
@@ -110,28 +111,6 @@ pub(crate) struct Sent {
     pub(crate) late: bool,
 }
 
-/// The store: single keys, compare-and-swap, one count of writes.
-#[derive(Clone, Debug)]
-pub(crate) struct Shelf {
-    pub(crate) keys: BTreeMap<Key, Found>,
-    pub(crate) revision: u64,
-}
-
-impl Shelf {
-    pub(crate) fn new() -> Self {
-        Self {
-            keys: BTreeMap::new(),
-            revision: base::VERSIONS,
-        }
-    }
-
-    pub(crate) fn is_at(&self, key: &Key, version: &Version) -> bool {
-        self.keys
-            .get(key)
-            .is_some_and(|found| found.version == *version)
-    }
-}
-
 impl Seat {
     /// What its clock shows.
     pub(crate) fn time(&self, now: Instant) -> Time {
@@ -165,6 +144,14 @@ impl Process {
         })
     }
 
+    /// Puts an event into the inbox.
+    pub(crate) fn post(&mut self, event: Event) {
+        self.inbox.push_back(Letter {
+            event: Arc::new(event),
+            late: false,
+        });
+    }
+
     pub(crate) fn waits_for(&self, op: OpId) -> bool {
         self.waiting.iter().any(|waiting| waiting.op == op)
     }
@@ -188,18 +175,21 @@ impl State {
     pub(crate) fn print(&self) -> u64 {
         self.words()
             .print(self.ghost.highest.0, self.store.revision)
+<<<<<<< HEAD
     }
 
     #[cfg(test)]
     pub(crate) fn all_words(&self) -> Vec<(u64, u64)> {
         self.words().all(self.ghost.highest.0, self.store.revision)
+=======
+>>>>>>> w-model
     }
 
     fn words(&self) -> Words {
         let mut words = Words::default();
         for (n, seat) in self.seats.iter().enumerate() {
             let now = seat.time(self.now);
-            words.raw(u64::from(seat.paused));
+            words.raw(u64::from(seat.paused) << 1 | u64::from(seat.incarnations == 0));
             // Where the clock is on its way to the next tick that it gains or loses.
             words.raw(phase(seat.clock, self.now));
             words.add(&seat.directory);

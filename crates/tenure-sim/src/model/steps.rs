@@ -15,10 +15,10 @@ use tenure_core::layout::Key;
 use tenure_core::machine::{Event, Request};
 use tenure_core::rules::Rules;
 
-use super::driver::{Telling, shard};
 use super::scope::{Back, Scope};
 use super::sight::Sight;
 use super::state::State;
+use super::world::{Telling, shard};
 use crate::clock::Instant;
 
 /// A step.
@@ -187,7 +187,9 @@ impl State {
 
     fn change_of_fortune(&self, n: usize, scope: &Scope, out: &mut Vec<Act>) {
         let seat = &self.seats[n];
-        if seat.process.is_none() {
+        if seat.incarnations == 0 {
+            out.push(Act::Start(n, Back::Without));
+        } else if seat.process.is_none() {
             for back in scope.back {
                 if *back == Back::Without || seat.directory.is_some() {
                     out.push(Act::Start(n, *back));

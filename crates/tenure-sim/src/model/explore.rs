@@ -1,0 +1,182 @@
+//! A scope as something to explore: how it begins, what follows from a state, and what must hold.
+
+use std::sync::Arc;
+
+use stateright::{Expectation, Model, Property};
+use tenure_core::rules::Rules;
+
+use super::canon::base;
+use super::heal::Distances;
+use super::laws::Ghost;
+use super::scope::{Begin, Budget, Scope};
+use super::shelf::Shelf;
+use super::sight::Sights;
+use super::state::{Seat, State};
+use super::steps::Act;
+use super::world::{TTL, Telling};
+use crate::clock::Clock;
+
+/// A promise that every state is to keep.
+pub(super) struct Promise {
+    pub(super) name: &'static str,
+    pub(super) holds: fn(&Exploration, &State) -> bool,
+}
+
+/// All that every state is to keep.
+pub(super) const PROMISES: &[Promise] = &[
+    Promise {
+        name: "P1",
+        holds: |_, state| !state.breaks("P1"),
+    },
+    Promise {
+        name: "P2",
+        holds: |_, state| !state.breaks("P2"),
+    },
+    Promise {
+        name: "A9",
+        holds: |_, state| !state.breaks("A9"),
+    },
+    Promise {
+        name: "record",
+        holds: |_, state| !state.breaks("record"),
+    },
+    Promise {
+        name: "contract",
+        holds: |_, state| !state.breaks("contract"),
+    },
+    Promise {
+        name: "P6",
+        holds: |model, state| {
+            state.broken.is_some() || !state.is_quiet() || model.distances.heals(state, model.rules)
+        },
+    },
+];
+
+/// A scope with what is found out about it.
+#[derive(Debug)]
+pub(crate) struct Exploration {
+    pub(super) scope: Scope,
+    pub(super) rules: Rules,
+    pub(super) sights: Sights,
+    pub(super) distances: Distances,
+}
+
+impl Model for Exploration {
+    type State = State;
+    type Action = Act;
+
+    fn init_states(&self) -> Vec<State> {
+        let beginnings = self.beginnings();
+        beginnings
+            .iter()
+            .map(|beginning| self.begin(beginning, &mut Telling::default()))
+            .collect()
+    }
+
+    fn actions(&self, state: &State, out: &mut Vec<Act>) {
+        state.acts(&self.scope, out);
+    }
+
+    fn next_state(&self, state: &State, act: Act) -> Option<State> {
+        let mut state = state.clone();
+        let mut telling = Telling::default();
+        state.apply_act(act, self.rules, &mut telling);
+        self.sights.add(telling.sights);
+        Some(state)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        let mut properties: Vec<Property<Self>> = PROMISES
+            .iter()
+            .map(|promise| Property {
+                expectation: Expectation::Always,
+                name: promise.name,
+                condition: promise.holds,
+            })
+            .collect();
+        properties.extend(self.scope.sights.iter().map(|sight| sight.property()));
+        properties
+    }
+}
+
+/// One way in which a scope begins.
+#[derive(Clone, Debug)]
+pub(super) struct Beginning {
+    clocks: &'static [i64],
+    /// Those that have started, one after the other.
+    nodes: Vec<usize>,
+    /// How long each was given to find its place; none if all have just started.
+    each: Option<u64>,
+}
+
+impl Exploration {
+    pub(super) fn new(scope: &Scope, rules: Rules) -> Self {
+        Self {
+            scope: *scope,
+            rules,
+            sights: Sights::default(),
+            distances: Distances::default(),
+        }
+    }
+
+    /// All ways in which the scope begins.
+    pub(super) fn beginnings(&self) -> Vec<Beginning> {
+        let mut all = Vec::new();
+        for clocks in self.scope.clocks {
+            let nodes = || 0..clocks.len();
+            let mut add = |nodes, each| {
+                all.push(Beginning {
+                    clocks,
+                    nodes,
+                    each,
+                })
+            };
+            match self.scope.begin {
+                Begin::Empty => add(nodes().collect(), None),
+                Begin::Rest { phases } => {
+                    (0..phases).for_each(|after| add(nodes().collect(), Some(3 * TTL + after)));
+                }
+                Begin::Joining => nodes().for_each(|joins| {
+                    let others = nodes().filter(|n| *n != joins).collect();
+                    add(others, Some(3 * TTL + 1));
+                }),
+            }
+        }
+        all
+    }
+
+    /// The state at one of the beginnings.
+    pub(super) fn begin(&self, beginning: &Beginning, telling: &mut Telling) -> State {
+        let seat = |rate_ppm: &i64| Seat {
+            clock: Clock {
+                offset: base::TIMES,
+                rate_ppm: *rate_ppm,
+            },
+            directory: None,
+            incarnations: 0,
+            paused: false,
+            process: None,
+        };
+        let mut state = State {
+            now: 1,
+            seats: beginning.clocks.iter().map(seat).collect(),
+            store: Arc::new(Shelf::new()),
+            requests: Vec::new(),
+            left: Budget::default(),
+            ghost: Ghost::default(),
+            broken: None,
+            memory: self.scope.memory(),
+        };
+        for n in &beginning.nodes {
+            state.start(*n, true, self.rules, telling);
+            if let Some(each) = beginning.each {
+                state.calm_until(state.now + each, self.rules, telling);
+            }
+        }
+        state.left = self.scope.budget;
+        state
+    }
+}
+
+#[cfg(test)]
+mod tests;
