@@ -32,18 +32,6 @@ fn survey() {
                 rules: Rules::broken(*mutant),
                 most_states: Some(600_000),
             };
-<<<<<<< HEAD
-            let checked = check(scope, &options, |_| {});
-            if let Some(v) = checked.violation {
-                eprintln!(
-                    "{mutant:?} {} states {} depth {} story {}: {v}",
-                    scope.name,
-                    checked.states,
-                    checked.depth,
-                    checked.story.len()
-                );
-                found = true;
-=======
             let checked = check(scope(name).unwrap(), &options, |_| {});
             eprintln!(
                 "{mutant:?} {name} states {} depth {} story {} exhausted {} secs {:.1}: {:?}",
@@ -60,7 +48,6 @@ fn survey() {
                         eprintln!("{l}");
                     }
                 }
->>>>>>> w-model
                 break;
             }
         }

@@ -235,15 +235,9 @@ pub const SCOPES: &[Scope] = &[
         name: "join-crash",
         about: "a second node starts, a node dies for good, and one message is late or lost",
         nodes: 2,
-<<<<<<< HEAD
-        begin: Begin::Rest { phases: 1 },
-        budget: Budget {
-            pauses: 1,
-=======
         begin: Begin::Joining,
         budget: Budget {
             crashes: 1,
->>>>>>> w-model
             delays: 1,
             ..NONE
         },

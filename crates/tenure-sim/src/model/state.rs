@@ -175,14 +175,6 @@ impl State {
     pub(crate) fn print(&self) -> u64 {
         self.words()
             .print(self.ghost.highest.0, self.store.revision)
-<<<<<<< HEAD
-    }
-
-    #[cfg(test)]
-    pub(crate) fn all_words(&self) -> Vec<(u64, u64)> {
-        self.words().all(self.ghost.highest.0, self.store.revision)
-=======
->>>>>>> w-model
     }
 
     fn words(&self) -> Words {
