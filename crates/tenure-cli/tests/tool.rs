@@ -46,6 +46,7 @@ fn every_command_has_help_with_examples() {
         "config show",
         "sim run",
         "sim replay",
+        "sim model",
         "completions",
     ] {
         assert!(

@@ -1,55 +1,75 @@
+//! Broken rules that the model finds, each in a scope that shows it, with the way there.
+
 #![cfg(feature = "mutants")]
-use tenure_core::rules::{Mutant, Rules};
-use tenure_sim::model::{Options, check, scope};
+
+use tenure_core::rules::Mutant::{self, *};
+use tenure_core::rules::Rules;
+use tenure_sim::model::{Checked, Options, check, scope};
+
+/// What is found, where, and which promise it breaks.
+const FOUND: &[(Mutant, &str, &str)] = &[
+    (DeadlineFromReply, "pause", "P1"),
+    (MissingMargin, "pause", "P1"),
+    (NoDetachment, "pause", "P1"),
+    (ReleaseBeforeStop, "rest", "A9"),
+    (EndBeforeRelease, "stop-delay", "A9"),
+    (TakeoverWithoutProof, "join", "P1"),
+    (ImpatientJudge, "pause", "P1"),
+    (NameIsIdentity, "crash", "P2"),
+    (UnguardedWrite, "join", "record"),
+    (UnknownClaimAssumed, "join", "P2"),
+    (ClaimWhileBusy, "join", "A9"),
+    (EpochKept, "rest", "record"),
+    (EpochForgotten, "removal", "P2"),
+    (NoRecovery, "pause", "P6"),
+];
+
+fn broken(mutant: Mutant, name: &str) -> Checked {
+    let options = Options {
+        threads: 1,
+        rules: Rules::broken(mutant),
+        ..Options::default()
+    };
+    check(
+        scope(name).expect("there is such a scope"),
+        &options,
+        |_| {},
+    )
+}
 
 #[test]
-fn survey() {
-    use Mutant::*;
-    let all: &[(Mutant, &[&str])] = &[
-        (RenewalGivesUp, &["delay"]),
-        (NoRecovery, &["pause"]),
-        (EndBeforeRelease, &["stop"]),
-        (EpochForgotten, &["removal"]),
-        (RestoreWithoutWitnesses, &["removal"]),
-        (
-            UnknownClaimAssumed,
-            &["join", "start", "stop-delay", "crash-delay"],
-        ),
-        (ReopenAfterUnknownRelease, &["join", "stop-delay"]),
-        (NeverRelist, &["delay", "join", "stop-delay"]),
-        (
-            ViewGoesBack,
-            &["delay", "join", "stop-delay", "crash-delay"],
-        ),
-        (ClaimWhileBusy, &["join", "stop-delay", "pause", "removal"]),
-        (JudgeOverslept, &["crash-delay", "pause"]),
-        (RenewPerShard, &["crash", "stop"]),
-    ];
-    for (mutant, scopes) in all {
-        for name in *scopes {
-            let options = Options {
-                threads: 1,
-                rules: Rules::broken(*mutant),
-                most_states: Some(600_000),
-            };
-            let checked = check(scope(name).unwrap(), &options, |_| {});
-            eprintln!(
-                "{mutant:?} {name} states {} depth {} story {} exhausted {} secs {:.1}: {:?}",
-                checked.states,
-                checked.depth,
-                checked.story.len(),
-                checked.exhausted,
-                checked.seconds,
-                checked.violation
-            );
-            if checked.violation.is_some() {
-                if *mutant == ReopenAfterUnknownRelease {
-                    for l in checked.story {
-                        eprintln!("{l}");
-                    }
-                }
-                break;
-            }
-        }
+fn the_model_finds_these_mutants_and_tells_how() {
+    for (mutant, name, promise) in FOUND {
+        let checked = broken(*mutant, name);
+        let violation = checked.violation.clone().unwrap_or_default();
+        assert!(
+            violation.starts_with(promise),
+            "{mutant:?} in {name}: {violation:?}"
+        );
+        assert!(!checked.holds() && !checked.exhausted, "{mutant:?}");
+        assert!(checked.story.len() > 10, "{mutant:?}: {:?}", checked.story);
+        println!(
+            "{mutant:?} {name}: {} states, {} steps, {violation}",
+            checked.states, checked.depth
+        );
     }
+}
+
+#[test]
+fn a_story_tells_every_step_in_plain_words_and_small_numbers() {
+    let story = broken(MissingMargin, "pause").story;
+    let told = |words: &str| story.iter().any(|line| line.contains(words));
+    assert!(told("fault: n") && told("stands still"), "{story:#?}");
+    assert!(told("claimed orders/0") && told("-- "), "{story:#?}");
+    assert!(
+        story
+            .last()
+            .is_some_and(|line| line.contains("VIOLATION P1: two gates are open")),
+        "{story:#?}"
+    );
+    let long = |line: &&String| {
+        line.split(|c: char| !c.is_ascii_digit())
+            .any(|n| n.len() > 9)
+    };
+    assert_eq!(story.iter().find(long), None);
 }
