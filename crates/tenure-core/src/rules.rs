@@ -52,14 +52,6 @@ pub enum Mutant {
     EndBeforeRelease,
     /// Each shard is renewed on its own.
     RenewPerShard,
-    /// The leader's office is taken while its holder's session lives.
-    LeaderPushedOut,
-    /// A new leader begins at the first term again.
-    TermForgotten,
-    /// A shard that nobody has waits for a leader for ever.
-    LeaderIndispensable,
-    /// A plan of a lower term overwrites one of a higher.
-    LowerTermAccepted,
     /// Where the store keeps the time: a missing session counts as one whose lease is gone, without asking.
     LeaseNotAsked,
     /// Where the store keeps the time: the lease is kept, and that its session's key is gone is not looked at.
@@ -95,10 +87,6 @@ impl Mutant {
         Self::NeverRelist,
         Self::EndBeforeRelease,
         Self::RenewPerShard,
-        Self::LeaderPushedOut,
-        Self::TermForgotten,
-        Self::LeaderIndispensable,
-        Self::LowerTermAccepted,
         Self::LeaseNotAsked,
         Self::LooseKeyIgnored,
         Self::RenewedByWriting,

@@ -11,7 +11,6 @@ use crate::layout::Key;
 use crate::machine::Expect;
 use crate::note::Note;
 use crate::record::{Head, KeyspaceMode, LeaderRecord, PlanMark, Record, Role, Unknown};
-use crate::rules::Mutant;
 use crate::view::Cell;
 
 use super::ops::{Pending, Purpose, Settled};
@@ -111,18 +110,14 @@ impl Node {
             Some(Cell::Present(seen)) => {
                 let record = &seen.record;
                 let left = record.resigned || self.ended(record.session);
-                if !left && !self.config.rules.broken_by(Mutant::LeaderPushedOut) {
+                if !left {
                     self.mourn(record.session);
                     return Office::Held;
                 }
                 (Expect::Version(seen.version), record.term)
             }
         };
-        let term = if self.config.rules.broken_by(Mutant::TermForgotten) {
-            1
-        } else {
-            term.max(self.lead.highest.term) + 1
-        };
+        let term = term.max(self.lead.highest.term) + 1;
         Office::Open { expect, term }
     }
 

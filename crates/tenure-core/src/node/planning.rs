@@ -19,7 +19,6 @@ use crate::plan::{
 use crate::record::{
     KeyspaceMode, NodeMode, Owner, PlanMark, Record, Role, SessionRecord, ShardRecord, Tenancy,
 };
-use crate::rules::Mutant;
 use crate::shard::{self, Change, Facts, Writer};
 use crate::time::Time;
 
@@ -511,9 +510,6 @@ impl Node {
             .and_then(|o| self.view.sessions.seen(&o.session));
         let free_since = ended.map_or(since, |seen| since.max(seen.since));
         let patience = if self.is_led() { 8 } else { 2 };
-        if self.config.rules.broken_by(Mutant::LeaderIndispensable) {
-            return Time::NEVER;
-        }
         free_since + self.config.timing.ttl * patience
     }
 }

@@ -66,6 +66,7 @@ fn answer(says: Says, path: &str) -> Vec<u8> {
             header: read_header,
             leader: 1,
             is_learner: false,
+            ..StatusResponse::default()
         }
         .encode_to_vec(),
         p if p == RANGE.path => RangeResponse {
