@@ -4,7 +4,9 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
 
+use super::decision::PlanProblem;
 use super::reason::Reason;
+use super::settings::ZoneRule;
 use super::view::{NodeIx, Pin};
 use super::work::{Cause, Forced, Work};
 
@@ -96,11 +98,34 @@ impl Work<'_> {
                 let targets = beyond.get_or_insert_with(|| Targets::new(self, open));
                 to = targets.best(self, open);
             }
+            if to.is_none() && f.from.is_none() {
+                // Serving comes before spreading: a shard without any place goes where there is room, whatever the zone.
+                let roomy = |i: usize| self.fits[i].takes && self.has_capacity(i);
+                to = Targets::new(self, roomy).best(self, roomy);
+                if let Some(to) = to {
+                    self.give_way(to);
+                }
+            }
             match to {
                 Some(to) => self.settle_at(&f, to),
                 None => self.leave(&f),
             }
         }
+    }
+
+    /// Lets a zone have one more than the limit, and says so.
+    fn give_way(&mut self, to: NodeIx) {
+        let ZoneRule::Spread { most_percent } = self.rules.zones else {
+            return;
+        };
+        let most = self.zone_placed[self.index.zone[to.at()] as usize] + 1;
+        self.zone_most = self.zone_most.max(most);
+        let given_way = |p: &PlanProblem| matches!(p, PlanProblem::ZoneLimitGivesWay { .. });
+        self.problems.retain(|p| !given_way(p));
+        self.problems.push(PlanProblem::ZoneLimitGivesWay {
+            asked_percent: most_percent,
+            most: self.zone_most,
+        });
     }
 
     fn within_share(&self, node: usize, shares: &[u32]) -> bool {

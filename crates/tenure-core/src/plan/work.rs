@@ -169,9 +169,13 @@ impl<'a> Work<'a> {
 
     /// Whether a node has room for one more, whatever its share.
     pub(crate) fn has_room(&self, node: usize) -> bool {
+        self.has_capacity(node) && self.zone_placed[self.index.zone[node] as usize] < self.zone_most
+    }
+
+    /// Whether a node can hold one more, whatever its share and its zone.
+    pub(crate) fn has_capacity(&self, node: usize) -> bool {
         // What has yet to leave it counts: it may leave after the new one has come.
         self.seats[node].held.max(self.seats[node].placed) < self.fits[node].most
-            && self.zone_placed[self.index.zone[node] as usize] < self.zone_most
     }
 
     pub(crate) fn stay(&mut self, shard: ShardIx, why: Reason) {

@@ -129,7 +129,7 @@ pub const SCOPES: &[Scope] = &[
             UnknownNot,
             LateWrite,
         ],
-        everyday: true,
+        everyday: false,
     },
     Scope {
         name: "stop",
@@ -157,7 +157,7 @@ pub const SCOPES: &[Scope] = &[
             WaitedForName,
             ReleasedForBalance,
         ],
-        everyday: true,
+        everyday: false,
     },
     Scope {
         name: "pause",
@@ -178,7 +178,7 @@ pub const SCOPES: &[Scope] = &[
             SessionLost,
             Expired,
         ],
-        everyday: true,
+        everyday: false,
     },
     Scope {
         name: "removal",

@@ -130,7 +130,7 @@ impl Cluster {
     ) {
         let session = self.sessions.entry(id).or_default();
         if !session.values.contains_key(version) {
-            let value = (record.head.rev, record.is_live(), place.clone());
+            let value = (record.head.rev, !record.is_proven_end(), place.clone());
             session.values.insert(version.clone(), value);
         }
     }

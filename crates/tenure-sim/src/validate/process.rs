@@ -222,7 +222,8 @@ impl Process {
                 cluster.replaced(id, old, version, place, sink);
             }
             (Key::Session(id), Record::Session(record), _) => {
-                if let Some(ended) = record.ended {
+                // A tombstone without proof is no end: the holder may write over it.
+                if let Some(ended) = record.ended.filter(|_| record.is_proven_end()) {
                     let (asked, now) = (self.at(asked), self.at(self.t));
                     cluster.buried(*id, ended.why, asked, now, place);
                 }
@@ -253,7 +254,7 @@ impl Process {
                 }
             }
             (Key::Session(id), Ok(Record::Session(record))) => {
-                if record.ended.is_some() {
+                if record.is_proven_end() {
                     self.known.ended(*id);
                 }
                 cluster.session(*id, &found.version, record, place);

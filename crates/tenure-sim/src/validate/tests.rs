@@ -10,6 +10,7 @@ use tenure_core::time::Time;
 use tenure_core::trace::{End, Gap, Stepped};
 
 use super::*;
+use crate::fault::Fault;
 use crate::plan::{Family, Plan};
 use crate::record::record;
 use crate::world::Under;
@@ -89,7 +90,11 @@ fn check(change: impl FnOnce(&mut Traces), kind: Check, says: &str) {
 fn whatever_happens_in_the_simulator_its_traces_are_clean() {
     let (mut failovers, mut openings) = (0, 0);
     for seed in 0..60 {
-        let (recording, violation) = record(Plan::draw(seed), Under::default());
+        let mut plan = Plan::draw(seed);
+        // What people do to records by hand is in nobody's trace.
+        plan.faults
+            .retain(|(_, fault)| !matches!(fault, Fault::Hand { .. } | Fault::Restore { .. }));
+        let (recording, violation) = record(plan, Under::default());
         assert_eq!(violation, None);
         let report = validated(recording.processes());
         assert!(report.is_clean(), "seed {seed}: {:#?}", report.findings);
@@ -247,16 +252,16 @@ fn two_gates_that_are_open_at_once_are_found() {
 #[test]
 fn a_session_that_is_ended_before_its_time_is_found() {
     let good_for_ever = |traces: &mut Traces| {
-        let expired = written_sessions(traces).find_map(|(id, record)| {
-            let expired = record.ended.is_some_and(|e| e.why == EndedWhy::Expired);
-            expired.then_some(id)
-        });
-        let expired = expired.expect("a session that expired");
+        // Not every tombstone that is asked for is written: one of them is.
+        let expired: Vec<_> = written_sessions(traces)
+            .filter(|(_, record)| record.ended.is_some_and(|e| e.why == EndedWhy::Expired))
+            .map(|(id, _)| id)
+            .collect();
         for action in actions(traces) {
             if let Action::Lease {
                 session, deadline, ..
             } = action
-                && *session == expired
+                && expired.contains(session)
             {
                 *deadline = Time::NEVER;
             }
