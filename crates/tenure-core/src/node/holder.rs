@@ -68,7 +68,6 @@ impl Node {
             labels: config.labels.clone(),
             capacity: config.capacity,
             keyspaces: config.keyspaces.keys().cloned().collect(),
-            load: std::collections::BTreeMap::new(),
             ttl: config.timing.ttl,
             renewals: 0,
             boot: cluster.map_or(0, |c| c.boot),

@@ -6,11 +6,11 @@
 
 use std::sync::Arc;
 
-use crate::ids::{NodeName, SessionId};
+use crate::ids::SessionId;
 use crate::layout::Key;
 use crate::machine::Expect;
 use crate::note::Note;
-use crate::record::{Head, KeyspaceMode, LeaderRecord, PlanMark, Record, Role, Unknown};
+use crate::record::{Damage, Head, KeyspaceMode, LeaderRecord, PlanMark, Record, Role, Unknown};
 use crate::view::Cell;
 
 use super::ops::{Pending, Purpose, Settled};
@@ -50,7 +50,7 @@ impl Node {
     }
 
     fn may_lead(&self) -> bool {
-        let candidate = matches!(self.config.role, Role::Node | Role::Planner);
+        let candidate = self.config.role == Role::Node;
         candidate && matches!(self.life, Life::Running) && self.may_own()
     }
 
@@ -106,6 +106,11 @@ impl Node {
         let cell = self.view.leader.cell(&()).cloned();
         let (expect, term) = match cell {
             None | Some(Cell::Missing { .. }) => (Expect::Absent, 0),
+            // A newer version's leader is nobody's to judge.
+            Some(Cell::Damaged {
+                damage: Damage::Newer(_),
+                ..
+            }) => return Office::Held,
             Some(Cell::Damaged { version, .. }) => (Expect::Version(version), 0),
             Some(Cell::Present(seen)) => {
                 let record = &seen.record;
@@ -208,11 +213,5 @@ impl Node {
             self.put_leader(expect, term, session, true, Purpose::Plain);
         }
         self.stop_leading();
-    }
-
-    /// Who leads, for those who ask.
-    pub fn leader(&self) -> Option<(NodeName, u64)> {
-        let record = self.view.leader.get(&()).filter(|_| self.is_led())?;
-        Some((record.node.clone(), record.term))
     }
 }

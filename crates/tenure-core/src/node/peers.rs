@@ -279,7 +279,6 @@ impl Node {
             labels: std::collections::BTreeMap::new(),
             capacity: None,
             keyspaces: std::collections::BTreeSet::new(),
-            load: std::collections::BTreeMap::new(),
             ttl: self.longest_ttl(),
             renewals: 0,
             boot: 0,

@@ -1,7 +1,7 @@
 //! What a leader does: derives a view for the planner from the records, and writes what the planner decides into them.
 //!
 //! Level-triggered: nothing is remembered that decides, but for what makes a planner calm (since when nodes are as they are,
-//! what was moved lately, how loads went). Every write is guarded by the version that it was decided on, carries the leader's
+//! what was moved lately). Every write is guarded by the version that it was decided on, carries the leader's
 //! term, and is refused where a newer term has spoken. A leader that is wrong, or late, costs moves and never safety.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,8 +13,7 @@ use crate::layout::Key;
 use crate::machine::Expect;
 use crate::note::Note;
 use crate::plan::{
-    Decision, Elsewhere, NodeState, Plan, PlanNode, PlanRules, PlanView, ShardSpec, Smooth, plan,
-    plan_with,
+    Decision, Elsewhere, NodeState, Plan, PlanNode, PlanRules, PlanView, ShardSpec, plan, plan_with,
 };
 use crate::record::{
     KeyspaceMode, NodeMode, Owner, PlanMark, Record, Role, SessionRecord, ShardRecord, Tenancy,
@@ -26,8 +25,6 @@ use super::Node;
 use super::ops::{Purpose, Settled};
 use super::timers::Timer;
 
-/// How fast the average of a shard's load follows what is reported.
-const LOAD_WINDOW: Duration = Duration::from_secs(30);
 /// How many times a ttl a node's absences are remembered.
 const MEMORY: u32 = 100;
 
@@ -39,7 +36,6 @@ pub(super) struct Planning {
     seq: u64,
     nodes: BTreeMap<NodeName, Watched>,
     moved: BTreeMap<ShardId, Time>,
-    loads: BTreeMap<ShardId, Smooth>,
     /// Shards that a write is under way to: it counts as done.
     writing: BTreeMap<ShardId, Writing>,
     /// What was said already.
@@ -94,7 +90,7 @@ impl Planning {
         let watched = self.nodes.entry(name.clone()).or_insert_with(|| Watched {
             state,
             session,
-            // Those whom a new leader finds have been there before it.
+            // A new leader takes its time, too: it cannot know since when.
             since: now,
             absences: 0,
         });
@@ -126,7 +122,7 @@ impl Node {
         if self.lead.planning.is_none() {
             return;
         }
-        let shards = u32::try_from(self.view.shards.iter().count()).unwrap_or(u32::MAX);
+        let shards = u32::try_from(self.stays.len()).unwrap_or(u32::MAX);
         let wait = self.config.timing.ttl / 200 + Duration::from_micros(4) * shards;
         self.timers.set_sooner(Timer::Plan, self.now + wait);
     }
@@ -241,7 +237,6 @@ impl Node {
             (node.since, node.absences) = planning.watch(now, &name, node.state, session, memory);
             nodes.push(node);
         }
-        self.smooth_loads(keyspace, &mut shards);
         // Names come out of maps: none is there twice.
         PlanView::new(keyspace.clone(), nodes, shards).ok()
     }
@@ -280,32 +275,6 @@ impl Node {
             pin: None,
             load: 0,
             moved: planning.and_then(|p| p.moved.get(id).copied()),
-        }
-    }
-
-    /// Puts what is known of each shard's load into the view. It belongs to the shard, and stays when its owner changes.
-    fn smooth_loads(&mut self, keyspace: &KeyspaceName, shards: &mut [ShardSpec]) {
-        let Some(planning) = self.lead.planning.as_mut() else {
-            return;
-        };
-        let reports = self
-            .view
-            .sessions
-            .iter()
-            .filter(|(_, s)| s.record.is_live());
-        for (name, load) in reports
-            .filter_map(|(_, s)| s.record.load.get(keyspace))
-            .flatten()
-        {
-            let id = ShardId::new(keyspace.clone(), name.clone());
-            let smooth = planning.loads.entry(id).or_default();
-            *smooth = smooth.report(*load, self.now, LOAD_WINDOW);
-        }
-        for shard in shards {
-            let id = ShardId::new(keyspace.clone(), shard.name.clone());
-            if let Some(smooth) = planning.loads.get(&id) {
-                shard.load = smooth.load();
-            }
         }
     }
 

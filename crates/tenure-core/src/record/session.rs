@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::{Head, Unknown, millis};
-use crate::ids::{KeyspaceName, NodeName, SessionId, ShardName};
+use crate::ids::{KeyspaceName, NodeName, SessionId};
 use crate::time::Time;
 
 /// What a session is there for.
@@ -18,8 +18,6 @@ pub enum Role {
     Node,
     /// Computes what it would do, and owns nothing.
     Observer,
-    /// Stands for leader, and owns nothing.
-    Planner,
 }
 
 /// Why a session is over.
@@ -113,9 +111,6 @@ pub struct SessionRecord {
     /// The keyspaces that it takes part in.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub keyspaces: BTreeSet<KeyspaceName>,
-    /// What the shards that it serves cost, as their application reports it.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub load: BTreeMap<KeyspaceName, BTreeMap<ShardName, u32>>,
     /// How long the session is good after a renewal.
     #[serde(rename = "ttl_ms", with = "millis")]
     pub ttl: Duration,

@@ -49,7 +49,6 @@ fn session() -> SessionRecord {
         labels: [("disk".to_owned(), "ssd".to_owned())].into(),
         capacity: Some(9),
         keyspaces: [KeyspaceName::new("orders").unwrap()].into(),
-        load: std::collections::BTreeMap::new(),
         ttl: Duration::from_millis(2500),
         renewals: 9,
         boot: 1,
