@@ -150,6 +150,15 @@ pub enum StoreFailure {
     Denied(String),
 }
 
+impl StoreFailure {
+    /// What the store said.
+    pub fn text(&self) -> &str {
+        match self {
+            Self::Unavailable(text) | Self::Unknown(text) | Self::Denied(text) => text,
+        }
+    }
+}
+
 /// Something that happened.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -197,6 +206,13 @@ pub enum Event {
         run: RunId,
         /// What is wrong.
         said: Option<String>,
+    },
+    /// The application says what the shard costs to serve, in a unit of its own.
+    Load {
+        /// Which stay.
+        run: RunId,
+        /// How much, over the time since the last report.
+        load: u32,
     },
     /// The gate of this stay is closed, nothing is in flight, its work has stopped and its state is dropped. Sent once, in
     /// answer to [`Action::Close`].

@@ -157,8 +157,8 @@ pub enum Note {
     },
     /// Records that name what is gone were put right.
     SweptStale {
-        /// How many.
-        deleted_count: usize,
+        /// Which.
+        keys: Vec<Key>,
         /// The plan's term and number.
         plan: PlanMark,
         /// How many nodes it counts on.

@@ -86,6 +86,11 @@ pub enum Change {
         /// The plan that says so.
         plan: PlanMark,
     },
+    /// Say where it should always be. By an operator.
+    Pin {
+        /// Where; nothing: anywhere.
+        node: Option<NodeName>,
+    },
     /// Say that this incarnation does not own a restored shard. By itself, or by anyone once its session has ended.
     Deny {
         /// The incarnation.
@@ -131,6 +136,8 @@ pub struct Facts<'a> {
     pub highest: Epoch,
     /// The keyspace's floor: a new owner's epoch is of this generation at least.
     pub floor: u32,
+    /// What the shard costs, as far as the writer knows: goes along when its owner changes.
+    pub load: Option<u32>,
     /// The rules to follow.
     pub rules: Rules,
 }
@@ -228,6 +235,7 @@ pub fn apply(
             if !is_me(by) {
                 return Err(Refused::NotYours);
             }
+            new.load = facts.load.or(new.load);
             new.tenancy = Tenancy::Sealed {
                 by: by.clone(),
                 mv: mv.clone(),
@@ -329,6 +337,11 @@ pub fn apply(
             new.intended = node;
             Ok(new)
         }
+        (Tenancy::Deleted, Change::Pin { .. }) => Err(Refused::Illegal),
+        (_, Change::Pin { node }) => {
+            new.pin = node;
+            Ok(new)
+        }
         (_, Change::Lift) => {
             if record.quarantine.is_none() {
                 return Err(Refused::Illegal);
@@ -352,6 +365,7 @@ pub fn apply(
             new.failures.clear();
             new.served_since = false;
             new.meta = meta;
+            (new.pin, new.load) = (None, None);
             Ok(new)
         }
         _ => Err(Refused::Illegal),
@@ -399,6 +413,7 @@ impl Edit<'_> {
             serving,
         };
         new.trouble = None;
+        new.load = self.facts.load.or(new.load);
         self.remember(&mut new, Some(self.writer.owner.node.clone()), why);
         new
     }
@@ -406,6 +421,7 @@ impl Edit<'_> {
     fn give_to_nobody(&self, mut new: ShardRecord, why: Why) -> ShardRecord {
         new.tenancy = Tenancy::FREE;
         new.trouble = None;
+        new.load = self.facts.load.or(new.load);
         self.remember(&mut new, None, why);
         new
     }

@@ -128,6 +128,16 @@ impl Grant {
         });
     }
 
+    /// Says what the shard has cost to serve since the last report, in whatever unit the application has: requests, bytes,
+    /// milliseconds. A leader that evens out load (`measure = "load"`) goes by it.
+    ///
+    /// Returns at once. The reports are smoothed, and told to others with the next renewal of the session; call it every
+    /// second or so.
+    pub fn report_load(&self, load: u32) {
+        let run = self.stay.run;
+        self.stay.inputs.event(Event::Load { run, load });
+    }
+
     pub(crate) fn stay(&self) -> &Arc<Stay> {
         &self.stay
     }

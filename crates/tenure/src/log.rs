@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use tenure_core::ids::NodeName;
+use tenure_core::layout::Key;
 use tenure_core::lease::LeasePhase;
 use tenure_core::note::{Note, ShardStep, Transition};
 use tracing::{debug, error, info, warn};
@@ -63,11 +64,12 @@ fn log(note: &Note) {
         }
         Note::PlanProblem { keyspace, problem } => warn!(%keyspace, problem, "plan has to make do"),
         Note::SweptStale {
-            deleted_count,
+            keys,
             plan,
             workers,
         } => info!(
-            deleted_count,
+            deleted_count = keys.len(),
+            keys = few(keys),
             term = plan.term,
             version = plan.seq,
             workers,
@@ -258,4 +260,14 @@ mod tests {
             assert!(line.contains(part), "{part}: {line}");
         }
     }
+}
+
+/// The first of many keys, for a line that people read.
+fn few(keys: &[Key]) -> String {
+    const SHOWN: usize = 10;
+    let mut text: Vec<String> = keys.iter().take(SHOWN).map(Key::to_string).collect();
+    if keys.len() > SHOWN {
+        text.push(format!("and {} more", keys.len() - SHOWN));
+    }
+    text.join(", ")
 }

@@ -229,8 +229,8 @@ impl Metrics {
                 }
             }
             Note::PlanProblem { .. } => self.add(&PLAN_PROBLEMS, ""),
-            Note::SweptStale { deleted_count, .. } => {
-                self.add_n(&STALE_SWEPT, "", *deleted_count as f64);
+            Note::SweptStale { keys, .. } => {
+                self.add_n(&STALE_SWEPT, "", keys.len() as f64);
             }
             Note::SweepFailed { .. } => self.add(&SWEEP_FAILURES, ""),
             Note::Overslept { .. } => self.add(&OVERSLEPT, ""),

@@ -139,6 +139,7 @@ impl Shard<'_> {
             ended: &|_| false,
             highest: record.epoch,
             floor: keyspace.floor,
+            load: None,
             rules: Rules::sound(),
         };
         let lifted = shard::apply(record, &writer, Change::Lift, &facts)

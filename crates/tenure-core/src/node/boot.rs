@@ -379,10 +379,12 @@ impl Node {
             .get(&name)
             .map(|n| n.unknown.clone())
             .unwrap_or_default();
+        let cordoned = self.view.nodes.get(&name).is_some_and(|n| n.cordoned);
         let record = NodeRecord {
             head,
             session,
             mode,
+            cordoned,
             unknown,
         };
         self.boot_put(key, expect, Record::Node(Arc::new(record)));

@@ -1,5 +1,6 @@
 //! The node's own session: its renewals, and what it means when they fail.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -68,6 +69,7 @@ impl Node {
             labels: config.labels.clone(),
             capacity: config.capacity,
             keyspaces: config.keyspaces.keys().cloned().collect(),
+            load: BTreeMap::new(),
             ttl: config.timing.ttl,
             renewals: 0,
             boot: cluster.map_or(0, |c| c.boot),
@@ -175,6 +177,8 @@ impl Node {
         let nonce = self.nonce();
         let boot_clock = self.boot_clock();
         let stopping = matches!(self.life, Life::Stopping);
+        let news = self.load_is_news();
+        let loads = self.loads();
         let Some(holder) = self.holder.as_mut().filter(|h| !h.busy) else {
             return;
         };
@@ -182,7 +186,7 @@ impl Node {
             return;
         };
         let leaves = stopping && !holder.record.leaving;
-        let writes = (leaves || holder.rewriting) && !holder.refused;
+        let writes = (leaves || holder.rewriting || news) && !holder.refused;
         if holder.record.leased.is_some()
             && !writes
             && !self.config.rules.broken_by(Mutant::RenewedByWriting)
@@ -196,8 +200,10 @@ impl Node {
         record.boot_clock = boot_clock;
         // Nobody should count on a node that stops; what it has released goes to the others at once.
         record.leaving |= stopping;
+        record.load = loads;
         let record = Record::Session(Arc::new(record));
         let id = holder.id;
+        self.load_was_told(self.now);
         let request = Request::Put {
             key: Key::Session(id),
             expect: Expect::Version(version),

@@ -50,7 +50,7 @@ impl Node {
     }
 
     fn may_lead(&self) -> bool {
-        let candidate = self.config.role == Role::Node;
+        let candidate = matches!(self.config.role, Role::Node | Role::Leader);
         candidate && matches!(self.life, Life::Running) && self.may_own()
     }
 

@@ -13,6 +13,8 @@
 //! | `acquire` | how often to look at assigned shards that are held elsewhere |
 //! | `restore` | records that are missing |
 //! | `ops` | store requests under way and how their outcomes are settled |
+//! | `leader`, `planning` | who plans, and what it writes |
+//! | `load` | what shards cost, and to whom that is told |
 //! | `tick` | the slow look at everything, and sweeping |
 //! | `stop` | the way out |
 //!
@@ -23,6 +25,7 @@ mod acquire;
 mod boot;
 mod holder;
 mod leader;
+mod load;
 mod model;
 mod native;
 mod ops;
@@ -66,6 +69,7 @@ use share::Wants;
 use stays::Stay;
 use timers::{Timer, Timers};
 
+pub(crate) use load::load_in_records;
 pub use model::Counters;
 
 /// What a node expects of a keyspace; created so if it does not exist.
@@ -244,6 +248,7 @@ pub struct Node {
     cluster: Option<Arc<ClusterRecord>>,
     /// The node's mode as it was seen last.
     mode: NodeMode,
+    cordoned: bool,
     /// The highest generation that was seen of each keyspace.
     generations: BTreeMap<KeyspaceName, u32>,
     /// Generations that must be exceeded before anything is owned again: the store was exchanged or went back.
@@ -252,6 +257,8 @@ pub struct Node {
     doubtful: BTreeMap<ShardId, u64>,
     /// Leading, and what is known of it.
     lead: Lead,
+    /// When the session's record last told of load.
+    load_told: Time,
     /// The longest ttl of any session that was ever heard of.
     longest: std::time::Duration,
     ops: u64,
@@ -300,10 +307,12 @@ impl Node {
             drawn: BTreeMap::new(),
             cluster: None,
             mode: NodeMode::default(),
+            cordoned: false,
             generations: BTreeMap::new(),
             estranged: None,
             doubtful: BTreeMap::new(),
             lead: Lead::default(),
+            load_told: Time::ZERO,
             longest: std::time::Duration::ZERO,
             ops: 0,
             run_count: 0,
@@ -409,6 +418,7 @@ impl Node {
             Event::LoadFailed { run, error } => self.on_load_failed(run, error),
             Event::RunEnded { run, error } => self.on_run_ended(run, error),
             Event::Trouble { run, said } => self.on_trouble(run, said),
+            Event::Load { run, load } => self.on_load_told(run, load),
             Event::Drained(run) => self.on_drained(run),
             Event::Progress(at) => self.progress = self.progress.max(at),
             Event::Stop => self.begin_stop(),
@@ -516,6 +526,7 @@ impl Node {
                     && let Some(record) = self.view.nodes.get(name)
                 {
                     self.mode = record.mode.clone();
+                    self.cordoned = record.cordoned;
                 }
                 self.refresh_members();
             }

@@ -209,12 +209,14 @@ impl Node {
                     record,
                     purpose,
                 },
-                Reply::Failed(StoreFailure::Unknown(_)),
+                Reply::Failed(failure @ StoreFailure::Unknown(_)),
             ) => {
+                self.write_failed(&purpose, &failure);
                 self.read_back(key, expect, record, purpose, true);
             }
             (Pending::Put { key, purpose, .. }, Reply::Failed(failure)) => {
                 self.tell_denied(&key, &failure);
+                self.write_failed(&purpose, &failure);
                 self.settled(purpose, Settled::Failed { unknown: false });
             }
             (
@@ -245,6 +247,10 @@ impl Node {
             (Pending::Delete { key, mark }, Reply::Won(_)) => {
                 self.note(Note::Swept { key: key.clone() });
                 self.learn_missing(key, mark);
+            }
+            (Pending::Delete { key, .. }, Reply::Failed(failure)) => {
+                let error = failure.text().to_owned();
+                self.note(Note::SweepFailed { key, error });
             }
             (Pending::List { asked_at, begun }, Reply::Listed(listed)) => {
                 self.on_listed(listed, asked_at, begun);
@@ -378,6 +384,12 @@ impl Node {
             _ => Settled::Failed { unknown },
         };
         self.settled(purpose, outcome);
+    }
+
+    fn write_failed(&mut self, purpose: &Purpose, failure: &StoreFailure) {
+        if let Purpose::Plan(shard) = purpose {
+            self.on_plan_write_failed(shard, failure);
+        }
     }
 
     pub(super) fn settled(&mut self, purpose: Purpose, outcome: Settled) {

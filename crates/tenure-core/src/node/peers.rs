@@ -159,10 +159,10 @@ impl Node {
         } else if self.ended(id) {
             self.wants.all_stale();
             self.look_at_all = true;
-        } else if self.is_unproven(id) && self.config.role == Role::Node {
+        } else if self.is_unproven(id) && self.config.role != Role::Observer {
             // Old enough to count; but only the write shows that it has stood there all the time.
             self.end_session(id, EndedWhy::Expired, Purpose::Judge(id));
-        } else if self.config.role == Role::Node && !self.is_newer(id) {
+        } else if self.config.role != Role::Observer && !self.is_newer(id) {
             let healthy = self.lease_phase() == Some(LeasePhase::Attached);
             if healthy || self.config.rules.broken_by(Mutant::JudgeOverslept) {
                 self.end_session(id, EndedWhy::Expired, Purpose::Judge(id));
@@ -279,6 +279,7 @@ impl Node {
             labels: std::collections::BTreeMap::new(),
             capacity: None,
             keyspaces: std::collections::BTreeSet::new(),
+            load: std::collections::BTreeMap::new(),
             ttl: self.longest_ttl(),
             renewals: 0,
             boot: 0,

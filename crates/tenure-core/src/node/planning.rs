@@ -10,14 +10,12 @@ use std::time::Duration;
 
 use crate::ids::{KeyspaceName, NodeName, SessionId, ShardId};
 use crate::layout::Key;
-use crate::machine::Expect;
+use crate::machine::{Expect, StoreFailure};
 use crate::note::Note;
 use crate::plan::{
-    Decision, Elsewhere, NodeState, Plan, PlanNode, PlanRules, PlanView, ShardSpec, plan, plan_with,
+    Decision, Live, Memory, NodeState, Plan, PlanNode, PlanRules, PlanView, plan, plan_with,
 };
-use crate::record::{
-    KeyspaceMode, NodeMode, Owner, PlanMark, Record, Role, SessionRecord, ShardRecord, Tenancy,
-};
+use crate::record::{KeyspaceMode, Owner, PlanMark, Record, SessionRecord, ShardRecord, Tenancy};
 use crate::shard::{self, Change, Facts, Writer};
 use crate::time::Time;
 
@@ -38,8 +36,8 @@ pub(super) struct Planning {
     moved: BTreeMap<ShardId, Time>,
     /// Shards that a write is under way to: it counts as done.
     writing: BTreeMap<ShardId, Writing>,
-    /// What was said already.
-    told: BTreeSet<String>,
+    /// What was said already and still holds.
+    told: BTreeMap<KeyspaceName, BTreeSet<String>>,
 }
 
 /// A write that is under way.
@@ -47,6 +45,8 @@ pub(super) struct Planning {
 struct Writing {
     to: Option<NodeName>,
     sweeps: bool,
+    /// What the store said if it did not take it.
+    error: String,
 }
 
 /// A node as the leader has watched it.
@@ -107,13 +107,40 @@ impl Planning {
     }
 }
 
+/// What a leader remembers, at a time.
+struct Remembered<'a> {
+    planning: &'a mut Planning,
+    now: Time,
+    memory: Duration,
+}
+
+impl Memory for Remembered<'_> {
+    fn node(
+        &mut self,
+        name: &NodeName,
+        state: NodeState,
+        session: Option<SessionId>,
+    ) -> (Time, u32) {
+        let (now, memory) = (self.now, self.memory);
+        self.planning.watch(now, name, state, session, memory)
+    }
+
+    fn writing(&self, shard: &ShardId) -> Option<Option<NodeName>> {
+        self.planning.writing.get(shard).map(|w| w.to.clone())
+    }
+
+    fn moved(&self, shard: &ShardId) -> Option<Time> {
+        self.planning.moved.get(shard).copied()
+    }
+}
+
 /// What one plan came to.
 #[derive(Default)]
 struct Count {
     intended: usize,
     moved: usize,
     cancelled: usize,
-    swept: usize,
+    swept: Vec<Key>,
 }
 
 impl Node {
@@ -147,7 +174,7 @@ impl Node {
         let Some(rules) = self.plan_rules(keyspace) else {
             return;
         };
-        let Some(view) = self.plan_view(keyspace) else {
+        let Some(view) = self.plan_view(keyspace, &rules) else {
             return;
         };
         let planned = match &self.config.policy {
@@ -157,17 +184,20 @@ impl Node {
         if let Some(at) = planned.look_again {
             self.timers.set_sooner(Timer::Plan, at.max(self.now));
         }
-        for problem in &planned.problems {
-            self.tell_problem(keyspace, problem.to_string());
-        }
+        let problems = planned.problems.iter().map(ToString::to_string);
+        self.tell_problems(keyspace, problems.collect());
         self.carry_out(keyspace, &view, &planned);
     }
 
-    fn tell_problem(&mut self, keyspace: &KeyspaceName, problem: String) {
+    /// Says what the planner had to work around, once for as long as it lasts.
+    fn tell_problems(&mut self, keyspace: &KeyspaceName, problems: BTreeSet<String>) {
         let Some(planning) = &mut self.lead.planning else {
             return;
         };
-        if planning.told.insert(format!("{keyspace}: {problem}")) {
+        let told = planning.told.entry(keyspace.clone()).or_default();
+        let news: Vec<String> = problems.difference(told).cloned().collect();
+        *told = problems;
+        for problem in news {
             let keyspace = keyspace.clone();
             self.note(Note::PlanProblem { keyspace, problem });
         }
@@ -178,104 +208,37 @@ impl Node {
         match settings.check() {
             Ok(rules) => Some(rules),
             Err(problems) => {
-                let all: Vec<String> = problems.iter().map(ToString::to_string).collect();
-                self.tell_problem(keyspace, all.join("; "));
+                let all = problems.iter().map(ToString::to_string);
+                self.tell_problems(keyspace, all.collect());
                 None
             }
         }
     }
 
-    /// The live incarnation of a node that takes part in a keyspace.
+    fn plan_view(&mut self, keyspace: &KeyspaceName, rules: &PlanRules) -> Option<PlanView> {
+        let mut planning = self.lead.planning.take()?;
+        let now = self.now;
+        planning.moved.retain(|id, at| {
+            id.keyspace != *keyspace
+                || (now.since(*at) < rules.cool_down && self.view.shards.get(id).is_some())
+        });
+        let mut memory = Remembered {
+            planning: &mut planning,
+            now,
+            memory: self.config.timing.ttl * MEMORY,
+        };
+        let ended = |session| self.ended(session);
+        let view = Live::new(&self.view, &ended).plan_view(keyspace, &mut memory);
+        self.lead.planning = Some(planning);
+        view.ok()
+    }
+
     fn present(
         &self,
         name: &NodeName,
         keyspace: &KeyspaceName,
     ) -> Option<(SessionId, &SessionRecord)> {
-        let session = self.view.nodes.get(name)?.session;
-        let record = self.view.sessions.get(&session)?;
-        let takes_part = record.keyspaces.is_empty() || record.keyspaces.contains(keyspace);
-        (record.is_live() && record.role == Role::Node && takes_part).then_some((session, record))
-    }
-
-    fn plan_view(&mut self, keyspace: &KeyspaceName) -> Option<PlanView> {
-        let mut shards = Vec::new();
-        let mut named: BTreeSet<NodeName> = BTreeSet::new();
-        let mut elsewhere: BTreeMap<NodeName, Elsewhere> = BTreeMap::new();
-        for (id, seen) in self.view.shards.iter() {
-            let record = &seen.record;
-            if matches!(record.tenancy, Tenancy::Deleted) {
-                continue;
-            }
-            if id.keyspace != *keyspace {
-                if let Some(owner) = record.owner() {
-                    elsewhere.entry(owner.node.clone()).or_default().shards += 1;
-                }
-                continue;
-            }
-            let spec = self.shard_spec(id, record, keyspace);
-            named.extend(spec.owner.iter().chain(&spec.intended).cloned());
-            shards.push(spec);
-        }
-        let present = self.view.nodes.iter().map(|(name, _)| name.clone());
-        let here = present.filter(|name| self.present(name, keyspace).is_some());
-        named.extend(here.collect::<Vec<_>>());
-        let memory = self.config.timing.ttl * MEMORY;
-        let (now, mut nodes) = (self.now, Vec::new());
-        for name in named {
-            let mut node = PlanNode::new(name.clone(), now);
-            node.state = self.node_state(&name, keyspace);
-            node.elsewhere = elsewhere.get(&name).copied().unwrap_or_default();
-            let mut session = None;
-            if let Some((id, record)) = self.present(&name, keyspace) {
-                session = Some(id);
-                node.weight = record.weight;
-                node.zone = record.zone.clone();
-                node.labels = record.labels.clone();
-                node.capacity = record.capacity;
-            }
-            let planning = self.lead.planning.as_mut()?;
-            (node.since, node.absences) = planning.watch(now, &name, node.state, session, memory);
-            nodes.push(node);
-        }
-        // Names come out of maps: none is there twice.
-        PlanView::new(keyspace.clone(), nodes, shards).ok()
-    }
-
-    fn node_state(&self, name: &NodeName, keyspace: &KeyspaceName) -> NodeState {
-        let Some((_, session)) = self.present(name, keyspace) else {
-            return NodeState::Away;
-        };
-        match self.view.nodes.get(name).map(|n| &n.mode) {
-            _ if session.leaving => NodeState::Leaving,
-            Some(NodeMode::Active) => NodeState::Active,
-            _ => NodeState::Draining,
-        }
-    }
-
-    fn shard_spec(&self, id: &ShardId, record: &ShardRecord, keyspace: &KeyspaceName) -> ShardSpec {
-        let owner = record.owner().filter(|o| !self.ended(o.session));
-        let departed = record.owner().filter(|o| self.ended(o.session));
-        // What was its own goes back to a node that is there again; what nobody has and nobody is to have is free.
-        let back = departed.filter(|o| self.present(&o.node, keyspace).is_some());
-        let moving = record.tenancy.moving();
-        let planning = self.lead.planning.as_ref();
-        let writing = planning.and_then(|p| p.writing.get(id));
-        let intended = match writing {
-            Some(writing) => writing.to.clone(),
-            None => record.intended.clone(),
-        };
-        ShardSpec {
-            name: id.shard.clone(),
-            owner: owner
-                .or(departed.filter(|_| back.is_none()))
-                .map(|o| o.node.clone()),
-            intended: intended.or(back.map(|o| o.node.clone())),
-            moving: moving.map(|(mv, _)| mv.to.node.clone()),
-            sealed: matches!(record.tenancy, Tenancy::Sealed { .. }),
-            pin: None,
-            load: 0,
-            moved: planning.and_then(|p| p.moved.get(id).copied()),
-        }
+        Live::new(&self.view, &|_| false).present(name, keyspace)
     }
 
     /// Writes what was decided; what does not fit any more is decided anew when that is seen.
@@ -308,7 +271,9 @@ impl Node {
                 _ => count.cancelled += 1,
             }
             let swept = self.names_departed(&record, keyspace);
-            count.swept += usize::from(swept);
+            if swept {
+                count.swept.push(Key::Shard(id.clone()));
+            }
             changes.push((id, to, swept));
         }
         for (id, seen) in self
@@ -322,11 +287,11 @@ impl Node {
                 && !decided.contains(id)
                 && !self.is_writing(id);
             if stale {
-                count.swept += 1;
+                count.swept.push(Key::Shard(id.clone()));
                 changes.push((id.clone(), None, true));
             }
         }
-        self.write_plan(keyspace, view, planned, changes, &count);
+        self.write_plan(keyspace, view, planned, changes, count);
     }
 
     fn write_plan(
@@ -335,7 +300,7 @@ impl Node {
         view: &PlanView,
         planned: &Plan,
         changes: Vec<(ShardId, Option<NodeName>, bool)>,
-        count: &Count,
+        count: Count,
     ) {
         let now = self.now;
         let Some(planning) = self.lead.planning.as_mut() else {
@@ -355,7 +320,9 @@ impl Node {
             if self.put_plan(&id, to.clone(), mark)
                 && let Some(planning) = self.lead.planning.as_mut()
             {
-                planning.writing.insert(id.clone(), Writing { to, sweeps });
+                let error = String::new();
+                let writing = Writing { to, sweeps, error };
+                planning.writing.insert(id.clone(), writing);
                 if held {
                     planning.moved.insert(id, now);
                 }
@@ -374,9 +341,9 @@ impl Node {
                 .put_off
                 .map(|p| (p.shards as usize, p.why.as_str().to_owned())),
         });
-        if count.swept > 0 {
+        if !count.swept.is_empty() {
             self.note(Note::SweptStale {
-                deleted_count: count.swept,
+                keys: count.swept,
                 plan: mark,
                 workers,
             });
@@ -408,8 +375,7 @@ impl Node {
 
     /// Whether a record's intention names a node that is gone.
     fn names_departed(&self, record: &ShardRecord, keyspace: &KeyspaceName) -> bool {
-        let named = record.intended.as_ref();
-        named.is_some_and(|name| self.present(name, keyspace).is_none())
+        Live::new(&self.view, &|_| false).names_departed(record, keyspace)
     }
 
     /// Writes who should have a shard; answers whether anything is under way.
@@ -429,6 +395,7 @@ impl Node {
             ended: &|s| self.ended(s),
             highest: seen.record.epoch,
             floor: 0,
+            load: None,
             rules: self.config.rules,
         };
         let change = Change::Intend { node: to, plan };
@@ -444,17 +411,23 @@ impl Node {
         true
     }
 
+    /// The store did not take a write, or did not say.
+    pub(super) fn on_plan_write_failed(&mut self, id: &ShardId, failure: &StoreFailure) {
+        let planning = self.lead.planning.as_mut();
+        if let Some(writing) = planning.and_then(|p| p.writing.get_mut(id)) {
+            writing.error = failure.text().to_owned();
+        }
+    }
+
     pub(super) fn on_planned(&mut self, id: &ShardId, outcome: Settled) {
         let Some(planning) = self.lead.planning.as_mut() else {
             return;
         };
-        let swept = planning.writing.remove(id).is_some_and(|w| w.sweeps);
+        let writing = planning.writing.remove(id);
         if let Settled::Failed { .. } = outcome {
-            if swept {
-                self.note(Note::SweepFailed {
-                    key: Key::Shard(id.clone()),
-                    error: "the store did not take the write".to_owned(),
-                });
+            if let Some(Writing { error, .. }) = writing.filter(|w| w.sweeps) {
+                let key = Key::Shard(id.clone());
+                self.note(Note::SweepFailed { key, error });
             }
             let again = self.later(self.config.timing.renew_retry_interval);
             self.timers.set_sooner(Timer::Plan, again);
@@ -470,6 +443,36 @@ impl Node {
         let member = self.peers.members.iter().find(|m| m.name == *intended);
         let failed = member.is_some_and(|m| record.was_failed_by(m.session));
         (fits && !failed).then(|| intended.clone())
+    }
+
+    /// Who takes a shard that no leader has given to anybody: the best-ranked of those that a leader could give it to.
+    pub(super) fn unled_winner(&self, id: &ShardId, record: &ShardRecord) -> Option<&NodeName> {
+        let keyspace = self.view.keyspaces.get(&id.keyspace)?;
+        let labels = &keyspace.plan.required_labels;
+        let fits = |name: &NodeName| {
+            let Some((session, node)) = self.present(name, &id.keyspace) else {
+                return false;
+            };
+            let cordoned = self.view.nodes.get(name).is_some_and(|n| n.cordoned);
+            let labelled = labels.iter().all(|(k, v)| node.labels.get(k) == Some(v));
+            let room = node
+                .capacity
+                .is_none_or(|most| self.owned_by(session) < most as usize);
+            let pinned_elsewhere = record.pin.as_ref().is_some_and(|pin| pin != name);
+            !cordoned && labelled && room && !pinned_elsewhere && !record.was_failed_by(session)
+        };
+        // If none fits it stays as it is: its leader says why.
+        self.peers
+            .ranking
+            .winner(id, fits)
+            .filter(|name| fits(name))
+    }
+
+    fn owned_by(&self, session: SessionId) -> usize {
+        let shards = self.view.shards.iter();
+        shards
+            .filter(|(_, s)| s.record.is_owned_by(session))
+            .count()
     }
 
     /// When a shard that nobody has may be taken without a leader's word.

@@ -376,6 +376,7 @@ impl Node {
             head,
             session,
             mode: self.mode.clone(),
+            cordoned: self.cordoned,
             unknown: Unknown::new(),
         };
         self.put(key, expect, Record::Node(Arc::new(record)), Purpose::Plain);

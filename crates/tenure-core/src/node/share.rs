@@ -99,8 +99,7 @@ impl Node {
         if self.now < self.unled_claim_at(record, since) {
             return false;
         }
-        self.find_winner(id, record);
-        self.winner(id, record) == Some(&self.config.name)
+        self.unled_winner(id, record) == Some(&self.config.name)
     }
 
     /// To whom this node should give a shard that it has, and why; nothing if it should keep it.

@@ -2,6 +2,7 @@
 
 mod bench;
 mod leased;
+mod led;
 mod rare;
 
 use std::collections::BTreeMap;

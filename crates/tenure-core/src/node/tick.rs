@@ -4,7 +4,8 @@ use crate::ids::{Revision, SessionId, Version};
 use crate::layout::Key;
 use crate::machine::{Lane, Listed, Reply, Request};
 use crate::note::Note;
-use crate::record::{KeyspaceKind, Role, Tenancy};
+use crate::plan::Live;
+use crate::record::{KeyspaceKind, Role};
 use crate::rules::Mutant;
 use crate::time::Time;
 use crate::view::{Cell, View};
@@ -234,13 +235,7 @@ impl Node {
     }
 
     fn is_referred_to(&self, session: SessionId) -> bool {
-        self.view.nodes.iter().any(|(_, n)| n.record.session == session)
-            || self.view.shards.iter().any(|(_, s)| {
-                s.record.is_owned_by(session)
-                    || s.record.tenancy.moving().is_some_and(|(mv, _)| mv.to.session == session)
-                    || matches!(&s.record.tenancy, Tenancy::Free { witnesses } if witnesses.contains(&session))
-            })
-            || self.view.leader.get(&()).is_some_and(|l| l.session == session)
+        Live::new(&self.view, &|_| false).is_referred_to(session)
     }
 
     /// A protocol as others have it: one renewal per shard.

@@ -5,7 +5,7 @@ use std::fmt;
 use super::check::Nonsense;
 use super::reason::Reason;
 use super::view::{NodeIx, PlanView, ShardIx};
-use crate::ids::NodeName;
+use crate::ids::{NodeName, ShardId};
 use crate::time::Time;
 
 /// What is to happen to one shard.
@@ -120,6 +120,13 @@ pub enum PlanProblem {
         /// For how many there is no room.
         shards: u32,
     },
+    /// Shards are pinned to nodes that are not known.
+    PinUnknown {
+        /// One of them.
+        first: ShardId,
+        /// How many there are.
+        shards: usize,
+    },
     /// The policy's answer made no sense.
     PolicyRefused(Nonsense),
 }
@@ -145,6 +152,15 @@ impl fmt::Display for PlanProblem {
             Self::NoRoom { shards } => write!(
                 f,
                 "there is no room for {shards} shards: raise capacities or add nodes"
+            ),
+            Self::PinUnknown { first, shards: 1 } => write!(
+                f,
+                "shard {first} is pinned to a node that is not known; start that node, or `tenure unpin {first}`"
+            ),
+            Self::PinUnknown { first, shards } => write!(
+                f,
+                "{shards} shards, {first} among them, are pinned to nodes that are not known; start those nodes, or \
+                 `tenure unpin` the shards"
             ),
             Self::PolicyRefused(nonsense) => {
                 write!(f, "the policy's answer was refused, the old plan stands: {nonsense}")

@@ -10,7 +10,7 @@
 //! | 6 | `budget.rs` | what of that is allowed now |
 //!
 //! `calm.rs` says when balance has to wait. `policy.rs` stands in for phases 3 to 5 where a policy says for each shard
-//! where it belongs. `index.rs` is the view sorted by node; [`Planner`] keeps it between plans.
+//! where it belongs. `index.rs` is the view sorted by node, `live.rs` makes a view out of records; [`Planner`] keeps it between plans.
 //!
 //! The planner advises. It never grants: what it says is written by a leader whose writes may be refused, and carried out
 //! by nodes under the rules of the shard table. A wrong or outdated plan costs moves, never safety (P1).
@@ -23,6 +23,7 @@ mod decision;
 mod fit;
 mod index;
 mod level;
+mod live;
 mod place;
 mod planner;
 mod policy;
@@ -41,6 +42,7 @@ mod tests;
 
 pub use check::{Nonsense, check};
 pub use decision::{Balance, Decision, Plan, PlanProblem, PutOff};
+pub use live::{Live, Memory, NoMemory, Stale, StaleWhy};
 pub use planner::{Delta, Planner};
 pub use policy::{Placement, Policy, PolicyInput, Taker, jump_hash};
 pub use reason::Reason;

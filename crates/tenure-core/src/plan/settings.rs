@@ -154,6 +154,8 @@ pub struct PlanSettings {
     pub band_load_permille: u32,
     /// What every shard counts for besides its load, in the same unit. Loads far below it are as good as none.
     pub load_floor: u32,
+    /// Over which time the load that applications report is smoothed.
+    pub load_window: Duration,
     /// How long a shard stays after a move before it is moved for balance again.
     pub cool_down: Duration,
     /// How many moves may be under way.
@@ -175,6 +177,7 @@ impl Default for PlanSettings {
             band_shards: 0,
             band_load_permille: 200,
             load_floor: 10,
+            load_window: Duration::from_secs(30),
             cool_down: Duration::from_secs(60),
             budgets: Budgets::default(),
             zones: ZoneRule::Any,

@@ -1,6 +1,6 @@
 //! Phase 2: what is under way, and what cannot stay where it is.
 
-use super::decision::Decision;
+use super::decision::{Decision, PlanProblem};
 use super::reason::Reason;
 use super::view::{NodeIx, NodeState, Pin, ShardIx, ShardState};
 use super::work::{Cause, Work};
@@ -10,14 +10,24 @@ impl Work<'_> {
     pub(crate) fn settle(&mut self) {
         let index = self.index;
         self.forced.reserve(index.special.len());
+        let mut lost_pins = Vec::new();
         for &raw in &index.special {
             let ix = ShardIx(raw);
             let shard = self.view.shard(ix);
+            if shard.pin == Pin::Unknown {
+                lost_pins.push(ix);
+            }
             match shard.bound_for() {
                 None => self.force(ix, &shard, Cause::Unowned, None, Reason::Free),
                 Some(to) if shard.owner != Some(to) => self.under_way(ix, &shard, to),
                 Some(at) => self.pinned(ix, &shard, at),
             }
+        }
+        if let Some(first) = lost_pins.first() {
+            self.problems.push(PlanProblem::PinUnknown {
+                first: self.view.shard_id(*first),
+                shards: lost_pins.len(),
+            });
         }
         for i in 0..index.lists.len() {
             let node = NodeIx(i as u32);

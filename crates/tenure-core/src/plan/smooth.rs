@@ -37,6 +37,14 @@ impl Smooth {
         }
     }
 
+    /// An average that goes on from what somebody else measured.
+    pub fn going_on_from(load: u32, now: Time) -> Self {
+        Self {
+            milli: u64::from(load) * 1000,
+            last: Some(now),
+        }
+    }
+
     /// The load that the planner counts with.
     pub fn load(self) -> u32 {
         u32::try_from((self.milli + 500) / 1000).unwrap_or(u32::MAX)

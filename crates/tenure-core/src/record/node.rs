@@ -41,6 +41,9 @@ pub struct NodeRecord {
     /// Whether it takes work.
     #[serde(flatten)]
     pub mode: NodeMode,
+    /// It keeps what it has and is given nothing.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cordoned: bool,
     /// Fields of later versions.
     #[serde(flatten)]
     pub unknown: Unknown,

@@ -38,6 +38,23 @@ pub struct PlanSpec {
     /// How far, in thousandths, a node's load may be off its share before balance begins.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub band_load_permille: Option<u32>,
+    /// What every shard counts for besides its load.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub load_floor: Option<u32>,
+    /// Over which time reported load is smoothed.
+    #[serde(
+        rename = "load_window_ms",
+        with = "millis::option",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub load_window: Option<Duration>,
+    /// How long after its owner's session has ended a shard goes elsewhere.
+    #[serde(
+        rename = "failover_after_ms",
+        with = "millis::option",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub failover_after: Option<Duration>,
     /// How long a shard stays after a move before it is moved for balance again.
     #[serde(
         rename = "cool_down_ms",
@@ -70,8 +87,10 @@ impl PlanSpec {
             cool_down: self.cool_down.unwrap_or(usual.cool_down),
             budgets: self.budgets.unwrap_or(usual.budgets),
             zones: self.zones.clone().unwrap_or(usual.zones),
+            load_floor: self.load_floor.unwrap_or(usual.load_floor),
+            load_window: self.load_window.unwrap_or(usual.load_window),
+            failover_after: self.failover_after.unwrap_or(usual.failover_after),
             required_labels: self.required_labels.clone(),
-            ..usual
         }
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::{Head, Unknown, millis};
-use crate::ids::{KeyspaceName, NodeName, SessionId};
+use crate::ids::{KeyspaceName, NodeName, SessionId, ShardId, ShardName};
 use crate::time::Time;
 
 /// What a session is there for.
@@ -18,7 +18,12 @@ pub enum Role {
     Node,
     /// Computes what it would do, and owns nothing.
     Observer,
+    /// Plans for the nodes, and owns nothing.
+    Leader,
 }
+
+/// What shards cost to serve, smoothed, in whatever unit the application reports.
+pub type Loads = BTreeMap<KeyspaceName, BTreeMap<ShardName, u32>>;
 
 /// Why a session is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -111,6 +116,9 @@ pub struct SessionRecord {
     /// The keyspaces that it takes part in.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub keyspaces: BTreeSet<KeyspaceName>,
+    /// What the shards that it owns cost, where its application says so.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub load: Loads,
     /// How long the session is good after a renewal.
     #[serde(rename = "ttl_ms", with = "millis")]
     pub ttl: Duration,
@@ -146,6 +154,11 @@ impl SessionRecord {
     pub fn is_proven_end(&self) -> bool {
         self.ended
             .is_some_and(|ended| ended.why != EndedWhy::Missing)
+    }
+
+    /// What a shard costs, by this session's last word.
+    pub fn load_of(&self, shard: &ShardId) -> Option<u32> {
+        self.load.get(&shard.keyspace)?.get(&shard.shard).copied()
     }
 
     /// Whether the record is not a tombstone.

@@ -186,6 +186,10 @@ pub struct ShardRecord {
     pub intended: Option<NodeName>,
     /// The plan that said so.
     pub plan: PlanMark,
+    /// Where an operator wants it always to be.
+    pub pin: Option<NodeName>,
+    /// What it cost its last owner, where that said so. A present owner's word is in its session.
+    pub load: Option<u32>,
     /// Nodes that could not load it.
     pub failures: Vec<Failure>,
     /// It has been served since the last of them: the next failure begins a new count.
@@ -211,6 +215,8 @@ impl ShardRecord {
             tenancy: Tenancy::FREE,
             intended: None,
             plan: PlanMark::default(),
+            pin: None,
+            load: None,
             failures: Vec::new(),
             served_since: false,
             quarantine: None,
@@ -257,6 +263,10 @@ struct Wire {
     deleted: bool,
     #[serde(default, skip_serializing_if = "is_default")]
     plan: PlanMark,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pin: Option<NodeName>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    load: Option<u32>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     failures: Vec<Failure>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -320,6 +330,8 @@ impl From<ShardRecord> for Wire {
             witnesses,
             deleted,
             plan: r.plan,
+            pin: r.pin,
+            load: r.load,
             failures: r.failures,
             served_since: r.served_since,
             quarantine: r.quarantine,
@@ -378,6 +390,8 @@ impl TryFrom<Wire> for ShardRecord {
             tenancy,
             intended: w.intended,
             plan: w.plan,
+            pin: w.pin,
+            load: w.load,
             failures: w.failures,
             served_since: w.served_since,
             quarantine: w.quarantine,

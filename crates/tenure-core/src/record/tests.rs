@@ -49,6 +49,11 @@ fn session() -> SessionRecord {
         labels: [("disk".to_owned(), "ssd".to_owned())].into(),
         capacity: Some(9),
         keyspaces: [KeyspaceName::new("orders").unwrap()].into(),
+        load: [(
+            KeyspaceName::new("orders").unwrap(),
+            [(ShardName::index(3), 70)].into(),
+        )]
+        .into(),
         ttl: Duration::from_millis(2500),
         renewals: 9,
         boot: 1,
@@ -143,6 +148,7 @@ fn every_kind() -> Vec<(Key, Record)> {
             head: head(),
             session: SessionId(1),
             mode,
+            cordoned: true,
             unknown: Unknown::new(),
         };
         all.push((

@@ -93,6 +93,7 @@ fn step(
             ended: &ended,
             highest: Epoch(0),
             floor: 0,
+            load: None,
             rules: Rules::sound(),
         },
     )
@@ -221,6 +222,7 @@ fn another_incarnation_of_the_target_is_not_the_target() {
         ended: &|_| false,
         highest: Epoch(0),
         floor: 0,
+        load: None,
         rules: Rules::sound(),
     };
     assert_eq!(
@@ -383,6 +385,7 @@ fn an_owner_claims_anew_under_a_raised_floor() {
         ended: &|_| false,
         highest: Epoch(0),
         floor: 3,
+        load: None,
         rules: Rules::sound(),
     };
     let new = apply(&old, &writer(1), Change::Claim, &facts).unwrap();

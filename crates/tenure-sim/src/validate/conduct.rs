@@ -48,7 +48,9 @@ impl Conduct {
             Event::RunEnded { run, .. } => {
                 self.of_run(*run, "ended", |run| run.loaded)?;
             }
-            Event::Trouble { run, .. } => self.of_run(*run, "said something", |_| true)?,
+            Event::Trouble { run, .. } | Event::Load { run, .. } => {
+                self.of_run(*run, "said something", |_| true)?;
+            }
             Event::Drained(run) => self.of_run(*run, "drained", |run| {
                 !std::mem::replace(&mut run.drained, true) && run.closing
             })?,

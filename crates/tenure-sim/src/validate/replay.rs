@@ -115,6 +115,7 @@ pub(super) fn kind(event: &Event) -> &'static str {
         Event::LoadFailed { .. } => "load_failed",
         Event::RunEnded { .. } => "run_ended",
         Event::Trouble { .. } => "trouble",
+        Event::Load { .. } => "load",
         Event::Drained(_) => "drained",
         Event::Progress(_) => "progress",
         Event::Stop => "stop",

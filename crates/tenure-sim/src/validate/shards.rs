@@ -128,6 +128,8 @@ fn legal(
         // How much the writer knew of other epochs and generations is not in the record: it may have skipped some.
         highest: Epoch(new.epoch.0.saturating_sub(1)),
         floor: new.epoch.generation(),
+        // What the shard costs is the writer's word.
+        load: new.load,
         rules: Rules::sound(),
     };
     let made = |change: Change| apply(old, &writer, change, &facts).is_ok_and(|made| made == *new);
@@ -180,6 +182,12 @@ fn candidates(old: &ShardRecord, new: &ShardRecord) -> Vec<(&'static str, Change
     let (meta, said) = (new.meta.clone(), new.trouble.clone());
     changes.extend([
         ("recreate", Change::Recreate { meta }),
+        (
+            "pin",
+            Change::Pin {
+                node: new.pin.clone(),
+            },
+        ),
         ("lift", Change::Lift),
         ("tell", Change::Tell { said }),
         ("intend", Change::Intend { node, plan }),

@@ -101,7 +101,7 @@ fn every_note() -> Vec<Note> {
             problem: "no node".to_owned(),
         },
         Note::SweptStale {
-            deleted_count: 2,
+            keys: vec![Key::Cluster, Key::Leader],
             plan: PlanMark { term: 2, seq: 7 },
             workers: 3,
         },

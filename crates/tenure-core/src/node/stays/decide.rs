@@ -91,7 +91,7 @@ impl Node {
         matches!(self.life, Life::Stopping)
     }
 
-    pub(super) fn is_mine(&self, record: &ShardRecord) -> bool {
+    pub(in crate::node) fn is_mine(&self, record: &ShardRecord) -> bool {
         let by_name = self.config.rules.broken_by(Mutant::NameIsIdentity)
             && record.owner().is_some_and(|o| o.node == self.config.name);
         self.session().is_some_and(|me| record.is_owned_by(me))

@@ -18,6 +18,7 @@ use crate::ids::{Epoch, NodeName, ShardId};
 use crate::layout::Key;
 use crate::machine::{Action, Close, Expect, RunId};
 use crate::note::{Note, ShardStep};
+use crate::plan::Smooth;
 use crate::record::{Owner, Record, Tenancy};
 use crate::rules::Mutant;
 use crate::shard::{self, Change, Facts, QUARANTINE_AFTER, Writer};
@@ -98,6 +99,8 @@ pub(super) struct Stay {
     last_error: String,
     /// What the application says is wrong during the present run.
     trouble: Option<String>,
+    /// What it costs during the present run, where the application says so.
+    pub(super) load: Option<Smooth>,
     /// It was told that its work does not stop.
     overdue: bool,
     /// The rev for which an observer has already said what it would do.
@@ -115,6 +118,16 @@ impl Stay {
     /// Nothing will be heard any more of what was being written.
     pub(super) fn forget_writing(&mut self) {
         self.writing = None;
+    }
+
+    /// Whether this is the run that it is in.
+    pub(super) fn is_run(&self, wanted: RunId) -> bool {
+        match self.phase {
+            Phase::Loading { run, .. }
+            | Phase::Serving { run, .. }
+            | Phase::Closing { run, .. } => run == wanted,
+            Phase::Idle | Phase::Resting { .. } => false,
+        }
     }
 
     pub(super) fn is_serving(&self) -> bool {
@@ -351,6 +364,7 @@ impl Node {
             since: now,
         };
         stay.trouble = None;
+        stay.load = None;
         self.runs.insert(run, id.clone());
         self.timers.clear(&Timer::Stay(id.clone()));
         self.tell(
@@ -410,6 +424,7 @@ impl Node {
             ended: &|s| self.ended(s),
             highest,
             floor,
+            load: self.known_load(id),
             rules: self.config.rules,
         };
         let Ok(record) = shard::apply(&seen.record, &writer, change, &facts) else {

@@ -13,8 +13,8 @@ use crate::machine::{Action, Event, Expect, Found, Listed, Refusal, Reply, Reque
 use crate::node::{KeyspaceConfig, Node, NodeConfig, Timekeeper};
 use crate::note::Note;
 use crate::record::{
-    Damage, KeyspaceKind, KeyspaceMode, KeyspaceRecord, NodeMode, PlanSpec, Record, Role,
-    SessionRecord, ShardRecord,
+    Damage, KeyspaceKind, KeyspaceMode, KeyspaceRecord, NodeMode, NodeRecord, PlanSpec, Record,
+    Role, SessionRecord, ShardRecord,
 };
 use crate::rules::Rules;
 use crate::settings::Settings;
@@ -507,14 +507,38 @@ impl Bench {
     }
 
     pub(super) fn set_mode(&mut self, name: &str, mode: NodeMode) {
+        self.edit_node(name, |record| record.mode = mode);
+    }
+
+    pub(super) fn edit_node(&mut self, name: &str, change: impl FnOnce(&mut NodeRecord)) {
         let key = Key::Node(NodeName::new(name).unwrap());
         let Some((_, Ok(Record::Node(record)))) = self.store.get(&key) else {
             panic!("no node")
         };
         let mut record = (**record).clone();
         record.head.rev += 1;
-        record.mode = mode;
+        change(&mut record);
         self.set(key, Ok(Record::Node(Arc::new(record))));
+    }
+
+    pub(super) fn edit_shard(&mut self, id: &ShardId, change: impl FnOnce(&mut ShardRecord)) {
+        let mut record = self.shard(id).clone();
+        record.head.rev += 1;
+        change(&mut record);
+        self.set(Key::Shard(id.clone()), Ok(Record::Shard(Arc::new(record))));
+    }
+
+    pub(super) fn damage(&mut self, key: Key, damage: Damage) -> Version {
+        self.set(key, Err(damage))
+    }
+
+    /// Reports this load for every shard that a process serves.
+    pub(super) fn report_loads(&mut self, i: usize, load: impl Fn(&ShardId) -> u32) {
+        let runs: Vec<_> = self.processes[i].open.iter().copied().collect();
+        for run in runs {
+            let load = load(&self.processes[i].runs[&run].0);
+            self.send(i, Event::Load { run, load });
+        }
     }
 
     pub(super) fn node(&self, i: usize) -> &Node {

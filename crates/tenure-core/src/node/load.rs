@@ -1,0 +1,111 @@
+//! What shards cost to serve: reported by the application, smoothed by the owner, told to the others in the session's record.
+//!
+//! No write is made for it alone where renewals are writes anyway (P7). Where the store keeps the time of sessions, the record
+//! is written when the load has changed by enough to matter, and not more often than once per ttl. The measure belongs to the
+//! shard: it is in the session of its owner while that has it, dead or alive, and in the shard's record between owners.
+
+use std::collections::BTreeMap;
+
+use crate::ids::ShardId;
+use crate::machine::RunId;
+use crate::plan::Smooth;
+use crate::record::{Loads, ShardRecord};
+use crate::time::Time;
+
+use super::Node;
+
+/// How many shards a session tells of: the heaviest.
+const TOLD: usize = 2_000;
+/// By how many percent a shard's load must have changed for a write that nothing else calls for.
+const BAND_PERCENT: u32 = 20;
+
+impl Node {
+    /// The application said what a shard costs.
+    pub(super) fn on_load_told(&mut self, run: RunId, load: u32) {
+        let Some(id) = self.runs.get(&run).cloned() else {
+            return;
+        };
+        let window = self
+            .view
+            .keyspaces
+            .get(&id.keyspace)
+            .map(|k| k.plan.settings().load_window);
+        let known = self.known_load(&id);
+        let now = self.now;
+        let Some(stay) = self.stays.get_mut(&id).filter(|s| s.is_run(run)) else {
+            return;
+        };
+        let before = stay.load.unwrap_or_else(|| {
+            known.map_or_else(Smooth::default, |load| Smooth::going_on_from(load, now))
+        });
+        stay.load = Some(before.report(load, now, window.unwrap_or_default()));
+    }
+
+    /// What a shard costs, as far as the records and this node know.
+    pub(super) fn known_load(&self, id: &ShardId) -> Option<u32> {
+        let record = self.view.shards.get(id)?;
+        let own = self.stays.get(id).filter(|_| self.is_mine(record));
+        own.and_then(|stay| stay.load)
+            .map(Smooth::load)
+            .or_else(|| load_in_records(&self.view, id, record))
+    }
+
+    /// What the node's session says next of the shards that it serves.
+    pub(super) fn loads(&self) -> Loads {
+        let mut all: Vec<(&ShardId, u32)> = self
+            .stays
+            .iter()
+            .filter(|(_, stay)| stay.is_serving())
+            .filter_map(|(id, stay)| Some((id, stay.load?.load())))
+            .collect();
+        all.sort_by_key(|(_, load)| std::cmp::Reverse(*load));
+        let mut told: Loads = BTreeMap::new();
+        for (id, load) in all.into_iter().take(TOLD) {
+            let keyspace = told.entry(id.keyspace.clone()).or_default();
+            keyspace.insert(id.shard.clone(), load);
+        }
+        told
+    }
+
+    /// Whether what the session says of its load is off by so much that it is worth a write.
+    pub(super) fn load_is_news(&self) -> bool {
+        let Some(holder) = &self.holder else {
+            return false;
+        };
+        if self.now < self.load_told + self.config.timing.ttl {
+            return false;
+        }
+        let (old, new) = (&holder.record.load, self.loads());
+        let differs = |keyspace, shard, load: u32| {
+            let told = old
+                .get(keyspace)
+                .and_then(|k: &BTreeMap<_, u32>| k.get(shard));
+            told.is_none_or(|told| {
+                u64::from(told.abs_diff(load)) * 100
+                    > u64::from(load.max(*told)) * u64::from(BAND_PERCENT)
+            })
+        };
+        new.iter().any(|(keyspace, shards)| {
+            shards
+                .iter()
+                .any(|(shard, load)| differs(keyspace, shard, *load))
+        })
+    }
+
+    /// The session's record, with the load, was sent.
+    pub(super) fn load_was_told(&mut self, now: Time) {
+        self.load_told = now;
+    }
+}
+
+/// What a shard costs by the records alone: its owner's last word, else what its record kept.
+pub(crate) fn load_in_records(
+    view: &crate::view::View,
+    id: &ShardId,
+    record: &ShardRecord,
+) -> Option<u32> {
+    let owner = record.owner().and_then(|o| view.sessions.get(&o.session));
+    owner
+        .and_then(|session| session.load_of(id))
+        .or(record.load)
+}

@@ -1,0 +1,436 @@
+//! Nodes with a leader: who plans, what of it is done, and what happens when the leader goes.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::bench::{Bench, ms};
+use crate::ids::{KeyspaceName, NodeName, ShardId, ShardName, Version};
+use crate::layout::Key;
+use crate::machine::{Action, Event};
+use crate::node::OwnPolicy;
+use crate::note::Note;
+use crate::plan::{Measure, Placement, Policy, PolicyInput, PolicyKind};
+use crate::record::{Damage, KeyspaceMode, LeaderRecord, NodeMode, PlanSpec, Record, Role};
+
+fn led(shards: u32) -> Bench {
+    let mut bench = Bench::new(shards);
+    bench.mode(KeyspaceMode::Coordinated);
+    bench
+}
+
+fn shard(n: u32) -> ShardId {
+    ShardId::new(KeyspaceName::new("orders").unwrap(), ShardName::index(n))
+}
+
+fn name(name: &str) -> NodeName {
+    NodeName::new(name).unwrap()
+}
+
+fn leader(bench: &Bench) -> &LeaderRecord {
+    match bench.get(&Key::Leader) {
+        Some(Record::Leader(record)) => record,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn plans(bench: &Bench, i: usize) -> usize {
+    let planned = |n: &&Note| matches!(n, Note::Planned { .. });
+    bench.notes(i).filter(planned).count()
+}
+
+fn leads(bench: &Bench, i: usize) -> bool {
+    leader(bench).node == bench.node(i).config.name && !leader(bench).resigned
+}
+
+#[test]
+fn one_of_three_leads_and_everyone_has_the_same_part() {
+    let mut bench = led(30);
+    let nodes = ["n1", "n2", "n3"].map(|name| bench.start(name));
+    bench.run(ms(10_000));
+    assert_eq!(nodes.map(|i| bench.serving(i)), [10, 10, 10]);
+    let leaders = nodes.iter().filter(|i| leads(&bench, **i)).count();
+    assert_eq!((leaders, leader(&bench).term), (1, 1));
+    assert_eq!(bench.overlaps(), 0);
+}
+
+#[test]
+fn five_nodes_that_join_within_a_second_are_one_change_of_plan() {
+    let mut bench = led(60);
+    let first = bench.start("n0");
+    bench.run(ms(5000));
+    assert_eq!(bench.serving(first), 60);
+    let before = bench.claims.len();
+    let joined: Vec<_> = (1..=5)
+        .map(|n| {
+            bench.run(ms(200));
+            bench.start(&format!("n{n}"))
+        })
+        .collect();
+    bench.run(ms(60_000));
+    assert_eq!(bench.serving(first), 10);
+    for i in joined {
+        assert_eq!(bench.serving(i), 10);
+    }
+    // Every shard that had to move has moved once.
+    assert_eq!(bench.claims.len() - before, 50);
+    assert_eq!(bench.overlaps(), 0);
+}
+
+#[test]
+fn a_dead_leaders_office_and_shards_go_to_others_in_time_and_no_record_names_it() {
+    let mut bench = led(30);
+    let nodes = ["n1", "n2", "n3"].map(|name| bench.start(name));
+    bench.run(ms(10_000));
+    let dead = nodes.into_iter().find(|i| leads(&bench, *i)).unwrap();
+    let gone = bench.node(dead).config.name.clone();
+    let seq = bench.shards().map(|s| s.plan).max().unwrap();
+    bench.kill(dead);
+    bench.run(bench.ttl() + bench.ttl() / 5);
+    let left: usize = nodes
+        .iter()
+        .filter(|i| **i != dead)
+        .map(|i| bench.serving(*i))
+        .sum();
+    assert_eq!((left, leader(&bench).term), (30, 2));
+    assert_ne!(leader(&bench).node, gone);
+    for record in bench.shards() {
+        assert_ne!(record.intended.as_ref(), Some(&gone));
+        assert_ne!(record.owner().map(|o| &o.node), Some(&gone));
+    }
+    // Plans only grow, over all leaders.
+    let moved = bench.shards().map(|s| s.plan).filter(|p| *p > seq).count();
+    assert!(moved >= 10, "{moved}");
+}
+
+#[test]
+fn a_stopping_leader_deletes_nothing_and_a_standby_plans_at_once() {
+    let mut bench = led(30);
+    let nodes = ["n1", "n2", "n3"].map(|name| bench.start(name));
+    bench.run(ms(10_000));
+    let old = nodes.into_iter().find(|i| leads(&bench, *i)).unwrap();
+    let before = bench.keys();
+    bench.send(old, Event::Stop);
+    bench.run(ms(1000));
+    assert!(bench.log(old).contains(&Action::Stopped));
+    let new = nodes.into_iter().find(|i| leads(&bench, *i)).unwrap();
+    assert!(new != old && leader(&bench).term == 2);
+    let after: BTreeSet<Key> = bench.keys().into_iter().collect();
+    assert!(before.iter().all(|key| after.contains(key)));
+    let served: usize = nodes
+        .iter()
+        .filter(|i| **i != old)
+        .map(|i| bench.serving(*i))
+        .sum();
+    assert_eq!(served, 30);
+}
+
+#[test]
+fn a_leader_that_loses_its_lease_stops_planning_and_nothing_it_sends_later_counts() {
+    let mut bench = led(30);
+    let nodes = ["n1", "n2", "n3"].map(|name| bench.start(name));
+    bench.run(ms(10_000));
+    let old = nodes.into_iter().find(|i| leads(&bench, *i)).unwrap();
+    // Its last word on a shard is still under way when it is cut off.
+    bench.unknown_puts.insert(old);
+    let added = bench.start("n4");
+    bench.run(ms(3000));
+    bench.cut.insert(old);
+    bench.run(bench.ttl() * 3);
+    let of_new_term: Vec<_> = bench.shards().cloned().collect();
+    bench.land();
+    let mut refused = 0;
+    for (before, after) in of_new_term.iter().zip(bench.shards()) {
+        if before.plan.term == 2 {
+            assert_eq!(before, after, "a deposed leader's late writes are refused");
+            refused += 1;
+        }
+    }
+    assert!(refused > 0);
+    bench.cut.clear();
+    bench.run(bench.ttl() * 10);
+    let all: usize = nodes
+        .iter()
+        .chain([&added])
+        .map(|i| bench.serving(*i))
+        .sum();
+    assert_eq!((all, bench.overlaps()), (30, 0));
+    assert_eq!(leader(&bench).term, 2, "who comes back does not push in");
+}
+
+#[test]
+fn a_leader_that_slept_for_three_ttl_changes_nothing() {
+    let mut bench = led(12);
+    let nodes = ["n1", "n2", "n3"].map(|name| bench.start(name));
+    bench.run(ms(10_000));
+    let old = nodes.into_iter().find(|i| leads(&bench, *i)).unwrap();
+    bench.cut.insert(old);
+    bench.run(bench.ttl() * 3);
+    let before: Vec<_> = bench.shards().map(|r| r.owner().cloned()).collect();
+    bench.cut.clear();
+    bench.run(ms(20));
+    let after: Vec<_> = bench.shards().map(|r| r.owner().cloned()).collect();
+    assert_eq!(before, after);
+    assert_eq!(bench.overlaps(), 0);
+}
+
+#[test]
+fn a_leader_without_shards_plans_for_the_others() {
+    let mut bench = led(20);
+    let alone = bench.start_with("boss", |c| c.role = Role::Leader);
+    bench.run(ms(100));
+    let nodes = ["n1", "n2"].map(|name| bench.start(name));
+    bench.run(ms(10_000));
+    assert!(leads(&bench, alone) && plans(&bench, alone) > 0);
+    assert_eq!(nodes.map(|i| bench.serving(i)), [10, 10]);
+    assert_eq!(bench.serving(alone), 0);
+    bench.kill(alone);
+    bench.run(bench.ttl() * 2);
+    assert_eq!(
+        nodes.map(|i| bench.serving(i)),
+        [10, 10],
+        "losing it stops planning only"
+    );
+    assert!(nodes.into_iter().any(|i| leads(&bench, i)));
+}
+
+#[test]
+fn a_newer_versions_leader_is_left_alone() {
+    let mut bench = led(4);
+    let n1 = bench.start("n1");
+    bench.run(ms(10));
+    let version: Version = bench.damage(Key::Leader, Damage::Newer(2));
+    bench.run(bench.ttl() * 12);
+    assert_eq!(bench.raw(&Key::Leader).version, version);
+    assert_eq!(bench.serving(n1), 4, "serving does not need a leader");
+}
+
+#[test]
+fn shards_without_a_leader_are_served_after_a_while() {
+    let mut bench = led(4);
+    bench.damage(Key::Leader, Damage::Newer(2));
+    let n1 = bench.start("n1");
+    bench.run(bench.ttl() * 12);
+    assert_eq!(bench.serving(n1), 4);
+}
+
+#[test]
+fn a_drained_node_gives_everything_away_and_gets_nothing_back_until_it_is_active() {
+    let mut bench = led(20);
+    let nodes = ["n1", "n2"].map(|name| bench.start(name));
+    bench.run(ms(10_000));
+    bench.set_mode("n1", NodeMode::Draining);
+    bench.run(ms(5000));
+    assert_eq!(nodes.map(|i| bench.serving(i)), [0, 20]);
+    bench.set_mode("n1", NodeMode::Active);
+    bench.run(ms(100_000));
+    assert_eq!(nodes.map(|i| bench.serving(i)), [10, 10]);
+}
+
+#[test]
+fn a_cordoned_node_keeps_what_it_has_and_is_given_nothing() {
+    let mut bench = led(20);
+    let (n1, n2) = (bench.start("n1"), bench.start("n2"));
+    bench.run(ms(10_000));
+    bench.edit_node("n1", |node| node.cordoned = true);
+    bench.kill(n2);
+    bench.run(bench.ttl() * 20);
+    assert_eq!(bench.serving(n1), 10, "not even what nobody has");
+    bench.edit_node("n1", |node| node.cordoned = false);
+    bench.run(bench.ttl() * 2);
+    assert_eq!(bench.serving(n1), 20);
+}
+
+#[test]
+fn a_pin_holds_a_shard_where_it_is_wanted() {
+    let mut bench = led(10);
+    let nodes = ["n1", "n2"].map(|name| bench.start(name));
+    bench.run(ms(10_000));
+    let mine = bench.served_by(nodes[0]).into_iter().next().unwrap();
+    bench.edit_shard(&mine, |record| record.pin = Some(name("n2")));
+    bench.run(ms(5000));
+    assert!(bench.served_by(nodes[1]).contains(&mine));
+    assert_eq!(bench.shard(&mine).pin, Some(name("n2")));
+    bench.edit_shard(&mine, |record| record.pin = Some(name("n9")));
+    bench.run(ms(5000));
+    assert!(
+        bench.served_by(nodes[1]).contains(&mine),
+        "a pin to nobody moves nothing"
+    );
+    let unknown = |note: &Note| matches!(note, Note::PlanProblem { problem, .. } if problem.contains("tenure unpin"));
+    let told: usize = nodes
+        .iter()
+        .map(|i| bench.notes(*i).filter(|n| unknown(n)).count())
+        .sum();
+    assert_eq!(told, 1);
+}
+
+#[test]
+fn capacity_and_labels_bound_what_a_node_is_given() {
+    let mut bench = led(20);
+    let small = bench.start_with("n1", |c| c.capacity = Some(3));
+    let large = bench.start("n2");
+    bench.run(ms(10_000));
+    assert_eq!((bench.serving(small), bench.serving(large)), (3, 17));
+    let ssd = bench.start_with("n3", |c| {
+        c.labels.insert("disk".to_owned(), "ssd".to_owned());
+    });
+    bench.edit_keyspace(|k| {
+        k.plan.required_labels = [("disk".to_owned(), "ssd".to_owned())].into();
+    });
+    bench.run(ms(60_000));
+    assert_eq!(bench.serving(ssd), 20);
+}
+
+#[test]
+fn a_keyspaces_record_says_how_it_is_planned() {
+    let mut bench = led(40);
+    let nodes = ["n1", "n2"].map(|name| bench.start(name));
+    bench.run(ms(10_000));
+    assert_eq!(nodes.map(|i| bench.serving(i)), [20, 20]);
+    bench.edit_keyspace(|k| k.plan.policy = Some(PolicyKind::Rendezvous));
+    bench.run(ms(200_000));
+    let by_hash = |id: &ShardId| {
+        let ranking = &bench.node(nodes[0]).peers.ranking;
+        ranking.winner(id, |_| true).cloned()
+    };
+    for id in bench.served_by(nodes[0]) {
+        assert_eq!(by_hash(&id), Some(name("n1")), "{id}");
+    }
+}
+
+#[derive(Debug)]
+struct EverythingToTheLast;
+
+impl Policy for EverythingToTheLast {
+    fn assign(&self, input: &PolicyInput<'_>) -> Vec<Placement> {
+        let Some(last) = input.takers.last() else {
+            return Vec::new();
+        };
+        let shards = input.view.shards();
+        shards
+            .map(|(shard, _)| Placement {
+                shard,
+                node: last.node,
+            })
+            .collect()
+    }
+}
+
+#[test]
+fn a_policy_of_ones_own_is_followed() {
+    let mut bench = led(10);
+    let policy = || Some(OwnPolicy::new("last", Arc::new(EverythingToTheLast)));
+    let n1 = bench.start_with("n1", |c| c.policy = policy());
+    let n2 = bench.start_with("n2", |c| c.policy = policy());
+    bench.run(ms(200_000));
+    assert_eq!((bench.serving(n1), bench.serving(n2)), (0, 10));
+}
+
+fn by_load() -> PlanSpec {
+    PlanSpec {
+        measure: Some(Measure::Load),
+        cool_down: Some(Duration::ZERO),
+        ..PlanSpec::default()
+    }
+}
+
+#[test]
+fn reported_load_is_evened_out_and_goes_along_with_a_shard() {
+    let mut bench = led(8);
+    let heavy = |id: &ShardId| if *id == shard(0) { 7000 } else { 1000 };
+    let nodes = ["n1", "n2"].map(|name| {
+        bench.start_with(name, |c| {
+            c.keyspaces.values_mut().for_each(|k| k.plan = by_load());
+        })
+    });
+    for _ in 0..120 {
+        for i in nodes {
+            bench.report_loads(i, heavy);
+        }
+        bench.run(ms(500));
+    }
+    let alone = nodes
+        .into_iter()
+        .find(|i| bench.served_by(*i).contains(&shard(0)))
+        .unwrap();
+    assert_eq!(
+        bench.serving(alone),
+        1,
+        "what costs as much as all others is alone"
+    );
+    let other = nodes.into_iter().find(|i| *i != alone).unwrap();
+    let session = bench.node(alone).session().unwrap();
+    assert_eq!(bench.session(session).load_of(&shard(0)), Some(7000));
+    // Its owner dies; who takes it knows what it costs before anything was measured.
+    bench.kill(alone);
+    bench.run(bench.ttl() * 2);
+    assert!(bench.served_by(other).contains(&shard(0)));
+    assert_eq!(bench.shard(&shard(0)).load, Some(7000));
+}
+
+#[test]
+fn load_costs_no_write_of_its_own_at_rest() {
+    let mut bench = led(8);
+    let n1 = bench.start("n1");
+    bench.run(ms(5000));
+    let writes = |bench: &mut Bench, report: bool| {
+        let before = bench.writes();
+        for _ in 0..40 {
+            if report {
+                bench.report_loads(n1, |_| 50);
+            }
+            bench.run(ms(500));
+        }
+        bench.writes() - before
+    };
+    let silent = writes(&mut bench, false);
+    assert_eq!(writes(&mut bench, true), silent);
+}
+
+#[test]
+fn a_sweep_that_fails_is_told_with_its_key_and_tried_again() {
+    let mut bench = led(6);
+    let n1 = bench.start("n1");
+    bench.run(ms(5000));
+    bench.fail_shard_puts.insert(n1);
+    bench.edit_shard(&shard(2), |record| record.intended = Some(name("departed")));
+    bench.run(ms(3000));
+    let failed = |note: &&Note| matches!(note, Note::SweepFailed { key, error } if *key == Key::Shard(shard(2)) && error == "x");
+    assert!(bench.notes(n1).filter(failed).count() > 1);
+    bench.fail_shard_puts.clear();
+    bench.run(ms(3000));
+    assert_ne!(bench.shard(&shard(2)).intended, Some(name("departed")));
+    let swept = |note: &&Note| matches!(note, Note::SweptStale { keys, .. } if keys.contains(&Key::Shard(shard(2))));
+    assert!(bench.notes(n1).filter(swept).count() >= 1);
+}
+
+#[test]
+fn two_leaders_on_diverging_views_do_no_harm_and_converge() {
+    let mut bench = led(24);
+    let nodes = ["n1", "n2", "n3"].map(|name| bench.start(name));
+    bench.run(ms(10_000));
+    let old = nodes.into_iter().find(|i| leads(&bench, *i)).unwrap();
+    // It hears nothing of the others any more, but its lease is good, and it goes on planning.
+    bench.deaf.insert(old);
+    let fourth = bench.start("n4");
+    bench.run(ms(100));
+    let session = bench.node(fourth).session().unwrap();
+    let usurper = LeaderRecord {
+        head: leader(&bench).head.next(crate::ids::Nonce {
+            writer: session,
+            n: 9,
+        }),
+        term: 2,
+        session,
+        node: name("n4"),
+        ..leader(&bench).clone()
+    };
+    bench.raw_set(Key::Leader, Record::Leader(Arc::new(usurper)));
+    bench.run(ms(20_000));
+    bench.deaf.clear();
+    bench.run(ms(60_000));
+    let served = [nodes[0], nodes[1], nodes[2], fourth].map(|i| bench.serving(i));
+    assert_eq!(served, [6, 6, 6, 6]);
+    assert_eq!(bench.overlaps(), 0);
+}

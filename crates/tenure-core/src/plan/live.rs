@@ -1,0 +1,260 @@
+//! A planner's view out of the records: what a leader plans from, and what `tenure plan` shows of a running cluster.
+//!
+//! Whoever reads the same records gets the same view, but for what only a leader remembers ([`Memory`]): since when nodes are
+//! as they are, what was moved lately, what it is just writing.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::view::{Elsewhere, NodeState, PlanNode, PlanView, ShardSpec, ViewProblem};
+use crate::ids::{KeyspaceName, NodeName, SessionId, ShardId};
+use crate::layout::Key;
+use crate::node::load_in_records;
+use crate::record::{NodeMode, Role, SessionRecord, ShardRecord, Tenancy};
+use crate::time::Time;
+use crate::view::View;
+
+/// What is remembered beside the records.
+pub trait Memory {
+    /// Since when a node is as it is, and how often it has come back lately.
+    fn node(
+        &mut self,
+        name: &NodeName,
+        state: NodeState,
+        session: Option<SessionId>,
+    ) -> (Time, u32);
+
+    /// Who is to have a shard by a write that is under way; nothing if there is none.
+    fn writing(&self, shard: &ShardId) -> Option<Option<NodeName>>;
+
+    /// When a shard was last moved by a plan.
+    fn moved(&self, shard: &ShardId) -> Option<Time>;
+}
+
+/// Nothing remembered: everything has been as it is for ever.
+pub struct NoMemory;
+
+impl Memory for NoMemory {
+    fn node(&mut self, _: &NodeName, _: NodeState, _: Option<SessionId>) -> (Time, u32) {
+        (Time::ZERO, 0)
+    }
+
+    fn writing(&self, _: &ShardId) -> Option<Option<NodeName>> {
+        None
+    }
+
+    fn moved(&self, _: &ShardId) -> Option<Time> {
+        None
+    }
+}
+
+/// The records of a cluster, and who is known to be gone.
+#[derive(Clone, Copy)]
+pub struct Live<'a> {
+    view: &'a View,
+    ended: &'a dyn Fn(SessionId) -> bool,
+}
+
+/// A record that names somebody who is gone, or that nobody needs any more.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Stale {
+    /// Its key.
+    pub key: Key,
+    /// What is stale about it.
+    pub why: StaleWhy,
+}
+
+/// What is stale about a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum StaleWhy {
+    /// The node that is to have the shard is not there.
+    IntendedGone,
+    /// The owner's session has ended, and nobody has taken the shard.
+    OwnerEnded,
+    /// The target of the shard's move has ended.
+    TargetEnded,
+    /// The session has ended, and no record refers to it.
+    SessionUnused,
+    /// The leader's session has ended.
+    LeaderEnded,
+}
+
+impl StaleWhy {
+    /// As one word, for `--json`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::IntendedGone => "intended_gone",
+            Self::OwnerEnded => "owner_ended",
+            Self::TargetEnded => "target_ended",
+            Self::SessionUnused => "session_unused",
+            Self::LeaderEnded => "leader_ended",
+        }
+    }
+
+    /// As half a sentence.
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::IntendedGone => "the node that is to have it is not there",
+            Self::OwnerEnded => "its owner's session has ended",
+            Self::TargetEnded => "the session that it was moving to has ended",
+            Self::SessionUnused => "the session has ended and nothing refers to it",
+            Self::LeaderEnded => "the leader's session has ended",
+        }
+    }
+}
+
+impl<'a> Live<'a> {
+    /// These records, and what proves that a session has ended.
+    pub fn new(view: &'a View, ended: &'a dyn Fn(SessionId) -> bool) -> Self {
+        Self { view, ended }
+    }
+
+    /// The live incarnation of a node that takes part in a keyspace.
+    pub fn present(
+        &self,
+        name: &NodeName,
+        keyspace: &KeyspaceName,
+    ) -> Option<(SessionId, &'a SessionRecord)> {
+        let session = self.view.nodes.get(name)?.session;
+        let record = self.view.sessions.get(&session)?;
+        let takes_part = record.keyspaces.is_empty() || record.keyspaces.contains(keyspace);
+        (record.is_live() && record.role == Role::Node && takes_part).then_some((session, record))
+    }
+
+    /// Whether a record's intention names a node that is gone.
+    pub fn names_departed(&self, record: &ShardRecord, keyspace: &KeyspaceName) -> bool {
+        let named = record.intended.as_ref();
+        named.is_some_and(|name| self.present(name, keyspace).is_none())
+    }
+
+    fn node_state(&self, name: &NodeName, keyspace: &KeyspaceName) -> NodeState {
+        let Some((_, session)) = self.present(name, keyspace) else {
+            return NodeState::Away;
+        };
+        let Some(node) = self.view.nodes.get(name) else {
+            return NodeState::Away;
+        };
+        match node.mode {
+            _ if session.leaving => NodeState::Leaving,
+            NodeMode::Active if node.cordoned => NodeState::Cordoned,
+            NodeMode::Active => NodeState::Active,
+            _ => NodeState::Draining,
+        }
+    }
+
+    /// What a planner looks at for one keyspace.
+    pub fn plan_view(
+        &self,
+        keyspace: &KeyspaceName,
+        memory: &mut dyn Memory,
+    ) -> Result<PlanView, Vec<ViewProblem>> {
+        let mut shards = Vec::new();
+        let mut named: BTreeSet<NodeName> = BTreeSet::new();
+        let mut elsewhere: BTreeMap<NodeName, Elsewhere> = BTreeMap::new();
+        for (id, seen) in self.view.shards.iter() {
+            let record = &seen.record;
+            if matches!(record.tenancy, Tenancy::Deleted) {
+                continue;
+            }
+            if id.keyspace != *keyspace {
+                if let Some(owner) = record.owner() {
+                    elsewhere.entry(owner.node.clone()).or_default().shards += 1;
+                }
+                continue;
+            }
+            let spec = self.shard_spec(id, record, memory);
+            named.extend(spec.owner.iter().chain(&spec.intended).cloned());
+            shards.push(spec);
+        }
+        let known = self.view.nodes.iter().map(|(name, _)| name);
+        named.extend(
+            known
+                .filter(|name| self.present(name, keyspace).is_some())
+                .cloned(),
+        );
+        let mut nodes = Vec::new();
+        for name in named {
+            let mut node = PlanNode::new(name.clone(), Time::ZERO);
+            node.state = self.node_state(&name, keyspace);
+            node.elsewhere = elsewhere.get(&name).copied().unwrap_or_default();
+            let mut session = None;
+            if let Some((id, record)) = self.present(&name, keyspace) {
+                session = Some(id);
+                node.weight = record.weight;
+                node.zone = record.zone.clone();
+                node.labels = record.labels.clone();
+                node.capacity = record.capacity;
+            }
+            (node.since, node.absences) = memory.node(&name, node.state, session);
+            nodes.push(node);
+        }
+        PlanView::new(keyspace.clone(), nodes, shards)
+    }
+
+    fn shard_spec(&self, id: &ShardId, record: &ShardRecord, memory: &dyn Memory) -> ShardSpec {
+        let gone = |session| (self.ended)(session);
+        let owner = record.owner().filter(|o| !gone(o.session));
+        let departed = record.owner().filter(|o| gone(o.session));
+        // What was its own goes back to a node that is there again; what nobody has and nobody is to have is free.
+        let back = departed.filter(|o| self.present(&o.node, &id.keyspace).is_some());
+        let moving = record.tenancy.moving();
+        let intended = memory
+            .writing(id)
+            .unwrap_or_else(|| record.intended.clone());
+        ShardSpec {
+            name: id.shard.clone(),
+            owner: owner
+                .or(departed.filter(|_| back.is_none()))
+                .map(|o| o.node.clone()),
+            intended: intended.or(back.map(|o| o.node.clone())),
+            moving: moving.map(|(mv, _)| mv.to.node.clone()),
+            sealed: matches!(record.tenancy, Tenancy::Sealed { .. }),
+            pin: record.pin.clone(),
+            load: load_in_records(self.view, id, record).unwrap_or(0),
+            moved: memory.moved(id),
+        }
+    }
+
+    /// Every record that names somebody who is gone, in the order of keys.
+    pub fn stale(&self) -> Vec<Stale> {
+        let mut all = Vec::new();
+        let mut say = |key, why| all.push(Stale { key, why });
+        for (id, seen) in self.view.shards.iter() {
+            let (record, key) = (&seen.record, Key::Shard(id.clone()));
+            if record.owner().is_some_and(|o| (self.ended)(o.session)) {
+                say(key.clone(), StaleWhy::OwnerEnded);
+            }
+            let moving = record.tenancy.moving();
+            if moving.is_some_and(|(mv, _)| (self.ended)(mv.to.session)) {
+                say(key.clone(), StaleWhy::TargetEnded);
+            }
+            if self.names_departed(record, &id.keyspace) {
+                say(key, StaleWhy::IntendedGone);
+            }
+        }
+        for (id, _) in self.view.sessions.iter() {
+            if (self.ended)(*id) && !self.is_referred_to(*id) {
+                say(Key::Session(*id), StaleWhy::SessionUnused);
+            }
+        }
+        let leader = self.view.leader.get(&());
+        if leader.is_some_and(|l| !l.resigned && (self.ended)(l.session)) {
+            say(Key::Leader, StaleWhy::LeaderEnded);
+        }
+        all.sort();
+        all
+    }
+
+    /// Whether any record names this session.
+    pub fn is_referred_to(&self, session: SessionId) -> bool {
+        let view = self.view;
+        let by_shard = |record: &ShardRecord| {
+            let moving = record.tenancy.moving();
+            record.is_owned_by(session)
+                || moving.is_some_and(|(mv, _)| mv.to.session == session)
+                || matches!(&record.tenancy, Tenancy::Free { witnesses } if witnesses.contains(&session))
+        };
+        view.nodes.iter().any(|(_, n)| n.record.session == session)
+            || view.shards.iter().any(|(_, s)| by_shard(&s.record))
+            || view.leader.get(&()).is_some_and(|l| l.session == session)
+    }
+}
