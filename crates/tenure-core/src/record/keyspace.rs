@@ -31,11 +31,11 @@ impl fmt::Display for KeyspaceKind {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum KeyspaceMode {
-    /// Every node computes the same weighted rendezvous for itself.
-    #[default]
-    Symmetric,
     /// The leader plans.
+    #[default]
     Coordinated,
+    /// Every node computes the same weighted rendezvous for itself.
+    Symmetric,
     /// Nodes take what is free up to their fair share.
     Greedy,
 }

@@ -46,8 +46,8 @@ pub(crate) struct Create {
     /// Shards that are created and deleted one by one, by name
     #[arg(long)]
     named: bool,
-    /// Who assigns the shards: symmetric or greedy
-    #[arg(long, default_value = "symmetric")]
+    /// Who assigns the shards: coordinated (a leader plans), symmetric or greedy
+    #[arg(long, default_value = "coordinated")]
     mode: KeyspaceMode,
 }
 
