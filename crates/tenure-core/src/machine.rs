@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::ids::{Epoch, Revision, SessionId, ShardId, Version};
 use crate::layout::Key;
 use crate::note::Note;
-use crate::record::{Damage, Owner, Record};
+use crate::record::{Damage, Held, MovePhase, Owner, Record};
 use crate::time::Time;
 
 /// One request to the store. Its answer carries the same number.
@@ -184,6 +184,25 @@ pub enum Event {
     WatchGap,
     /// The application has loaded the shard. After a [`Action::Close`] it says nothing; the [`Event::Drained`] is still owed.
     Loaded(RunId),
+    /// The application has applied what the last owner wrote up to its seal: the shard can be owned. In answer to
+    /// [`Action::CatchUp`].
+    CaughtUp(RunId),
+    /// Nothing is in flight any more behind a gate that was shut for a move. In answer to [`Action::Freeze`].
+    Frozen(RunId),
+    /// The application has written out what must outlive the stay, and its loop has ended. In answer to [`Action::Seal`].
+    Sealed {
+        /// Which stay.
+        run: RunId,
+        /// Where its state ends, in the application's own terms.
+        seal: String,
+    },
+    /// The application could not seal the shard. The stay goes on until it is closed.
+    SealFailed {
+        /// Which stay.
+        run: RunId,
+        /// What it said.
+        error: String,
+    },
     /// The application could not load the shard. This ends the stay: nothing of it runs any more, and no [`Event::Drained`]
     /// is needed. A [`Action::Close`] that crosses it is to be tolerated, and answered.
     LoadFailed {
@@ -217,6 +236,8 @@ pub enum Event {
     /// The gate of this stay is closed, nothing is in flight, its work has stopped and its state is dropped. Sent once, in
     /// answer to [`Action::Close`].
     Drained(RunId),
+    /// A router holds what comes for these shards, during these moves, and for no others: its session is to say so.
+    Hold(Held),
     /// The application's runtime showed a sign of life at this time.
     Progress(Time),
     /// The node is asked to stop in good order.
@@ -270,8 +291,50 @@ pub enum Action {
         /// What the creator attached to the shard.
         meta: Option<String>,
     },
+    /// Have the application load a shard that another node still owns and serves, in order to take it over. It only reads. Its
+    /// gate stays closed. Answered like [`Action::Load`].
+    Warm {
+        /// The stay that begins.
+        run: RunId,
+        /// The shard.
+        shard: ShardId,
+        /// The epoch of its present owner.
+        epoch: Epoch,
+        /// The session whose lease bounds the gate.
+        session: SessionId,
+        /// What the creator attached to the shard.
+        meta: Option<String>,
+    },
+    /// Have the application apply what the last owner wrote since it loaded; answered by [`Event::CaughtUp`] or
+    /// [`Event::LoadFailed`].
+    CatchUp {
+        /// Which stay.
+        run: RunId,
+        /// Where the last owner's writes end.
+        seal: String,
+    },
+    /// A stay that began as a successor owns its shard, at this epoch. The write that made it is confirmed (P2).
+    Own {
+        /// Which stay.
+        run: RunId,
+        /// The epoch that its work carries.
+        epoch: Epoch,
+    },
     /// Open the gate of a loaded shard.
     Open(RunId),
+    /// Admit nothing more, for now; answered by [`Event::Frozen`] once nothing is in flight. Long-lived streams are told to
+    /// end, and are cut at `cut_at`.
+    Freeze {
+        /// Which stay.
+        run: RunId,
+        /// When streams that have not ended are cut.
+        cut_at: Time,
+    },
+    /// Admit work again: the move was called off.
+    Thaw(RunId),
+    /// End the loop of a frozen shard and write out what must outlive the stay; answered by [`Event::Sealed`] or
+    /// [`Event::SealFailed`].
+    Seal(RunId),
     /// Close the gate of a stay and end it; answered by [`Event::Drained`]. May be repeated, and sharpened to a cut.
     Close {
         /// Which stay.
@@ -289,6 +352,10 @@ pub enum Action {
         epoch: Epoch,
         /// Whether the owner serves.
         serving: bool,
+        /// The move that the shard is in.
+        moving: Option<(u64, MovePhase)>,
+        /// Which of the record's values this is.
+        rev: u64,
     },
     /// Something worth telling.
     Note(Note),

@@ -34,6 +34,22 @@ pub enum ShardStep {
     Restored,
     /// No node may claim it until it is repaired.
     Quarantined,
+    /// It begins to move to another node.
+    Moving,
+    /// The application loads it while another node serves.
+    Warming,
+    /// Its gate is shut for a move; what is in flight finishes.
+    Frozen,
+    /// Its gate is open again: the move was called off.
+    Thawed,
+    /// Its state has an end, and its record says where.
+    Sealed,
+    /// Its record names this node now, at the end of a move.
+    Taken,
+    /// Its move was called off.
+    Cancelled,
+    /// It is this node's again, after it was sealed.
+    Reaffirmed,
 }
 
 impl ShardStep {
@@ -49,6 +65,14 @@ impl ShardStep {
             Self::Released => "released",
             Self::Restored => "restored",
             Self::Quarantined => "quarantined",
+            Self::Moving => "moving",
+            Self::Warming => "warming",
+            Self::Frozen => "frozen",
+            Self::Thawed => "thawed",
+            Self::Sealed => "sealed",
+            Self::Taken => "taken",
+            Self::Cancelled => "cancelled",
+            Self::Reaffirmed => "reaffirmed",
         }
     }
 }
@@ -169,6 +193,17 @@ pub enum Note {
         /// The record.
         key: Key,
         /// What the store said.
+        error: String,
+    },
+    /// The application could not seal a shard that was to move; the move is called off.
+    SealFailed {
+        /// The shard.
+        shard: ShardId,
+        /// The epoch.
+        epoch: Epoch,
+        /// The how-manieth move that came to nothing.
+        attempt: u32,
+        /// What it said.
         error: String,
     },
     /// No renewal is sent: the application's runtime has shown no sign of life.

@@ -26,6 +26,10 @@ pub enum Mutant {
     UnguardedWrite,
     /// The gate opens again after a release whose outcome is unknown.
     ReopenAfterUnknownRelease,
+    /// A moving shard is sealed while work is still in flight.
+    SealWithoutDrain,
+    /// A successor reads the last words of an owner that has not sealed yet.
+    TailBeforeSeal,
     /// A change of owner keeps the epoch.
     EpochKept,
     /// A lost record is made anew without raising the generation first.
@@ -74,6 +78,8 @@ impl Mutant {
         Self::NameIsIdentity,
         Self::UnguardedWrite,
         Self::ReopenAfterUnknownRelease,
+        Self::SealWithoutDrain,
+        Self::TailBeforeSeal,
         Self::EpochKept,
         Self::EpochForgotten,
         Self::RestoreWithoutWitnesses,

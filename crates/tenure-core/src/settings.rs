@@ -37,6 +37,10 @@ pub struct Settings {
     pub release_batch: usize,
     /// How long what is in flight may take to finish before it is cancelled.
     pub drain_timeout: Duration,
+    /// How long a move waits for routers to hold what comes for the shard.
+    pub freeze_timeout: Duration,
+    /// How long a move waits, once the shard is sealed, for its new owner.
+    pub take_timeout: Duration,
     /// How often everything is looked at even if nothing was heard. Default: four times the ttl.
     pub tick_interval: Option<Duration>,
     /// How often everything is read anew even if nothing seems amiss. Default: 24 times the ttl.
@@ -70,6 +74,8 @@ impl Default for Settings {
             rebalance_debounce: Duration::from_millis(250),
             release_batch: 64,
             drain_timeout: Duration::from_secs(10),
+            take_timeout: Duration::from_secs(10),
+            freeze_timeout: Duration::from_secs(2),
             tick_interval: None,
             relist_interval: None,
             stall_limit: None,
@@ -116,6 +122,8 @@ pub struct Timing {
     pub rebalance_debounce: Duration,
     pub release_batch: usize,
     pub drain_timeout: Duration,
+    pub freeze_timeout: Duration,
+    pub take_timeout: Duration,
     pub tick_interval: Duration,
     pub relist_interval: Duration,
     pub stall_limit: Duration,
@@ -156,6 +164,8 @@ impl Settings {
             rebalance_debounce: self.rebalance_debounce,
             release_batch: self.release_batch,
             drain_timeout: self.drain_timeout,
+            take_timeout: self.take_timeout,
+            freeze_timeout: self.freeze_timeout,
             tick_interval: self.tick_interval.unwrap_or(ttl * 4),
             relist_interval: self.relist_interval.unwrap_or(ttl * 24),
             stall_limit: self.stall_limit.unwrap_or(ttl),
@@ -190,6 +200,8 @@ impl From<Timing> for Settings {
             rebalance_debounce: t.rebalance_debounce,
             release_batch: t.release_batch,
             drain_timeout: t.drain_timeout,
+            take_timeout: t.take_timeout,
+            freeze_timeout: t.freeze_timeout,
             tick_interval: Some(t.tick_interval),
             relist_interval: Some(t.relist_interval),
             stall_limit: Some(t.stall_limit),

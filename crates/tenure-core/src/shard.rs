@@ -52,9 +52,15 @@ pub enum Change {
         seal: String,
     },
     /// Own it at the end of a move. By the target.
-    Take,
+    Take {
+        /// Whether it has loaded the shard, up to the seal, and admits work at once.
+        serving: bool,
+    },
     /// Call a move off before it is sealed. By planner, owner or target.
-    Cancel,
+    Cancel {
+        /// What the target's application said, if it could not load the shard.
+        failed: Option<String>,
+    },
     /// Own it again after sealing. By the old owner.
     Reaffirm {
         /// The writer has watched this phase for longer than its limit.
@@ -215,6 +221,7 @@ pub fn apply(
                 return Err(Refused::TargetEnded);
             }
             new.plan = plan;
+            new.intended = Some(to.node.clone());
             new.tenancy = Tenancy::Warming {
                 by: by.clone(),
                 mv: Move { id, to, why },
@@ -243,13 +250,21 @@ pub fn apply(
             };
             Ok(new)
         }
-        (Tenancy::Sealed { mv, .. }, Change::Take) => {
+        (Tenancy::Sealed { mv, .. }, Change::Take { serving }) => {
             if !is_me(&mv.to) {
                 return Err(Refused::NotYours);
             }
-            Ok(edit.give_to_me(new, true, Why::Taken))
+            new.served_since |= serving && !new.failures.is_empty();
+            Ok(edit.give_to_me(new, serving, Why::Taken))
         }
-        (Tenancy::Warming { by, .. } | Tenancy::Freezing { by, .. }, Change::Cancel) => {
+        (Tenancy::Warming { by, mv } | Tenancy::Freezing { by, mv }, Change::Cancel { failed }) => {
+            if let Some(error) = failed {
+                if !is_me(&mv.to) {
+                    return Err(Refused::NotYours);
+                }
+                edit.remember_failure(&mut new, brief(error));
+            }
+            new.intended = Some(by.node.clone());
             new.tenancy = Tenancy::Held {
                 by: by.clone(),
                 serving: true,
@@ -289,15 +304,7 @@ pub fn apply(
             if !is_me(by) {
                 return Err(Refused::NotYours);
             }
-            if std::mem::take(&mut new.served_since) {
-                new.failures.clear();
-            }
-            new.failures.retain(|f| f.node != me.node);
-            new.failures.push(Failure {
-                node: me.node.clone(),
-                session: me.session,
-                error,
-            });
+            edit.remember_failure(&mut new, error);
             if new.failures.len() >= QUARANTINE_AFTER {
                 let nodes: Vec<_> = new
                     .failures
@@ -416,6 +423,19 @@ impl Edit<'_> {
         new.load = self.facts.load.or(new.load);
         self.remember(&mut new, Some(self.writer.owner.node.clone()), why);
         new
+    }
+
+    fn remember_failure(&self, new: &mut ShardRecord, error: String) {
+        let me = &self.writer.owner;
+        if std::mem::take(&mut new.served_since) {
+            new.failures.clear();
+        }
+        new.failures.retain(|f| f.node != me.node);
+        new.failures.push(Failure {
+            node: me.node.clone(),
+            session: me.session,
+            error,
+        });
     }
 
     fn give_to_nobody(&self, mut new: ShardRecord, why: Why) -> ShardRecord {

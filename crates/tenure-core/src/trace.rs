@@ -152,6 +152,7 @@ mod tests {
             kind: KeyspaceKind::Hashed(8),
             mode: KeyspaceMode::Greedy,
             plan: Default::default(),
+            catches_up: true,
         };
         let settings = Settings {
             ttl: Duration::from_nanos(1_500_000_001),

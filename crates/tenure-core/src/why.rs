@@ -54,6 +54,10 @@ pub enum Why {
     Taken,
     /// The target of the move is dead, or the move is too old.
     TargetGone,
+    /// The shard moves to another node.
+    Moving,
+    /// The move was called off.
+    MoveCancelled,
     /// The keyspace was removed.
     KeyspaceRemoved,
 }
@@ -85,6 +89,8 @@ impl Why {
             Self::Planned => "planned",
             Self::Taken => "taken",
             Self::TargetGone => "target_gone",
+            Self::Moving => "moving",
+            Self::MoveCancelled => "move_cancelled",
             Self::KeyspaceRemoved => "keyspace_removed",
         }
     }

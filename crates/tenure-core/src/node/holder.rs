@@ -9,7 +9,7 @@ use crate::layout::Key;
 use crate::lease::{Lease, LeasePhase};
 use crate::machine::{Action, Expect, Found, Lane, Reply, Request, StoreFailure};
 use crate::note::Note;
-use crate::record::{BootClock, Damage, FORMAT, Head, Record, SessionRecord, Unknown};
+use crate::record::{BootClock, Damage, FORMAT, Head, Held, Record, SessionRecord, Unknown};
 use crate::rules::Mutant;
 use crate::time::Time;
 use crate::why::Why;
@@ -70,6 +70,7 @@ impl Node {
             capacity: config.capacity,
             keyspaces: config.keyspaces.keys().cloned().collect(),
             load: BTreeMap::new(),
+            held: BTreeMap::new(),
             ttl: config.timing.ttl,
             renewals: 0,
             boot: cluster.map_or(0, |c| c.boot),
@@ -186,7 +187,8 @@ impl Node {
             return;
         };
         let leaves = stopping && !holder.record.leaving;
-        let writes = (leaves || holder.rewriting || news) && !holder.refused;
+        let holds = holder.record.held != self.held;
+        let writes = (leaves || holder.rewriting || news || holds) && !holder.refused;
         if holder.record.leased.is_some()
             && !writes
             && !self.config.rules.broken_by(Mutant::RenewedByWriting)
@@ -201,6 +203,7 @@ impl Node {
         // Nobody should count on a node that stops; what it has released goes to the others at once.
         record.leaving |= stopping;
         record.load = loads;
+        record.held = self.held.clone();
         let record = Record::Session(Arc::new(record));
         let id = holder.id;
         self.load_was_told(self.now);
@@ -222,6 +225,20 @@ impl Node {
         if self.config.rules.broken_by(Mutant::RenewPerShard) {
             self.renew_every_shard();
         }
+    }
+
+    /// A router holds other shards than before: owners wait to hear of it.
+    pub(super) fn hold(&mut self, held: Held) {
+        if self.held != held {
+            self.held = held;
+            self.renew();
+        }
+    }
+
+    /// Whether what the session says is held is not what is held.
+    fn tells_old_news(&self) -> bool {
+        let told = self.holder.as_ref().map(|h| &h.record.held);
+        told.is_some_and(|told| *told != self.held)
     }
 
     pub(super) fn on_renewed(&mut self, nonce: Nonce, sent: Time, record: Record, reply: Reply) {
@@ -261,6 +278,9 @@ impl Node {
                     self.timers.set(Timer::Renew, self.now);
                 } else {
                     self.renewal_confirmed(sent, self.config.timing.ttl);
+                    if self.tells_old_news() {
+                        self.timers.set(Timer::Renew, self.now);
+                    }
                 }
             }
             Reply::Lost => {

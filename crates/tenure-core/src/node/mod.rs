@@ -52,7 +52,9 @@ use crate::lease::LeasePhase;
 use crate::machine::{Action, Event, Found, Refusal, RunId, Step};
 use crate::note::{Note, ShardStep, Transition};
 use crate::plan::Policy;
-use crate::record::{ClusterRecord, KeyspaceKind, KeyspaceMode, NodeMode, PlanSpec, Role, Tenancy};
+use crate::record::{
+    ClusterRecord, Held, KeyspaceKind, KeyspaceMode, NodeMode, PlanSpec, Role, Tenancy,
+};
 use crate::rules::Rules;
 use crate::settings::Timing;
 use crate::time::Time;
@@ -81,6 +83,9 @@ pub struct KeyspaceConfig {
     pub mode: KeyspaceMode,
     /// How a leader plans for it.
     pub plan: PlanSpec,
+    /// Its application can load a shard while another node still serves it, and then catch up.
+    #[serde(default)]
+    pub catches_up: bool,
 }
 
 /// A policy of the user's own, by a name that tells it from others.
@@ -206,7 +211,7 @@ pub struct Node {
     wants: Wants,
     stays: BTreeMap<ShardId, Stay>,
     runs: BTreeMap<RunId, ShardId>,
-    /// Shards on their way to other nodes for the sake of balance.
+    /// Shards of this node's own on their way to other nodes.
     leaving: BTreeSet<ShardId>,
     acquire: Acquire,
     pending: sets::Ops,
@@ -257,6 +262,10 @@ pub struct Node {
     doubtful: BTreeMap<ShardId, u64>,
     /// Leading, and what is known of it.
     lead: Lead,
+    /// When the node began to stop.
+    stopping_since: Time,
+    /// What the router that this is holds.
+    held: Held,
     /// When the session's record last told of load.
     load_told: Time,
     /// The longest ttl of any session that was ever heard of.
@@ -312,6 +321,8 @@ impl Node {
             estranged: None,
             doubtful: BTreeMap::new(),
             lead: Lead::default(),
+            stopping_since: Time::ZERO,
+            held: Held::new(),
             load_told: Time::ZERO,
             longest: std::time::Duration::ZERO,
             ops: 0,
@@ -415,11 +426,16 @@ impl Node {
             }
             Event::WatchGap => self.on_watch_gap(),
             Event::Loaded(run) => self.on_loaded(run),
+            Event::CaughtUp(run) => self.on_caught_up(run),
+            Event::Frozen(run) => self.on_frozen(run),
+            Event::Sealed { run, seal } => self.on_sealed(run, seal),
+            Event::SealFailed { run, error } => self.on_seal_failed(run, error),
             Event::LoadFailed { run, error } => self.on_load_failed(run, error),
             Event::RunEnded { run, error } => self.on_run_ended(run, error),
             Event::Trouble { run, said } => self.on_trouble(run, said),
             Event::Load { run, load } => self.on_load_told(run, load),
             Event::Drained(run) => self.on_drained(run),
+            Event::Hold(held) => self.hold(held),
             Event::Progress(at) => self.progress = self.progress.max(at),
             Event::Stop => self.begin_stop(),
         }
@@ -561,13 +577,20 @@ impl Node {
         self.lead.highest = self.lead.highest.max(record.plan);
         let stay = self.stays.entry(id.clone()).or_default();
         stay.highest = stay.highest.max(record.epoch);
-        let serving = record.tenancy.name() != "loading" && record.owner().is_some();
+        let serving = matches!(
+            record.tenancy,
+            Tenancy::Held { serving: true, .. }
+                | Tenancy::Warming { .. }
+                | Tenancy::Freezing { .. }
+        );
         let owner = record.owner().cloned();
         self.out.push(Action::Seen {
             shard: id.clone(),
             owner,
             epoch: record.epoch,
             serving,
+            moving: record.tenancy.moving().map(|(mv, phase)| (mv.id, phase)),
+            rev: record.head.rev,
         });
     }
 

@@ -280,6 +280,7 @@ impl Node {
             capacity: None,
             keyspaces: std::collections::BTreeSet::new(),
             load: std::collections::BTreeMap::new(),
+            held: std::collections::BTreeMap::new(),
             ttl: self.longest_ttl(),
             renewals: 0,
             boot: 0,
@@ -331,6 +332,12 @@ impl Node {
     pub(super) fn on_session_changed(&mut self, id: SessionId) {
         if let Some(record) = self.view.sessions.get(&id) {
             self.longest = self.longest.max(record.ttl);
+            if record.role == Role::Router {
+                // Shards that freeze may have waited for this one.
+                for shard in &self.leaving {
+                    self.dirty.insert(Key::Shard(shard.clone()));
+                }
+            }
         }
         if self.my_session().is_some_and(|h| h.id == id) {
             match self.view.sessions.cell(&id) {

@@ -8,16 +8,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::ids::{KeyspaceName, NodeName, SessionId, ShardId};
+use crate::ids::{Epoch, KeyspaceName, NodeName, SessionId, ShardId};
 use crate::layout::Key;
 use crate::machine::{Expect, StoreFailure};
 use crate::note::Note;
 use crate::plan::{
     Decision, Live, Memory, NodeState, Plan, PlanNode, PlanRules, PlanView, plan, plan_with,
 };
-use crate::record::{KeyspaceMode, Owner, PlanMark, Record, SessionRecord, ShardRecord, Tenancy};
+use crate::record::{
+    KeyspaceMode, MovePhase, Owner, PlanMark, Record, SessionRecord, ShardRecord, Tenancy,
+};
 use crate::shard::{self, Change, Facts, Writer};
 use crate::time::Time;
+use crate::why::Why;
 
 use super::Node;
 use super::ops::{Purpose, Settled};
@@ -36,8 +39,30 @@ pub(super) struct Planning {
     moved: BTreeMap<ShardId, Time>,
     /// Shards that a write is under way to: it counts as done.
     writing: BTreeMap<ShardId, Writing>,
+    /// Moves that have not led to another epoch.
+    tried: BTreeMap<ShardId, Tried>,
     /// What was said already and still holds.
     told: BTreeMap<KeyspaceName, BTreeSet<String>>,
+}
+
+/// A leader's word on a shard.
+enum Word {
+    /// Who should have it.
+    Intend(Option<NodeName>),
+    /// It moves to this node.
+    Move(NodeName),
+    /// It stays where it is.
+    Cancel,
+}
+
+/// A shard's moves at one epoch.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Tried {
+    epoch: Epoch,
+    /// The last one was begun, and what became of it was not looked at.
+    open: bool,
+    times: u32,
+    until: Time,
 }
 
 /// A write that is under way.
@@ -222,6 +247,10 @@ impl Node {
             id.keyspace != *keyspace
                 || (now.since(*at) < rules.cool_down && self.view.shards.get(id).is_some())
         });
+        let view = &self.view;
+        planning
+            .tried
+            .retain(|id, tried| view.shards.get(id).is_some_and(|r| r.epoch == tried.epoch));
         let mut memory = Remembered {
             planning: &mut planning,
             now,
@@ -243,7 +272,7 @@ impl Node {
 
     /// Writes what was decided; what does not fit any more is decided anew when that is seen.
     fn carry_out(&mut self, keyspace: &KeyspaceName, view: &PlanView, planned: &Plan) {
-        let mut changes: Vec<(ShardId, Option<NodeName>, bool)> = Vec::new();
+        let mut words: Vec<(ShardId, Word, bool)> = Vec::new();
         let mut count = Count::default();
         let mut decided = BTreeSet::new();
         for decision in planned.actions() {
@@ -252,19 +281,9 @@ impl Node {
             let Some(record) = self.view.shards.get(&id).cloned() else {
                 continue;
             };
-            let to = match decision {
-                Decision::Intend { to, .. } | Decision::Move { to, .. } => {
-                    self.able(&id, &record, keyspace, view.node(*to).name.clone())
-                }
-                _ => record
-                    .owner()
-                    .filter(|o| !self.ended(o.session))
-                    .map(|o| o.node.clone()),
-            };
-            let under_way = self.is_writing(&id);
-            if record.intended == to || under_way {
+            let Some(word) = self.word(&id, &record, view, decision) else {
                 continue;
-            }
+            };
             match decision {
                 Decision::Move { .. } => count.moved += 1,
                 Decision::Intend { .. } => count.intended += 1,
@@ -274,24 +293,77 @@ impl Node {
             if swept {
                 count.swept.push(Key::Shard(id.clone()));
             }
-            changes.push((id, to, swept));
+            words.push((id, word, swept));
         }
-        for (id, seen) in self
-            .view
-            .shards
-            .iter()
-            .filter(|(id, _)| id.keyspace == *keyspace)
-        {
-            let stale = record_is_held_by_nobody(&seen.record)
+        let all = self.view.shards.iter();
+        for (id, seen) in all.filter(|(id, _)| id.keyspace == *keyspace) {
+            let stale = matches!(seen.record.tenancy, Tenancy::Free { .. })
                 && self.names_departed(&seen.record, keyspace)
                 && !decided.contains(id)
                 && !self.is_writing(id);
             if stale {
                 count.swept.push(Key::Shard(id.clone()));
-                changes.push((id.clone(), None, true));
+                words.push((id.clone(), Word::Intend(None), true));
             }
         }
-        self.write_plan(keyspace, view, planned, changes, count);
+        self.write_plan(keyspace, view, planned, words, count);
+    }
+
+    /// What to write for a decision; nothing if it stands there, is being written, or has to wait.
+    fn word(
+        &mut self,
+        id: &ShardId,
+        record: &ShardRecord,
+        view: &PlanView,
+        decision: &Decision,
+    ) -> Option<Word> {
+        if self.is_writing(id) {
+            return None;
+        }
+        let owner = record.owner().filter(|o| !self.ended(o.session));
+        let moving = record.tenancy.moving();
+        let word = match decision {
+            Decision::Intend { to, .. } | Decision::Move { to, .. } => {
+                let to = self.able(id, record, &id.keyspace, view.node(*to).name.clone())?;
+                let serving = matches!(record.tenancy, Tenancy::Held { serving: true, .. });
+                match owner {
+                    Some(owner) if owner.node == to => return None,
+                    Some(_) if moving.is_some() => return None,
+                    Some(_) if serving => Word::Move(to),
+                    _ => Word::Intend(Some(to)),
+                }
+            }
+            _ if moving.is_some_and(|(_, phase)| phase != MovePhase::Sealed) => Word::Cancel,
+            _ => Word::Intend(owner.map(|o| o.node.clone())),
+        };
+        if let Word::Intend(to) = &word
+            && record.intended == *to
+        {
+            return None;
+        }
+        if let Word::Move(_) = &word
+            && let Some(until) = self.put_off_until(id, record)
+        {
+            self.timers.set_sooner(Timer::Plan, until);
+            return None;
+        }
+        Some(word)
+    }
+
+    /// Until when no move of a shard is begun: one that was called off is not begun again at once.
+    fn put_off_until(&mut self, id: &ShardId, record: &ShardRecord) -> Option<Time> {
+        let (now, ttl) = (self.now, self.config.timing.ttl);
+        let planning = self.lead.planning.as_mut()?;
+        let tried = planning.tried.get_mut(id)?;
+        if tried.epoch != record.epoch {
+            planning.tried.remove(id);
+            return None;
+        }
+        if std::mem::take(&mut tried.open) {
+            tried.until = now + ttl / 4 * 2u32.saturating_pow(tried.times.min(6));
+            tried.times += 1;
+        }
+        (now < tried.until).then_some(tried.until)
     }
 
     fn write_plan(
@@ -299,34 +371,19 @@ impl Node {
         keyspace: &KeyspaceName,
         view: &PlanView,
         planned: &Plan,
-        changes: Vec<(ShardId, Option<NodeName>, bool)>,
+        words: Vec<(ShardId, Word, bool)>,
         count: Count,
     ) {
-        let now = self.now;
         let Some(planning) = self.lead.planning.as_mut() else {
             return;
         };
-        if changes.is_empty() {
+        if words.is_empty() {
             return;
         }
         planning.seq += 1;
         let mark = planning.mark();
-        for (id, to, sweeps) in changes {
-            let held = self
-                .view
-                .shards
-                .get(&id)
-                .is_some_and(|r| r.owner().is_some());
-            if self.put_plan(&id, to.clone(), mark)
-                && let Some(planning) = self.lead.planning.as_mut()
-            {
-                let error = String::new();
-                let writing = Writing { to, sweeps, error };
-                planning.writing.insert(id.clone(), writing);
-                if held {
-                    planning.moved.insert(id, now);
-                }
-            }
+        for (id, word, sweeps) in words {
+            self.put_word(&id, word, mark, sweeps);
         }
         let alive = |n: &&PlanNode| n.state != NodeState::Away;
         let workers = view.nodes().iter().filter(alive).count();
@@ -378,12 +435,31 @@ impl Node {
         Live::new(&self.view, &|_| false).names_departed(record, keyspace)
     }
 
-    /// Writes who should have a shard; answers whether anything is under way.
-    fn put_plan(&mut self, id: &ShardId, to: Option<NodeName>, plan: PlanMark) -> bool {
+    /// Writes the leader's word on a shard.
+    fn put_word(&mut self, id: &ShardId, word: Word, plan: PlanMark, sweeps: bool) {
         let (Some(seen), Some(session)) = (self.view.shards.seen(id).cloned(), self.session())
         else {
-            return false;
+            return;
         };
+        let (to, change) = match word {
+            Word::Intend(node) => (node.clone(), Change::Intend { node, plan }),
+            Word::Cancel => {
+                let owner = seen.record.owner().map(|o| o.node.clone());
+                (owner, Change::Cancel { failed: None })
+            }
+            Word::Move(node) => {
+                let Some((session, _)) = self.present(&node, &id.keyspace) else {
+                    return;
+                };
+                let to = Owner {
+                    node: node.clone(),
+                    session,
+                };
+                let (id, why) = (self.move_id(), Why::Planned);
+                (Some(node), Change::Plan { id, to, plan, why })
+            }
+        };
+        let moves = matches!(change, Change::Plan { .. });
         let writer = Writer {
             owner: Owner {
                 node: self.config.name.clone(),
@@ -398,17 +474,27 @@ impl Node {
             load: None,
             rules: self.config.rules,
         };
-        let change = Change::Intend { node: to, plan };
         let Ok(record) = shard::apply(&seen.record, &writer, change, &facts) else {
-            return false;
+            return;
         };
+        let now = self.now;
+        if let Some(planning) = self.lead.planning.as_mut() {
+            let error = String::new();
+            let writing = Writing { to, sweeps, error };
+            planning.writing.insert(id.clone(), writing);
+            if moves {
+                planning.moved.insert(id.clone(), now);
+                let tried = planning.tried.entry(id.clone()).or_default();
+                tried.epoch = seen.record.epoch;
+                tried.open = true;
+            }
+        }
         self.put(
             Key::Shard(id.clone()),
             Expect::Version(seen.version),
             Record::Shard(Arc::new(record)),
             Purpose::Plan(id.clone()),
         );
-        true
     }
 
     /// The store did not take a write, or did not say.
@@ -484,8 +570,4 @@ impl Node {
         let patience = if self.is_led() { 8 } else { 2 };
         free_since + self.config.timing.ttl * patience
     }
-}
-
-fn record_is_held_by_nobody(record: &ShardRecord) -> bool {
-    matches!(record.tenancy, Tenancy::Free { .. })
 }

@@ -15,6 +15,7 @@ impl Node {
             Life::Running => {
                 self.resign_office();
                 self.life = Life::Stopping;
+                self.stopping_since = self.now;
                 let limit = self.config.timing.drain_timeout + self.config.timing.ttl;
                 self.timers.set(Timer::Stop, self.now + limit);
                 if self.config.rules.broken_by(Mutant::EndBeforeRelease) {

@@ -3,6 +3,7 @@
 mod bench;
 mod leased;
 mod led;
+mod moving;
 mod rare;
 
 use std::collections::BTreeMap;
@@ -444,7 +445,7 @@ fn what_an_application_said_in_an_earlier_run_is_taken_back() {
 }
 
 #[test]
-fn trouble_that_cannot_be_written_is_written_later_and_holds_up_no_close() {
+fn trouble_that_cannot_be_written_is_written_later_and_holds_up_no_move() {
     let mut bench = Bench::new(8);
     let n1 = bench.start("n1");
     let n2 = bench.start("n2");
@@ -464,7 +465,10 @@ fn trouble_that_cannot_be_written_is_written_later_and_holds_up_no_close() {
     bench.run(ms(1));
     bench.set_mode("n1", NodeMode::Draining);
     bench.run(ms(1));
-    assert!(!bench.served_by(n1).contains(&id));
+    assert!(
+        bench.served_by(n1).contains(&id),
+        "it cannot be given away yet"
+    );
     bench.fail_shard_puts.clear();
     bench.run(ms(1000));
     assert_eq!(bench.serving(n2), 8);

@@ -23,7 +23,7 @@ pub use keyspace::{KeyspaceKind, KeyspaceMode, KeyspaceRecord};
 pub use leader::LeaderRecord;
 pub use node::{NodeMode, NodeRecord};
 pub use plan::PlanSpec;
-pub use session::{BootClock, Ended, EndedWhy, Loads, Role, SessionRecord};
+pub use session::{BootClock, Ended, EndedWhy, Held, Loads, Role, SessionRecord};
 pub use shard::{
     Failure, HISTORY_LEN, Move, MovePhase, Owner, Past, PlanMark, Quarantine, ShardRecord, Tenancy,
 };

@@ -20,10 +20,15 @@ pub enum Role {
     Observer,
     /// Plans for the nodes, and owns nothing.
     Leader,
+    /// Sends requests to owners, and owns nothing.
+    Router,
 }
 
 /// What shards cost to serve, smoothed, in whatever unit the application reports.
 pub type Loads = BTreeMap<KeyspaceName, BTreeMap<ShardName, u32>>;
+
+/// Moves by the shard that they are of.
+pub type Held = BTreeMap<KeyspaceName, BTreeMap<ShardName, u64>>;
 
 /// Why a session is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -119,6 +124,9 @@ pub struct SessionRecord {
     /// What the shards that it owns cost, where its application says so.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub load: Loads,
+    /// The moves, by shard, during which it holds what comes for the shard.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub held: Held,
     /// How long the session is good after a renewal.
     #[serde(rename = "ttl_ms", with = "millis")]
     pub ttl: Duration,
@@ -159,6 +167,11 @@ impl SessionRecord {
     /// What a shard costs, by this session's last word.
     pub fn load_of(&self, shard: &ShardId) -> Option<u32> {
         self.load.get(&shard.keyspace)?.get(&shard.shard).copied()
+    }
+
+    /// The move during which it holds what comes for a shard.
+    pub fn holds(&self, shard: &ShardId) -> Option<u64> {
+        self.held.get(&shard.keyspace)?.get(&shard.shard).copied()
     }
 
     /// Whether the record is not a tombstone.

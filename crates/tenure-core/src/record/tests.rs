@@ -54,6 +54,11 @@ fn session() -> SessionRecord {
             [(ShardName::index(3), 70)].into(),
         )]
         .into(),
+        held: [(
+            KeyspaceName::new("orders").unwrap(),
+            [(ShardName::index(3), 7)].into(),
+        )]
+        .into(),
         ttl: Duration::from_millis(2500),
         renewals: 9,
         boot: 1,

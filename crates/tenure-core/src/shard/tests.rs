@@ -205,8 +205,11 @@ fn a_move_goes_through_every_phase_and_only_its_target_takes() {
         [("warming", "freezing")]
     );
     assert_eq!(works_from(3, Change::Warmed, &[]), []);
-    assert_eq!(works_from(2, Change::Take, &[]), [("sealed", "serving")]);
-    assert_eq!(works_from(3, Change::Take, &[]), []);
+    assert_eq!(
+        works_from(2, Change::Take { serving: true }, &[]),
+        [("sealed", "serving")]
+    );
+    assert_eq!(works_from(3, Change::Take { serving: true }, &[]), []);
 }
 
 #[test]
@@ -226,7 +229,7 @@ fn another_incarnation_of_the_target_is_not_the_target() {
         rules: Rules::sound(),
     };
     assert_eq!(
-        apply(&old, &again, Change::Take, &facts),
+        apply(&old, &again, Change::Take { serving: true }, &facts),
         Err(Refused::NotYours)
     );
 }
@@ -234,14 +237,19 @@ fn another_incarnation_of_the_target_is_not_the_target() {
 #[test]
 fn a_move_is_called_off_at_the_same_epoch_until_it_is_sealed() {
     assert_eq!(
-        works_from(3, Change::Cancel, &[]),
+        works_from(3, Change::Cancel { failed: None }, &[]),
         [("warming", "serving"), ("freezing", "serving")]
     );
     let old = record(Tenancy::Freezing {
         by: who(1),
         mv: mv(),
     });
-    assert_eq!(step(&old, 3, Change::Cancel, &[]).unwrap().epoch, old.epoch);
+    assert_eq!(
+        step(&old, 3, Change::Cancel { failed: None }, &[])
+            .unwrap()
+            .epoch,
+        old.epoch
+    );
 }
 
 #[test]
@@ -447,8 +455,8 @@ fn any_change() -> impl Strategy<Value = Change> {
         3 => n.clone().prop_map(|n| Change::Plan { id: 1, to: who(n), plan: PLAN, why: Why::Planned }),
         3 => Just(Change::Warmed),
         3 => Just(Change::Seal { seal: "s".to_owned() }),
-        3 => Just(Change::Take),
-        1 => Just(Change::Cancel),
+        3 => Just(Change::Take { serving: true }),
+        1 => Just(Change::Cancel { failed: None }),
         1 => any::<bool>().prop_map(|too_old| Change::Reaffirm { too_old }),
         1 => Just(Change::Free),
         2 => Just(Change::Release { to: None, why: Why::Rebalance }),

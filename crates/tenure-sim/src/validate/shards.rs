@@ -144,8 +144,9 @@ fn candidates(old: &ShardRecord, new: &ShardRecord) -> Vec<(&'static str, Change
         ("claim", Change::Claim),
         ("serve", Change::Serve),
         ("warmed", Change::Warmed),
-        ("take", Change::Take),
-        ("cancel", Change::Cancel),
+        ("take", Change::Take { serving: true }),
+        ("take", Change::Take { serving: false }),
+        ("cancel", Change::Cancel { failed: None }),
         ("reaffirm", Change::Reaffirm { too_old: true }),
         ("free", Change::Free),
         ("delete", Change::Delete),
@@ -156,6 +157,8 @@ fn candidates(old: &ShardRecord, new: &ShardRecord) -> Vec<(&'static str, Change
     }
     if let Some(failure) = new.failures.last() {
         let error = failure.error.clone();
+        let failed = Some(error.clone());
+        changes.push(("cancel", Change::Cancel { failed }));
         changes.push(("fail", Change::Fail { error }));
     }
     match (&old.tenancy, &new.tenancy) {

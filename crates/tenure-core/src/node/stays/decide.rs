@@ -23,11 +23,19 @@ pub(super) enum Decision {
     Adopt(Epoch),
     Write(Change),
     Would(ShardStep, Why),
+    /// Load it while another node serves it.
+    Warm(u64),
+    CatchUp(String),
+    /// Open what was taken at the end of a move.
+    Promote(Epoch),
+    /// Shut the gate for a move.
+    Freeze(u64),
+    Thaw,
 }
 
 impl Node {
     /// The shard's record, if it and its keyspace's are there and readable; else why not.
-    fn readable(&self, id: &ShardId) -> Result<(&Seen<ShardRecord>, u32), Why> {
+    pub(super) fn readable(&self, id: &ShardId) -> Result<(&Seen<ShardRecord>, u32), Why> {
         if self.estranged.is_some() {
             return Err(Why::StoreChanged);
         }
@@ -71,6 +79,24 @@ impl Node {
                 self.decide_idle(id)
             }
             Phase::Closing { .. } => Decision::Nothing,
+            Phase::Frozen {
+                epoch, mv, limit, ..
+            } => {
+                let (epoch, mv, limit) = (*epoch, *mv, *limit);
+                self.decide_frozen(id, epoch, mv, limit)
+            }
+            Phase::Sealing {
+                epoch, mv, limit, ..
+            } => {
+                let (epoch, mv, limit) = (*epoch, *mv, *limit);
+                self.decide_sealing(id, epoch, mv, limit)
+            }
+            Phase::Succeeding {
+                mv, step, limit, ..
+            } => {
+                let (mv, step, limit) = (*mv, *step, *limit);
+                self.decide_succeeding(id, mv, step, limit)
+            }
             Phase::Idle | Phase::Resting { .. } if stay.writing.is_some() => Decision::Nothing,
             Phase::Idle | Phase::Resting { .. } if self.now < stay.not_before => {
                 Decision::WaitUntil(stay.not_before)
@@ -87,7 +113,7 @@ impl Node {
         }
     }
 
-    fn is_leaving(&self) -> bool {
+    pub(super) fn is_leaving(&self) -> bool {
         matches!(self.life, Life::Stopping)
     }
 
@@ -117,14 +143,21 @@ impl Node {
         if epoch.generation() < floor {
             return Decision::Close(Close::Cut, Why::GenerationRaised, Then::Look);
         }
-        if record.tenancy.moving().is_none()
-            && let Some((to, why)) = self.gives(id, &record)
+        if record.tenancy.moving().is_some() {
+            return self.decide_moving(id, &record, writing);
+        }
+        self.note_called_off(id, writing);
+        if let Some((to, why)) = self.gives(id, &record)
             && (why != Why::Rebalance || self.leaving.len() < self.config.timing.release_batch)
         {
             if self.config.rules.broken_by(Mutant::ReleaseBeforeStop) && !writing {
                 return Decision::Write(Change::Release { to, why });
             }
-            return Decision::Close(Close::Drain, why, Then::Release { to, why });
+            return match self.begin_move(id, &record, to.as_ref(), why) {
+                Some(_) if writing => Decision::Nothing,
+                Some(decision) => decision,
+                None => Decision::Close(Close::Drain, why, Then::Release { to, why }),
+            };
         }
         if let Some(Phase::Loading { since, .. }) = self.stays.get(id).map(|s| &s.phase) {
             let limit = *since + self.config.timing.load_timeout;
@@ -174,7 +207,7 @@ impl Node {
         let (record, since) = (Arc::clone(&seen.record), seen.since);
         if self.is_mine(&record) && is_sealed(&record) {
             // Its state ends there: only its successor, or a new epoch, goes on from it.
-            return Decision::Nothing;
+            return self.decide_sealed(&record, since);
         }
         if self.is_mine(&record) {
             self.wait_for(id, false);
@@ -183,7 +216,12 @@ impl Node {
             }
             let given_up = self.stays.get(id).map_or(Epoch(0), |s| s.given_up);
             let rules = self.config.rules;
-            if record.epoch <= given_up && !rules.broken_by(Mutant::ReopenAfterUnknownRelease) {
+            let barred = record.epoch <= given_up;
+            let reopens = rules.broken_by(Mutant::ReopenAfterUnknownRelease);
+            if barred && !reopens && record.tenancy.moving().is_some() {
+                return self.decide_seal_again(id, &record);
+            }
+            if barred && !reopens {
                 return Decision::Write(Change::Release {
                     to: record.intended.clone(),
                     why: Why::Rebalance,
@@ -196,8 +234,12 @@ impl Node {
             }
             return Decision::Adopt(record.epoch);
         }
+        self.left(id);
         if let Some(owner) = record.owner() {
             self.mourn(owner.session);
+        }
+        if let Some(decision) = self.decide_successor(id, &record, since) {
+            return decision;
         }
         if let Tenancy::Free { witnesses } = &record.tenancy {
             for witness in witnesses {

@@ -11,8 +11,19 @@
 //! [`Node::decide`] derives the next step from the record, the lease and the phase alone. Ownership is what the record says
 //! *and* what this node has not given up: from the moment a release is sent, its epoch is barred here for ever, whatever
 //! became of the write.
+//!
+//! A move has two sides (`moves`: what to do next; `hand_over`: what the application is told, and what it says):
+//!
+//! ```text
+//!  owner      Serving ──routers hold──► Frozen ──in flight = 0──► Sealing ──sealed──► Closing ──► the seal is written
+//!                ▲────── called off ──────┘                          └── called off: it is loaded again
+//!  successor  loading ──► loaded, `warmed` is written ──sealed──► catching up ──► ready, `take` is written ──► Serving
+//! ```
 
 mod decide;
+mod events;
+mod hand_over;
+mod moves;
 
 use crate::ids::{Epoch, NodeName, ShardId};
 use crate::layout::Key;
@@ -21,7 +32,7 @@ use crate::note::{Note, ShardStep};
 use crate::plan::Smooth;
 use crate::record::{Owner, Record, Tenancy};
 use crate::rules::Mutant;
-use crate::shard::{self, Change, Facts, QUARANTINE_AFTER, Writer};
+use crate::shard::{self, Change, Facts, Writer};
 use crate::time::Time;
 use crate::why::Why;
 
@@ -40,6 +51,17 @@ enum Then {
     Release { to: Option<NodeName>, why: Why },
     /// Load it again after a while.
     Rest,
+    /// Say where its state ends, for the target of this move.
+    Seal { mv: u64, seal: String },
+}
+
+/// How far a successor has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Readiness {
+    Loading,
+    Loaded,
+    CatchingUp,
+    Ready,
 }
 
 /// Where a shard is at this node.
@@ -68,6 +90,42 @@ enum Phase {
     Resting {
         until: Time,
     },
+    /// Its gate is shut for this move; what is in flight finishes.
+    Frozen {
+        run: RunId,
+        epoch: Epoch,
+        mv: u64,
+        limit: Time,
+    },
+    /// Nothing is in flight; the application writes out what must outlive the stay.
+    Sealing {
+        run: RunId,
+        epoch: Epoch,
+        mv: u64,
+        limit: Time,
+    },
+    /// Another node owns it, and it moves here.
+    Succeeding {
+        run: RunId,
+        mv: u64,
+        step: Readiness,
+        limit: Time,
+    },
+}
+
+impl Phase {
+    /// The stay that it is in.
+    fn run(&self) -> Option<RunId> {
+        match self {
+            Self::Idle | Self::Resting { .. } => None,
+            Self::Loading { run, .. }
+            | Self::Serving { run, .. }
+            | Self::Closing { run, .. }
+            | Self::Frozen { run, .. }
+            | Self::Sealing { run, .. }
+            | Self::Succeeding { run, .. } => Some(*run),
+        }
+    }
 }
 
 /// A write to the shard's record that is under way.
@@ -79,6 +137,11 @@ enum Writing {
     Fail,
     Deny,
     Tell,
+    Move,
+    Seal,
+    Take,
+    Cancel,
+    Reaffirm,
     Other,
 }
 
@@ -103,6 +166,13 @@ pub(super) struct Stay {
     pub(super) load: Option<Smooth>,
     /// It was told that its work does not stop.
     overdue: bool,
+    /// The move of this shard that this node was last part of, and how often in a row one was called off.
+    moving: Option<u64>,
+    called_off: u32,
+    /// No move is begun before this.
+    move_not_before: Time,
+    /// A seal that was sent: what it said, should it have to be sent again.
+    sealed: Option<(u64, String)>,
     /// The rev for which an observer has already said what it would do.
     would: u64,
 }
@@ -122,12 +192,7 @@ impl Stay {
 
     /// Whether this is the run that it is in.
     pub(super) fn is_run(&self, wanted: RunId) -> bool {
-        match self.phase {
-            Phase::Loading { run, .. }
-            | Phase::Serving { run, .. }
-            | Phase::Closing { run, .. } => run == wanted,
-            Phase::Idle | Phase::Resting { .. } => false,
-        }
+        self.phase.run() == Some(wanted)
     }
 
     pub(super) fn is_serving(&self) -> bool {
@@ -214,6 +279,11 @@ impl Node {
             Decision::Close(how, why, then) => self.close(id, how, why, then),
             Decision::Adopt(epoch) => self.adopt(id, epoch),
             Decision::Write(change) => self.write(id, change),
+            Decision::Warm(mv) => self.warm(id, mv),
+            Decision::CatchUp(seal) => self.catch_up(id, seal),
+            Decision::Promote(epoch) => self.promote(id, epoch),
+            Decision::Freeze(mv) => self.freeze(id, mv),
+            Decision::Thaw => self.thaw(id),
             Decision::Would(step, why) => {
                 let rev = self.view.mark(&Key::Shard(id.clone()));
                 let stay = self.stays.entry(id.clone()).or_default();
@@ -272,6 +342,11 @@ impl Node {
             return;
         };
         let (run, epoch, how) = match &stay.phase {
+            // Its gate is shut, or was never open.
+            Phase::Frozen { run, epoch, .. } | Phase::Sealing { run, epoch, .. } => {
+                (*run, *epoch, Close::Cut)
+            }
+            Phase::Succeeding { run, .. } => (*run, Epoch(0), Close::Cut),
             Phase::Serving { run, epoch, .. } => (*run, *epoch, how),
             // Nothing was admitted yet, so there is nothing to let finish.
             Phase::Loading { run, epoch, .. } => (*run, *epoch, Close::Cut),
@@ -418,6 +493,11 @@ impl Node {
             Change::Fail { .. } => Writing::Fail,
             Change::Deny { .. } => Writing::Deny,
             Change::Tell { .. } => Writing::Tell,
+            Change::Plan { .. } => Writing::Move,
+            Change::Seal { .. } => Writing::Seal,
+            Change::Take { .. } => Writing::Take,
+            Change::Cancel { .. } => Writing::Cancel,
+            Change::Reaffirm { .. } => Writing::Reaffirm,
             _ => Writing::Other,
         };
         let facts = Facts {
@@ -431,12 +511,15 @@ impl Node {
             return;
         };
         let stay = self.stays.entry(id.clone()).or_default();
-        if matches!(writing, Writing::Release(_) | Writing::Fail) {
+        if matches!(writing, Writing::Release(_) | Writing::Fail | Writing::Seal) {
             stay.given_up = stay.given_up.max(seen.record.epoch);
             stay.phase = match stay.phase {
                 Phase::Serving { .. } => stay.phase.clone(),
                 _ => Phase::Idle,
             };
+        }
+        if matches!(writing, Writing::Move) {
+            self.leaving.insert(id.clone());
         }
         stay.writing = Some(writing);
         let record = Record::Shard(std::sync::Arc::new(record));
@@ -461,6 +544,8 @@ impl Node {
         // What was told meanwhile of a shard on its way out does not bring it there.
         let told_in_leaving =
             matches!(writing, Some(Writing::Tell)) && matches!(stay.phase, Phase::Closing { .. });
+        // A shard that begins to move is on its way out until its record says otherwise.
+        let moves = matches!(writing, Some(Writing::Move | Writing::Seal));
         stay.not_before = match outcome {
             Settled::Failed { .. } => retry,
             _ => Time::ZERO,
@@ -499,10 +584,11 @@ impl Node {
                     };
                     self.tell(&id, step, epoch, Why::LoadFailed, None);
                 }
-                _ => {}
+                Some(writing) => self.tell_move(&id, &writing, epoch),
+                None => {}
             }
         }
-        if !matches!(outcome, Settled::Failed { .. }) && !told_in_leaving {
+        if !matches!(outcome, Settled::Failed { .. }) && !told_in_leaving && !moves {
             self.left(&id);
         }
         self.from_watch = false;
@@ -514,219 +600,6 @@ impl Node {
     fn left(&mut self, id: &ShardId) {
         if self.leaving.remove(id) && self.leaving.len() == self.config.timing.release_batch / 2 {
             self.look_at_all = true;
-        }
-    }
-
-    pub(super) fn on_loaded(&mut self, run: RunId) {
-        let Some(id) = self.runs.get(&run).cloned() else {
-            return;
-        };
-        let may_own = self.may_own();
-        let now = self.now;
-        let Some(stay) = self.stays.get_mut(&id) else {
-            return;
-        };
-        let Phase::Loading {
-            run: current,
-            epoch,
-            ..
-        } = stay.phase
-        else {
-            return;
-        };
-        if current != run || !may_own {
-            return;
-        }
-        stay.phase = Phase::Serving {
-            run,
-            epoch,
-            since: now,
-        };
-        stay.served = epoch;
-        self.timers.clear(&Timer::Stay(id.clone()));
-        self.out.push(Action::Open(run));
-        self.tell(
-            &id,
-            ShardStep::Serving,
-            epoch,
-            Why::Loaded,
-            Some(self.config.name.clone()),
-        );
-        self.look_at(&id);
-    }
-
-    /// A load failed; nothing of this stay runs any more.
-    pub(super) fn on_load_failed(&mut self, run: RunId, error: String) {
-        let Some(id) = self.runs.get(&run).cloned() else {
-            return;
-        };
-        let Some(stay) = self.stays.get_mut(&id) else {
-            return;
-        };
-        match stay.phase.clone() {
-            Phase::Loading {
-                run: current,
-                epoch,
-                ..
-            } if current == run => {
-                self.runs.remove(&run);
-                self.rest(&id, epoch, error);
-            }
-            Phase::Closing {
-                run: current, then, ..
-            } if current == run => {
-                stay.phase = Phase::Idle;
-                self.runs.remove(&run);
-                self.after_close(&id, then);
-            }
-            _ => {}
-        }
-    }
-
-    /// The application's loop ended by itself: finish what is in flight and load again.
-    pub(super) fn on_run_ended(&mut self, run: RunId, error: Option<String>) {
-        let Some(id) = self.runs.get(&run).cloned() else {
-            return;
-        };
-        let retry_max = self.config.timing.load_retry_max;
-        let now = self.now;
-        let Some(stay) = self.stays.get_mut(&id) else {
-            return;
-        };
-        let Phase::Serving {
-            run: current,
-            since,
-            ..
-        } = stay.phase
-        else {
-            return;
-        };
-        if current != run {
-            return;
-        }
-        if now.since(since) >= retry_max {
-            stay.attempts = 0;
-        }
-        stay.last_error = error.unwrap_or_else(|| "its loop ended".to_owned());
-        self.close(&id, Close::Drain, Why::RunFailed, Then::Rest);
-    }
-
-    /// The application says how a shard fares; the record is to say the same.
-    pub(super) fn on_trouble(&mut self, run: RunId, said: Option<String>) {
-        let Some(id) = self.runs.get(&run).cloned() else {
-            return;
-        };
-        let Some(stay) = self.stays.get_mut(&id) else {
-            return;
-        };
-        let (Phase::Loading { run: current, .. } | Phase::Serving { run: current, .. }) =
-            stay.phase
-        else {
-            return;
-        };
-        if current == run {
-            // Cut as the record has it, so that the two can be compared.
-            stay.trouble = said.map(shard::brief);
-            self.look_at(&id);
-        }
-    }
-
-    pub(super) fn on_drained(&mut self, run: RunId) {
-        let Some(id) = self.runs.get(&run).cloned() else {
-            return;
-        };
-        let Some(stay) = self.stays.get_mut(&id) else {
-            return;
-        };
-        let Phase::Closing {
-            run: current,
-            epoch,
-            then,
-            why,
-            ..
-        } = stay.phase.clone()
-        else {
-            return;
-        };
-        if current != run {
-            return;
-        }
-        stay.phase = Phase::Idle;
-        self.runs.remove(&run);
-        self.timers.clear(&Timer::Stay(id.clone()));
-        self.tell(&id, ShardStep::Stopped, epoch, why, None);
-        self.after_close(&id, then);
-    }
-
-    fn after_close(&mut self, id: &ShardId, then: Then) {
-        match then {
-            Then::Release { to, why } if self.may_own() && self.owns_in_record(id) => {
-                let writing = self.stays.get(id).is_some_and(|s| s.writing.is_some());
-                if !writing {
-                    self.write(id, Change::Release { to, why });
-                }
-            }
-            Then::Rest => {
-                let error = self
-                    .stays
-                    .get(id)
-                    .map(|s| s.last_error.clone())
-                    .unwrap_or_default();
-                let epoch = self.view.shards.get(id).map_or(Epoch(0), |r| r.epoch);
-                self.rest(id, epoch, error);
-            }
-            _ => self.left(id),
-        }
-        self.dirty.insert(Key::Shard(id.clone()));
-    }
-
-    fn owns_in_record(&self, id: &ShardId) -> bool {
-        self.view
-            .shards
-            .get(id)
-            .is_some_and(|r| self.is_mine(r) && matches!(r.tenancy, Tenancy::Held { .. }))
-    }
-
-    /// Waits before the next load; after too many, lets another node try.
-    fn rest(&mut self, id: &ShardId, epoch: Epoch, error: String) {
-        let timing = self.timing();
-        let now = self.now;
-        let Some(stay) = self.stays.get_mut(id) else {
-            return;
-        };
-        stay.attempts += 1;
-        let attempt = stay.attempts;
-        let wait = timing.load_retry_min * 2u32.saturating_pow((attempt - 1).min(16));
-        let until = now + wait.min(timing.load_retry_max);
-        stay.phase = Phase::Resting { until };
-        self.timers.set(Timer::Stay(id.clone()), until);
-        self.note(Note::LoadFailed {
-            shard: id.clone(),
-            epoch,
-            attempt,
-            error: error.clone(),
-        });
-        let Some(record) = self.view.shards.get(id).cloned() else {
-            return;
-        };
-        let last = record
-            .failures
-            .iter()
-            .filter(|f| f.node != self.config.name)
-            .count()
-            + 1
-            >= QUARANTINE_AFTER;
-        let free_to_write = self.stays.get(id).is_some_and(|s| s.writing.is_none());
-        if attempt >= timing.load_attempts
-            && (last || self.somebody_else_may_load(&record))
-            && self.may_own()
-            && self.owns_in_record(id)
-            && free_to_write
-        {
-            if let Some(stay) = self.stays.get_mut(id) {
-                stay.attempts = 0;
-            }
-            self.write(id, Change::Fail { error });
         }
     }
 }

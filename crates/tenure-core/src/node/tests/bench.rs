@@ -71,6 +71,11 @@ pub(super) struct Bench {
     pub(super) latency: BTreeMap<usize, Duration>,
     jobs: BTreeMap<(Time, u64), Job>,
     job_count: u64,
+    /// Loads as a successor, by process, and what it was told of the end of the owner's state.
+    pub(super) warmed: Vec<(usize, ShardId)>,
+    pub(super) caught_up: Vec<(usize, String)>,
+    /// shards whose Warm is not answered.
+    pub(super) hold_warm: BTreeSet<ShardId>,
     pub(super) claims: Vec<(ShardId, crate::ids::Epoch, SessionId)>,
     pub(super) leases: leases::Leases,
 }
@@ -81,6 +86,7 @@ impl Bench {
             kind: KeyspaceKind::Hashed(shards),
             mode: KeyspaceMode::Symmetric,
             plan: PlanSpec::default(),
+            catches_up: false,
         };
         let config = NodeConfig {
             name: NodeName::new("unnamed").unwrap(),
@@ -128,6 +134,9 @@ impl Bench {
             jobs: BTreeMap::new(),
             job_count: 0,
             claims: Vec::new(),
+            warmed: Vec::new(),
+            caught_up: Vec::new(),
+            hold_warm: BTreeSet::new(),
             leases: leases::Leases::default(),
         }
     }
@@ -141,6 +150,11 @@ impl Bench {
             .keyspaces
             .values_mut()
             .for_each(|k| k.mode = mode);
+    }
+
+    pub(super) fn catch_up(&mut self, yes: bool) {
+        let keyspaces = self.config.keyspaces.values_mut();
+        keyspaces.for_each(|k| k.catches_up = yes);
     }
 
     pub(super) fn start(&mut self, name: &str) -> usize {
@@ -289,8 +303,44 @@ impl Bench {
                     false => Event::Loaded(run),
                 });
             }
-            Action::Open(run) => {
+            Action::Warm {
+                run,
+                shard,
+                session,
+                ..
+            } => {
+                self.warmed.push((i, shard.clone()));
+                let fails = self.failing_at.contains(&(i, shard.clone()));
+                let silent = self.hold_warm.contains(&shard);
+                let process = &mut self.processes[i];
+                process.runs.insert(run, (shard, session));
+                let error = "no".to_owned();
+                match fails {
+                    true => process.events.push_back(Event::LoadFailed { run, error }),
+                    false if silent => self.held.push((i, run)),
+                    false => process.events.push_back(Event::Loaded(run)),
+                }
+            }
+            Action::CatchUp { run, seal } => {
+                self.caught_up.push((i, seal));
+                self.processes[i].events.push_back(Event::CaughtUp(run));
+            }
+            Action::Open(run) | Action::Thaw(run) => {
                 self.processes[i].open.insert(run);
+            }
+            Action::Freeze { run, .. } => {
+                self.processes[i].open.remove(&run);
+                let shard = self.processes[i].runs[&run].0.clone();
+                match self.hold_drain.contains(&shard) {
+                    true => self.held.push((i, run)),
+                    false => self.processes[i].events.push_back(Event::Frozen(run)),
+                }
+            }
+            Action::Seal(run) => {
+                let seal = format!("sealed by {}", self.processes[i].name);
+                self.processes[i]
+                    .events
+                    .push_back(Event::Sealed { run, seal });
             }
             Action::Close { run, .. } => {
                 self.processes[i].open.remove(&run);

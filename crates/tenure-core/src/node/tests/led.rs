@@ -39,7 +39,7 @@ fn plans(bench: &Bench, i: usize) -> usize {
     bench.notes(i).filter(planned).count()
 }
 
-fn leads(bench: &Bench, i: usize) -> bool {
+pub(super) fn leads(bench: &Bench, i: usize) -> bool {
     leader(bench).node == bench.node(i).config.name && !leader(bench).resigned
 }
 

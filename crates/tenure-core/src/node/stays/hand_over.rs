@@ -1,0 +1,276 @@
+//! The steps of a move at this node: what the application is told, and what it answers.
+
+use crate::ids::{Epoch, ShardId};
+use crate::machine::{Action, Close, RunId};
+use crate::note::{Note, ShardStep};
+use crate::rules::Mutant;
+use crate::shard::Change;
+use crate::why::Why;
+
+use super::{Phase, Readiness, Then, Writing};
+use crate::node::Node;
+use crate::node::timers::Timer;
+
+impl Node {
+    /// Begins to load a shard that another node serves.
+    pub(super) fn warm(&mut self, id: &ShardId, mv: u64) {
+        let (Some(session), Some(record)) = (self.session(), self.view.shards.get(id).cloned())
+        else {
+            return;
+        };
+        self.run_count += 1;
+        let run = RunId(self.run_count);
+        let limit = self.now + self.config.timing.load_timeout;
+        let stay = self.stays.entry(id.clone()).or_default();
+        stay.phase = Phase::Succeeding {
+            run,
+            mv,
+            step: Readiness::Loading,
+            limit,
+        };
+        (stay.trouble, stay.load) = (None, None);
+        self.runs.insert(run, id.clone());
+        let me = Some(self.config.name.clone());
+        self.tell(id, ShardStep::Warming, record.epoch, Why::Moving, me);
+        self.out.push(Action::Warm {
+            run,
+            shard: id.clone(),
+            epoch: record.epoch,
+            session,
+            meta: record.meta.clone(),
+        });
+        self.timers.set(Timer::Stay(id.clone()), limit);
+    }
+
+    /// A successor has loaded.
+    pub(super) fn warmed(&mut self, id: &ShardId) {
+        self.get_ready(id, Readiness::Loading, Readiness::Loaded);
+    }
+
+    fn get_ready(&mut self, id: &ShardId, from: Readiness, to: Readiness) {
+        if let Some(stay) = self.stays.get_mut(id)
+            && let Phase::Succeeding { step, .. } = &mut stay.phase
+            && *step == from
+        {
+            *step = to;
+            self.look_at(id);
+        }
+    }
+
+    pub(super) fn catch_up(&mut self, id: &ShardId, seal: String) {
+        let until = self.now + self.config.timing.load_timeout;
+        let Some(stay) = self.stays.get_mut(id) else {
+            return;
+        };
+        let Phase::Succeeding {
+            run, step, limit, ..
+        } = &mut stay.phase
+        else {
+            return;
+        };
+        (*step, *limit) = (Readiness::CatchingUp, until);
+        let run = *run;
+        self.out.push(Action::CatchUp { run, seal });
+        self.timers.set(Timer::Stay(id.clone()), until);
+    }
+
+    pub(in crate::node) fn on_caught_up(&mut self, run: RunId) {
+        if let Some(id) = self.runs.get(&run).cloned() {
+            self.get_ready(&id, Readiness::CatchingUp, Readiness::Ready);
+        }
+    }
+
+    /// The record names this node at the end of a move: what it has made ready opens.
+    pub(super) fn promote(&mut self, id: &ShardId, epoch: Epoch) {
+        let now = self.now;
+        let Some(stay) = self.stays.get_mut(id) else {
+            return;
+        };
+        let Phase::Succeeding { run, .. } = stay.phase else {
+            return;
+        };
+        stay.phase = Phase::Serving {
+            run,
+            epoch,
+            since: now,
+        };
+        stay.served = epoch;
+        self.timers.clear(&Timer::Stay(id.clone()));
+        self.out.push(Action::Own { run, epoch });
+        self.out.push(Action::Open(run));
+        let me = Some(self.config.name.clone());
+        self.tell(id, ShardStep::Serving, epoch, Why::Taken, me);
+        self.look_at(id);
+    }
+
+    /// A successor could not load, or not catch up.
+    pub(super) fn could_not_succeed(&mut self, id: &ShardId, error: String) {
+        let epoch = self.view.shards.get(id).map_or(Epoch(0), |r| r.epoch);
+        let Some(stay) = self.stays.get_mut(id) else {
+            return;
+        };
+        stay.phase = Phase::Idle;
+        stay.attempts += 1;
+        let (attempt, writing) = (stay.attempts, stay.writing.is_some());
+        self.timers.clear(&Timer::Stay(id.clone()));
+        self.note(Note::LoadFailed {
+            shard: id.clone(),
+            epoch,
+            attempt,
+            error: error.clone(),
+        });
+        if !writing && self.may_own() {
+            // The owner serves on. Once it has sealed there is no way back but its own, and this does nothing.
+            self.write(
+                id,
+                Change::Cancel {
+                    failed: Some(error),
+                },
+            );
+        }
+        self.dirty.insert(crate::layout::Key::Shard(id.clone()));
+    }
+
+    /// Shuts the gate of a shard for a move.
+    pub(super) fn freeze(&mut self, id: &ShardId, mv: u64) {
+        let limit = self.now + self.config.timing.drain_timeout;
+        let Some(stay) = self.stays.get_mut(id) else {
+            return;
+        };
+        let Phase::Serving { run, epoch, .. } = stay.phase else {
+            return;
+        };
+        stay.phase = Phase::Frozen {
+            run,
+            epoch,
+            mv,
+            limit,
+        };
+        self.out.push(Action::Freeze { run, cut_at: limit });
+        self.tell(id, ShardStep::Frozen, epoch, Why::Moving, None);
+        self.timers.set(Timer::Stay(id.clone()), limit);
+        if self.config.rules.broken_by(Mutant::SealWithoutDrain) {
+            self.on_frozen(run);
+        }
+    }
+
+    /// Opens the gate again: the move was called off before anything was sealed.
+    pub(super) fn thaw(&mut self, id: &ShardId) {
+        let now = self.now;
+        let Some(stay) = self.stays.get_mut(id) else {
+            return;
+        };
+        let Phase::Frozen { run, epoch, .. } = stay.phase else {
+            return;
+        };
+        stay.phase = Phase::Serving {
+            run,
+            epoch,
+            since: now,
+        };
+        self.timers.clear(&Timer::Stay(id.clone()));
+        self.out.push(Action::Thaw(run));
+        self.tell(id, ShardStep::Thawed, epoch, Why::MoveCancelled, None);
+        self.look_at(id);
+    }
+
+    /// Nothing is in flight behind a gate that was shut for a move.
+    pub(in crate::node) fn on_frozen(&mut self, run: RunId) {
+        let limit = self.now + self.config.timing.drain_timeout;
+        let Some(id) = self.runs.get(&run).cloned() else {
+            return;
+        };
+        // The move may have been called off meanwhile.
+        self.look_at(&id);
+        let Some(stay) = self.stays.get_mut(&id) else {
+            return;
+        };
+        let Phase::Frozen {
+            run: current,
+            epoch,
+            mv,
+            ..
+        } = stay.phase
+        else {
+            return;
+        };
+        if current != run {
+            return;
+        }
+        stay.phase = Phase::Sealing {
+            run,
+            epoch,
+            mv,
+            limit,
+        };
+        self.out.push(Action::Seal(run));
+        self.timers.set(Timer::Stay(id), limit);
+    }
+
+    pub(in crate::node) fn on_sealed(&mut self, run: RunId, seal: String) {
+        let Some(id) = self.runs.get(&run).cloned() else {
+            return;
+        };
+        let Some(Phase::Sealing {
+            run: current, mv, ..
+        }) = self.stays.get(&id).map(|s| s.phase.clone())
+        else {
+            return;
+        };
+        if current == run {
+            self.close(&id, Close::Cut, Why::Moving, Then::Seal { mv, seal });
+        }
+    }
+
+    /// The application could not write out its state: the move is called off, and the shard loaded again.
+    pub(in crate::node) fn on_seal_failed(&mut self, run: RunId, error: String) {
+        let Some(id) = self.runs.get(&run).cloned() else {
+            return;
+        };
+        let Some(stay) = self.stays.get_mut(&id) else {
+            return;
+        };
+        let Phase::Sealing {
+            run: current,
+            epoch,
+            ..
+        } = stay.phase
+        else {
+            return;
+        };
+        if current != run {
+            return;
+        }
+        stay.last_error = error.clone();
+        let attempt = stay.called_off + 1;
+        self.note(Note::SealFailed {
+            shard: id.clone(),
+            epoch,
+            attempt,
+            error,
+        });
+        self.close(&id, Close::Cut, Why::MoveCancelled, Then::Look);
+    }
+
+    /// Tells of a step of a move that stands in the record now.
+    pub(super) fn tell_move(&mut self, id: &ShardId, writing: &Writing, epoch: Epoch) {
+        let me = Some(self.config.name.clone());
+        let record = self.view.shards.get(id);
+        let to = record
+            .and_then(|r| r.tenancy.moving())
+            .map(|(mv, _)| (mv.to.node.clone(), mv.why));
+        let (target, why) = to.map_or((None, Why::Moving), |(node, why)| (Some(node), why));
+        match writing {
+            Writing::Move => self.tell(id, ShardStep::Moving, epoch, why, target),
+            Writing::Seal => self.tell(id, ShardStep::Sealed, epoch, why, target),
+            Writing::Take => self.tell(id, ShardStep::Taken, epoch, Why::Taken, me),
+            Writing::Cancel => {
+                self.tell(id, ShardStep::Cancelled, epoch, Why::MoveCancelled, None);
+            }
+            Writing::Reaffirm => {
+                self.tell(id, ShardStep::Reaffirmed, epoch, Why::TargetGone, me);
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,387 @@
+//! What to do about a shard on the move, on both sides, derived from its record, the lease and its phase here alone.
+//!
+//! The record says how far the move has come; whoever's fact comes next writes it, guarded by the version that it was decided
+//! on. Cancel, seal, take and reaffirm race by that alone: the loser reads, and follows the record. Ages are counted from when
+//! a value was first seen here, never by somebody else's clock.
+
+use std::sync::Arc;
+
+use crate::ids::{Epoch, NodeName, ShardId};
+use crate::machine::Close;
+use crate::record::{Move, MovePhase, NodeMode, Owner, Role, ShardRecord, Tenancy};
+use crate::rules::Mutant;
+use crate::shard::Change;
+use crate::time::Time;
+use crate::why::Why;
+
+use super::decide::Decision;
+use super::{Phase, Readiness, Then};
+use crate::node::{Life, Node};
+
+impl Node {
+    /// The move by which a shard is given to another node; nothing if it can only be released.
+    pub(super) fn begin_move(
+        &mut self,
+        id: &ShardId,
+        record: &ShardRecord,
+        to: Option<&NodeName>,
+        why: Why,
+    ) -> Option<Decision> {
+        let Tenancy::Held { serving: true, .. } = record.tenancy else {
+            return None;
+        };
+        if self.is_past_moving() {
+            return None;
+        }
+        let member = self.peers.members.iter().find(|m| Some(&m.name) == to)?;
+        let to = Owner {
+            node: member.name.clone(),
+            session: member.session,
+        };
+        let stay = self.stays.get(id)?;
+        let not_before = stay.move_not_before.max(stay.not_before);
+        if self.now < not_before {
+            return Some(Decision::WaitUntil(not_before));
+        }
+        let mv = self.move_id();
+        Some(Decision::Write(Change::Plan {
+            id: mv,
+            to,
+            plan: record.plan,
+            why,
+        }))
+    }
+
+    /// A number that no other move of any shard has.
+    pub(in crate::node) fn move_id(&mut self) -> u64 {
+        let nonce = self.nonce();
+        let writer = nonce.writer.0;
+        let spread = (writer >> 64) as u64 ^ writer as u64;
+        // In what JSON readers elsewhere can hold as a number.
+        (spread
+            .wrapping_add(nonce.n)
+            .wrapping_mul(0x9E37_79B9_7F4A_7C15))
+            >> 11
+    }
+
+    /// Whether a stopping node has given moves their time: what is left is released.
+    fn is_past_moving(&self) -> bool {
+        matches!(self.life, Life::Stopping)
+            && self.now >= self.stopping_since + self.config.timing.drain_timeout
+    }
+
+    /// A shard of this node's own that is on the move, and whose gate is open or that is being loaded.
+    pub(super) fn decide_moving(
+        &mut self,
+        id: &ShardId,
+        record: &ShardRecord,
+        writing: bool,
+    ) -> Decision {
+        let (Some((mv, phase)), Some(since)) = (
+            record
+                .tenancy
+                .moving()
+                .map(|(mv, phase)| (mv.clone(), phase)),
+            self.view.shards.seen(id).map(|seen| seen.since),
+        ) else {
+            return Decision::Nothing;
+        };
+        if let Some(stay) = self.stays.get_mut(id) {
+            stay.moving = Some(mv.id);
+        }
+        self.leaving.insert(id.clone());
+        self.mourn(mv.to.session);
+        let serving = self.stays.get(id).is_some_and(super::Stay::is_serving);
+        let limit = match phase {
+            MovePhase::Warming => since + self.config.timing.load_timeout,
+            MovePhase::Freezing => since + self.config.timing.freeze_timeout,
+            MovePhase::Sealed => return Decision::Nothing,
+        };
+        let too_old = phase == MovePhase::Warming && (self.now >= limit || self.is_past_moving());
+        if !serving || too_old || self.is_no_target(&mv) {
+            return match writing {
+                true => Decision::Nothing,
+                false => self.cancel(id),
+            };
+        }
+        if phase == MovePhase::Freezing && (self.now >= limit || self.routers_hold(id, mv.id)) {
+            return Decision::Freeze(mv.id);
+        }
+        Decision::WaitUntil(limit)
+    }
+
+    /// Whether the target of a move can no longer take the shard.
+    fn is_no_target(&self, mv: &Move) -> bool {
+        self.ended(mv.to.session)
+    }
+
+    /// Calls a move off, unless that was just tried.
+    fn cancel(&self, id: &ShardId) -> Decision {
+        let not_before = self.stays.get(id).map_or(Time::ZERO, |s| s.not_before);
+        if self.now < not_before {
+            return Decision::WaitUntil(not_before);
+        }
+        Decision::Write(Change::Cancel { failed: None })
+    }
+
+    /// Whether every live router holds what comes for a shard on this move.
+    fn routers_hold(&self, id: &ShardId, mv: u64) -> bool {
+        let mut routers = self.view.sessions.iter().filter(|(_, seen)| {
+            let record = &seen.record;
+            let concerned = record.keyspaces.is_empty() || record.keyspaces.contains(&id.keyspace);
+            record.role == Role::Router && record.is_live() && concerned
+        });
+        routers.all(|(_, seen)| seen.record.holds(id) == Some(mv))
+    }
+
+    /// A shard whose gate is shut for a move.
+    pub(super) fn decide_frozen(
+        &mut self,
+        id: &ShardId,
+        epoch: Epoch,
+        mv: u64,
+        limit: Time,
+    ) -> Decision {
+        let record = match self.still_mine(id, epoch) {
+            Ok(record) => record,
+            Err(why) => return Decision::Close(Close::Cut, why, Then::Look),
+        };
+        let goes_on = is_freezing(&record, mv);
+        if !goes_on {
+            return Decision::Thaw;
+        }
+        let target_gone = record
+            .tenancy
+            .moving()
+            .is_some_and(|(mv, _)| self.is_no_target(mv));
+        if self.now < limit && !target_gone {
+            return Decision::WaitUntil(limit);
+        }
+        // What is in flight does not end, or for nobody: serving goes on here.
+        match self.stays.get(id).is_some_and(|s| s.writing.is_some()) {
+            true => Decision::Nothing,
+            false => self.cancel(id),
+        }
+    }
+
+    /// A shard that is being written out for its successor.
+    pub(super) fn decide_sealing(
+        &mut self,
+        id: &ShardId,
+        epoch: Epoch,
+        mv: u64,
+        limit: Time,
+    ) -> Decision {
+        match self.still_mine(id, epoch) {
+            Err(why) => Decision::Close(Close::Cut, why, Then::Look),
+            Ok(record) if !is_freezing(&record, mv) => {
+                Decision::Close(Close::Cut, Why::MoveCancelled, Then::Look)
+            }
+            Ok(_) if self.now >= limit => {
+                Decision::Close(Close::Cut, Why::DrainTimeout, Then::Look)
+            }
+            Ok(_) => Decision::WaitUntil(limit),
+        }
+    }
+
+    /// The record of a shard that is this node's at this epoch and may be served, but for its move; else why not.
+    fn still_mine(&self, id: &ShardId, epoch: Epoch) -> Result<Arc<ShardRecord>, Why> {
+        if !self.may_own() {
+            return Err(Why::LeaseLost);
+        }
+        let (seen, floor) = self.readable(id)?;
+        let record = Arc::clone(&seen.record);
+        if epoch.generation() < floor {
+            return Err(Why::GenerationRaised);
+        }
+        let sealed = matches!(record.tenancy, Tenancy::Sealed { .. });
+        if !self.is_mine(&record) || record.epoch != epoch || sealed {
+            return Err(Why::Superseded);
+        }
+        Ok(record)
+    }
+
+    /// A shard that this node has sealed: its own again if its successor is gone, or does not come.
+    pub(super) fn decide_sealed(&mut self, record: &ShardRecord, since: Time) -> Decision {
+        let Some((mv, _)) = record.tenancy.moving() else {
+            return Decision::Nothing;
+        };
+        self.mourn(mv.to.session);
+        let limit = since + self.config.timing.take_timeout;
+        let too_old = self.now >= limit;
+        if !too_old && !self.ended(mv.to.session) {
+            return Decision::WaitUntil(limit);
+        }
+        Decision::Write(Change::Reaffirm { too_old })
+    }
+
+    /// A seal was sent and has not come to stand in the record: it is sent again, or the move called off.
+    pub(super) fn decide_seal_again(&mut self, id: &ShardId, record: &ShardRecord) -> Decision {
+        let moving = record.tenancy.moving().map(|(mv, _)| mv.id);
+        let said = self.stays.get(id).and_then(|s| s.sealed.clone());
+        match said {
+            Some((mv, seal)) if Some(mv) == moving => Decision::Write(Change::Seal { seal }),
+            _ => Decision::Write(Change::Cancel { failed: None }),
+        }
+    }
+
+    /// A shard that moves here, or that somebody else is to have by a move; nothing if it is in none.
+    pub(super) fn decide_successor(
+        &mut self,
+        id: &ShardId,
+        record: &ShardRecord,
+        since: Time,
+    ) -> Option<Decision> {
+        let (mv, phase) = record.tenancy.moving()?;
+        let owner_ended = record.owner().is_some_and(|o| self.ended(o.session));
+        if Some(mv.to.session) != self.session() {
+            // Whoever it was moving to comes first, if the owner is gone.
+            let until = since + self.config.timing.ttl * 2;
+            let waits = owner_ended && self.now < until && !self.ended(mv.to.session);
+            return waits.then_some(Decision::WaitUntil(until));
+        }
+        if phase == MovePhase::Sealed {
+            // What this node had loaded, if anything, is gone: it takes the shard, and loads it then.
+            return Some(Decision::Write(Change::Take { serving: false }));
+        }
+        if owner_ended {
+            return Some(Decision::Write(Change::Claim));
+        }
+        let catches_up = self
+            .config
+            .keyspaces
+            .get(&id.keyspace)
+            .is_some_and(|k| k.catches_up);
+        Some(match phase {
+            _ if self.takes_nothing() => self.cancel(id),
+            MovePhase::Warming if catches_up => Decision::Warm(mv.id),
+            MovePhase::Warming => Decision::Write(Change::Warmed),
+            // Its state was lost on the way; without it nobody should wait.
+            MovePhase::Freezing if catches_up => self.cancel(id),
+            _ => Decision::Nothing,
+        })
+    }
+
+    /// Whether this node is not to be given anything.
+    fn takes_nothing(&self) -> bool {
+        let me = self.view.nodes.get(&self.config.name);
+        self.is_leaving() || me.is_some_and(|n| n.mode != NodeMode::Active)
+    }
+
+    /// A shard that moves here and is being made ready.
+    pub(super) fn decide_succeeding(
+        &mut self,
+        id: &ShardId,
+        mv: u64,
+        step: Readiness,
+        limit: Time,
+    ) -> Decision {
+        if !self.may_own() {
+            return Decision::Close(Close::Cut, Why::LeaseLost, Then::Look);
+        }
+        let (record, floor) = match self.readable(id) {
+            Ok((seen, floor)) => (Arc::clone(&seen.record), floor),
+            Err(why) => return Decision::Close(Close::Cut, why, Then::Look),
+        };
+        let given_up = self.stays.get(id).map_or(Epoch(0), |s| s.given_up);
+        let taken = matches!(&record.tenancy, Tenancy::Held { serving: true, .. })
+            && self.is_mine(&record)
+            && record.history.last().is_some_and(|p| p.why == Why::Taken);
+        if taken && step == Readiness::Ready && record.epoch > given_up {
+            if record.epoch.generation() < floor {
+                return Decision::Close(Close::Cut, Why::GenerationRaised, Then::Look);
+            }
+            return Decision::Promote(record.epoch);
+        }
+        let current = record.tenancy.moving().filter(|(m, _)| m.id == mv);
+        let Some((_, phase)) = current else {
+            return Decision::Close(Close::Cut, Why::MoveCancelled, Then::Look);
+        };
+        let owner_ended = record.owner().is_some_and(|o| self.ended(o.session));
+        if owner_ended && phase != MovePhase::Sealed {
+            // What it has loaded may lack the last words of the one that died.
+            return Decision::Close(Close::Cut, Why::OwnerEnded, Then::Look);
+        }
+        if let Some(owner) = record.owner() {
+            self.mourn(owner.session);
+        }
+        if self.now >= limit && matches!(step, Readiness::Loading | Readiness::CatchingUp) {
+            return Decision::Close(Close::Cut, Why::LoadFailed, Then::Look);
+        }
+        let (writing, not_before) = match self.stays.get(id) {
+            Some(stay) => (stay.writing.is_some(), stay.not_before),
+            None => return Decision::Nothing,
+        };
+        if writing {
+            return Decision::Nothing;
+        }
+        if self.takes_nothing() && phase != MovePhase::Sealed {
+            return self.cancel(id);
+        }
+        let hasty = self.config.rules.broken_by(Mutant::TailBeforeSeal);
+        let change = match (phase, step) {
+            (MovePhase::Warming, Readiness::Loaded) => Change::Warmed,
+            (MovePhase::Freezing, Readiness::Loaded) if hasty => {
+                return Decision::CatchUp(String::new());
+            }
+            (MovePhase::Sealed, Readiness::Loaded) => return catch_up(&record),
+            (MovePhase::Sealed, Readiness::Ready) => Change::Take { serving: true },
+            (_, Readiness::Loading | Readiness::CatchingUp) => return Decision::WaitUntil(limit),
+            _ => return Decision::Nothing,
+        };
+        match self.now < not_before {
+            true => Decision::WaitUntil(not_before),
+            false => Decision::Write(change),
+        }
+    }
+
+    /// Notices that a move of this node's own shard was called off: the next one takes its time.
+    pub(super) fn note_called_off(&mut self, id: &ShardId, writing: bool) {
+        let (now, ttl) = (self.now, self.config.timing.ttl);
+        let Some(stay) = self.stays.get_mut(id).filter(|_| !writing) else {
+            return;
+        };
+        if stay.moving.take().is_some() {
+            let wait = ttl / 4 * 2u32.saturating_pow(stay.called_off.min(6));
+            stay.called_off += 1;
+            stay.move_not_before = now + wait;
+            self.left(id);
+        }
+    }
+
+    /// Writes where a shard's state ends, if the move still wants to know.
+    pub(super) fn write_seal(&mut self, id: &ShardId, mv: u64, seal: String) {
+        let goes_on = self
+            .view
+            .shards
+            .get(id)
+            .is_some_and(|r| self.is_mine(r) && is_freezing(r, mv));
+        let idle = self.stays.get(id).is_some_and(|s| s.writing.is_none());
+        if goes_on && idle {
+            if let Some(stay) = self.stays.get_mut(id) {
+                stay.sealed = Some((mv, seal.clone()));
+            }
+            self.write(id, Change::Seal { seal });
+        } else {
+            self.left(id);
+        }
+    }
+}
+
+fn is_freezing(record: &ShardRecord, mv: u64) -> bool {
+    matches!(&record.tenancy, Tenancy::Freezing { mv: m, .. } if m.id == mv)
+}
+
+fn catch_up(record: &ShardRecord) -> Decision {
+    match &record.tenancy {
+        Tenancy::Sealed { seal, .. } => Decision::CatchUp(seal.clone()),
+        _ => Decision::Nothing,
+    }
+}
+
+impl Phase {
+    /// Whether it is one of a successor.
+    pub(super) fn is_succeeding(&self) -> bool {
+        matches!(self, Self::Succeeding { .. })
+    }
+}
