@@ -210,9 +210,9 @@ impl World {
     }
 
     /// Whether the loss of this key would be undone by a write from before it: then nothing is left that knows how far
-    /// epochs had come, or until when a session is good. `docs/simulation.md` names this limit.
+    /// epochs had come. `docs/simulation.md` names this limit.
     fn would_come_back(&self, key: &Key) -> bool {
-        matches!(key, Key::Shard(_) | Key::Keyspace(_) | Key::Session(_)) && self.queue.creates(key)
+        matches!(key, Key::Shard(_) | Key::Keyspace(_)) && self.queue.creates(key)
     }
 
     fn key_of(&self, target: Target) -> Option<Key> {
