@@ -265,6 +265,9 @@ impl World {
         }
         self.activate(false)?;
         self.keep_going()?;
+        if let Some(after) = self.plan.second_raise() {
+            self.queue.push(self.now + after, Due::Raise);
+        }
         self.queue.push(self.now, Due::Look { again: true });
         if matches!(self.plan.class, Class::Chaos | Class::Beyond) {
             self.queue.push(

@@ -62,6 +62,10 @@ fn assert_everything_happened(summary: &Summary) {
         ("things that observers would have done", seen.would_haves),
         ("modes told", seen.modes_told),
         ("restored stores", seen.restores),
+        (
+            "nodes that noticed that the store was put back",
+            seen.estranged,
+        ),
     ] {
         assert!(count > 20, "only {count} {what} in {SEEDS} seeds");
     }
