@@ -313,6 +313,10 @@ impl World {
             self.plan_tick(pid);
             return Ok(());
         }
+        if process.spins(self.now) {
+            let what = format!("process {pid} asks to be woken again and again");
+            return Err(Violation::new("contract", self.now, what));
+        }
         self.step(pid, Event::Tick)
     }
 
