@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use tenure::{Handler, Hashed, Node, Result, Seal, Shard};
 use tenure_sim::kit::{Kit, Scenario, Table, Write};
 
+#[derive(Clone)]
 struct Counters {
     table: Table<u64>,
     hasty: bool,
@@ -44,7 +45,7 @@ impl Counters {
 }
 
 struct Clients {
-    counters: Arc<Counters>,
+    counters: Counters,
     acknowledged: Mutex<BTreeMap<String, u64>>,
 }
 
@@ -52,20 +53,14 @@ impl Scenario for Clients {
     type Handler = Counters;
 
     fn handler(&self, _node: &str) -> Counters {
-        Counters {
-            table: self.counters.table.clone(),
-            hasty: self.counters.hasty,
-        }
+        self.counters.clone()
     }
 
     async fn request(&self, node: &Node, n: u64) {
         let shard = n % 4;
         let name = format!("{shard}/counter-{}", n % 12);
-        let shard = format!("counters/{shard}").parse();
-        let Some(entered) = shard
-            .ok()
-            .and_then(|s| node.enter_shard::<Counters>(&s).ok())
-        else {
+        let shard = format!("counters/{shard}").parse().expect("a shard");
+        let Ok(entered) = node.enter_shard::<Counters>(&shard) else {
             return; // another node's; a router would go on to it
         };
         let work = async |state: &mut _, _: &_| self.counters.increment(state, &name);
@@ -91,11 +86,9 @@ fn main() {
     let kit = Kit::new("counters", Hashed(4));
     let scenario = |hasty| {
         let table = Table::fencing();
-        let counters = Arc::new(Counters { table, hasty });
-        let acknowledged = Mutex::default();
         Arc::new(Clients {
-            counters,
-            acknowledged,
+            counters: Counters { table, hasty },
+            acknowledged: Mutex::default(),
         })
     };
     kit.check(0..seeds.unwrap_or(20), || scenario(false));

@@ -2,8 +2,9 @@
 //! its time, fails, hangs and ignores being asked to stop.
 
 use tenure_core::ids::{Epoch, SessionId, ShardId};
-use tenure_core::machine::{Action, Close, Event, RunId};
+use tenure_core::machine::{Action, Close, Event, Request, RunId};
 use tenure_core::note::Note;
+use tenure_core::record::Record;
 
 use crate::check::gates::Lease;
 use crate::check::{Verdict, Violation};
@@ -20,6 +21,14 @@ impl World {
         }
         match action {
             Action::Store { op, request, .. } => {
+                if let Request::Put {
+                    record: Record::Shard(shard),
+                    ..
+                } = &request
+                    && shard.owner().is_some()
+                {
+                    self.estranged.takes(self.now, pid, "claims a shard")?;
+                }
                 self.send(pid, op, request);
                 Ok(())
             }
@@ -59,6 +68,9 @@ impl World {
             Action::Close { run, how } => self.close(pid, run, how),
             Action::Note(note) => {
                 self.coverage.note(&note);
+                if self.raising && matches!(note, Note::Estranged { .. }) {
+                    self.estranged.noticed(pid);
+                }
                 Ok(())
             }
             Action::Seen { shard, epoch, .. } => match self.shard_numbers.get(&shard) {
@@ -192,6 +204,7 @@ impl World {
             return wrong("which it has closed");
         }
         stay.open = true;
+        self.estranged.takes(self.now, pid, "opens a gate")?;
         let (shard, session, epoch) = (stay.shard, stay.session, stay.epoch);
         self.coverage.gates_opened += 1;
         self.coverage.named_shards_served += u64::from(self.is_named_shard(shard));

@@ -136,7 +136,7 @@ fn add_restore(plan: &mut Plan, rng: &mut Rng) {
         back: rng.skewed(1, 300),
         wait,
         exchanged: rng.permille(300),
-        running: false,
+        running: rng.permille(350),
     };
     plan.faults.push((at, fault));
 }

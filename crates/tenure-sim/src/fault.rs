@@ -80,6 +80,9 @@ pub enum Fault {
     Delete { target: Target },
     /// An operator, or a disk, makes a value unreadable.
     Corrupt { target: Target },
+    /// The write that once made a record lands again, if the key is absent: it was under way all the time. Scripts alone
+    /// use it; `docs/protocol.md` says what it may break.
+    ComesBack { target: Target },
     /// A hand on the session of this node, as it is at that moment, where the store keeps the time of sessions.
     Hand { node: usize, hand: Hand },
     /// An operator tells a node to take part, or not to.
@@ -127,6 +130,7 @@ impl Fault {
             Self::Wedge { .. } => "wedge",
             Self::Delete { .. } => "delete",
             Self::Corrupt { .. } => "corrupt",
+            Self::ComesBack { .. } => "comes-back",
             Self::Hand { .. } => "hand",
             Self::Mode { .. } => "mode",
             Self::Restore { .. } => "restore",
@@ -190,7 +194,9 @@ impl fmt::Display for Fault {
             Self::Slow { node, by, span } => {
                 write!(f, "{kind} n{node} by {} {}", Span(by), Span(span))
             }
-            Self::Delete { target } | Self::Corrupt { target } => write!(f, "{kind} {target}"),
+            Self::Delete { target } | Self::Corrupt { target } | Self::ComesBack { target } => {
+                write!(f, "{kind} {target}")
+            }
             Self::Hand { node, hand } => write!(f, "{kind} n{node} {hand}"),
             Self::Mode { node, mode } => {
                 let mode = match mode {

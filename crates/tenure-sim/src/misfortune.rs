@@ -28,6 +28,7 @@ impl World {
             }
             Fault::Delete { target } => return self.delete(target),
             Fault::Corrupt { target } => return self.corrupt(target),
+            Fault::ComesBack { target } => return self.comes_back(target),
             Fault::Hand { node, hand } => return self.lay_hand_on(node, hand),
             Fault::Mode { node, mode } => return self.tell_mode(node, mode),
             Fault::Restore {
@@ -209,10 +210,21 @@ impl World {
         }
     }
 
+    fn comes_back(&mut self, target: Target) -> Verdict {
+        let Some(key) = self.key_of(target) else {
+            return Ok(());
+        };
+        if self.store.make_again(&key) {
+            self.changed(&key)
+        } else {
+            Ok(())
+        }
+    }
+
     /// Whether the loss of this key would be undone by a write from before it: then nothing is left that knows how far
-    /// epochs had come, or until when a session is good. `docs/simulation.md` names this limit.
+    /// epochs had come. `docs/simulation.md` names this limit.
     fn would_come_back(&self, key: &Key) -> bool {
-        matches!(key, Key::Shard(_) | Key::Keyspace(_) | Key::Session(_)) && self.queue.creates(key)
+        matches!(key, Key::Shard(_)) && self.queue.creates(key)
     }
 
     fn key_of(&self, target: Target) -> Option<Key> {
@@ -265,6 +277,9 @@ impl World {
         }
         self.activate(false)?;
         self.keep_going()?;
+        if let Some(after) = self.plan.second_raise() {
+            self.queue.push(self.now + after, Due::Raise);
+        }
         self.queue.push(self.now, Due::Look { again: true });
         if matches!(self.plan.class, Class::Chaos | Class::Beyond) {
             self.queue.push(

@@ -115,9 +115,19 @@ impl World {
             },
             None => Default::default(),
         });
+        if running {
+            self.demand_one_owner(false);
+            self.epochs.unfenced();
+        }
         self.raising = true;
         self.queue.push(self.now + wait, Due::Raise);
         Ok(())
+    }
+
+    /// Whether two owners at once are a violation from now on.
+    pub(crate) fn demand_one_owner(&mut self, demanded: bool) {
+        self.gates.demand(demanded);
+        self.order.demand(demanded);
     }
 
     /// Raises all generations above all that were ever used, and accepts the store.
@@ -159,6 +169,9 @@ impl World {
             self.write(Key::Cluster, Record::Cluster(Arc::new(new)))?;
         }
         self.raising = false;
+        self.epochs.raised(generation);
+        self.estranged
+            .raised(self.now, &self.processes, &self.gates)?;
         for node in std::mem::take(&mut self.start_again) {
             self.restart(node, true)?;
         }

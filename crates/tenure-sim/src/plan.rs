@@ -253,6 +253,27 @@ impl Plan {
             + 4 * self.watch.poll
             + 2 * SEC
             + self.meddling.delay(self.timing.ttl)
+            + self.second_raise().unwrap_or(0)
+    }
+
+    /// When after healing an operator raises generations once more: for nodes that had seen the raise before they noticed
+    /// that the store was put back, and so wait for another.
+    pub(crate) fn second_raise(&self) -> Option<u64> {
+        let running =
+            |(_, fault): &(Instant, Fault)| matches!(fault, Fault::Restore { running: true, .. });
+        self.faults.iter().any(running).then(|| self.notice_time())
+    }
+
+    /// Whether one owner at a time is demanded. Whoever revokes a living holder's lease breaks the assumption of P1 as fast
+    /// clocks do.
+    pub(crate) fn clocks_hold(&self) -> bool {
+        self.class != Class::Beyond && !self.meddling.revokes_living
+    }
+
+    /// How long after healing everyone has noticed that the store was put back, or that generations were raised: by the
+    /// second slow look, since a request of the first may have been lost before.
+    pub(crate) fn notice_time(&self) -> u64 {
+        2 * nanos(self.timing.tick_interval) + nanos(self.timing.ttl)
     }
 
     /// How long a cluster must have been whole to be called settled: by then every debounce, reservation and slow look at

@@ -6,7 +6,7 @@ use tenure_core::ids::{Epoch, SessionId};
 use tenure_core::machine::{Action, Close, OpId, RunId};
 use tenure_core::node::Node;
 
-use crate::clock::{Clock, Instant};
+use crate::clock::{Clock, Instant, SEC};
 use crate::queue::Due;
 
 /// How far the application is with a shard.
@@ -87,7 +87,12 @@ pub(crate) struct Process {
     /// Writes and lists sent, for P7.
     pub(crate) writes: u64,
     pub(crate) lists: u64,
+    /// The last second in which it was woken, and how often.
+    woken: (Instant, u32),
 }
+
+/// How often a process is woken within a second at most, many times over.
+const MOST_TICKS: u32 = 10_000;
 
 impl Process {
     pub(crate) fn new(node: usize, clock: Clock, machine: Node, dir: usize, told: usize) -> Self {
@@ -118,7 +123,20 @@ impl Process {
             slow: (0, 0),
             writes: 0,
             lists: 0,
+            woken: (0, 0),
         }
+    }
+
+    /// Counts a tick; says whether there were so many that the process would keep a core busy for nothing.
+    pub(crate) fn spins(&mut self, now: Instant) -> bool {
+        let second = now / SEC;
+        let count = if self.woken.0 == second {
+            self.woken.1
+        } else {
+            0
+        };
+        self.woken = (second, count + 1);
+        count >= MOST_TICKS
     }
 
     pub(crate) fn stay(&self, run: RunId) -> Option<&Stay> {

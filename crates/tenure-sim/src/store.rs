@@ -161,6 +161,19 @@ impl Store {
             .flatten()
     }
 
+    /// Writes the first value that a key ever had, if it has none; says whether it did.
+    pub(crate) fn make_again(&mut self, key: &Key) -> bool {
+        let made = self.history.iter().find(|change| change.key == *key);
+        let record = made.and_then(|change| change.now.as_ref()?.record.clone().ok());
+        match record {
+            Some(record) if !self.keys.contains_key(key) => {
+                self.overwrite(key.clone(), record);
+                true
+            }
+            _ => false,
+        }
+    }
+
     /// Makes a value unreadable.
     pub(crate) fn corrupt(&mut self, key: Key) -> Option<Found> {
         if !self.keys.contains_key(&key) {

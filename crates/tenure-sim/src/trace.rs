@@ -6,6 +6,9 @@ use std::hash::Hasher as _;
 use crate::clock::{Instant, MS, SEC};
 use crate::store::Fnv;
 
+/// How many lines of a story are kept: some forty times those of a long one.
+const MOST_LINES: usize = 1_000_000;
+
 /// Where the story goes.
 #[derive(Debug, Default)]
 pub enum Trace {
@@ -58,6 +61,13 @@ impl Trace {
                 hasher.write(line.as_bytes());
                 *hash = hasher.finish();
             }
+            Self::Keep(lines) if lines.len() >= MOST_LINES => {
+                if lines.len() == MOST_LINES {
+                    lines.push(format!(
+                        "# more than {MOST_LINES} lines: the rest is left out"
+                    ));
+                }
+            }
             Self::Keep(lines) => {
                 let mut line = String::new();
                 put(&mut line);
@@ -80,5 +90,22 @@ impl Trace {
             Self::Keep(lines) => lines,
             _ => Vec::new(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_story_without_end_is_cut_and_says_so() {
+        let mut trace = Trace::Keep(vec![String::new(); MOST_LINES - 1]);
+        for n in 0..3 {
+            trace.line(n, "n0/p0", format_args!("again"));
+        }
+        let lines = trace.into_lines();
+        assert_eq!(lines.len(), MOST_LINES + 1);
+        assert!(lines[MOST_LINES - 1].ends_with("again"));
+        assert!(lines[MOST_LINES].contains("left out"));
     }
 }

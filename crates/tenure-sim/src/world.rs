@@ -11,6 +11,7 @@ use tenure_core::record::{KeyspaceKind, Role};
 use tenure_core::rules::Rules;
 
 use crate::check::epochs::Epochs;
+use crate::check::estranged::Estranged;
 use crate::check::gates::Gates;
 use crate::check::local::Local;
 use crate::check::order::Order;
@@ -80,6 +81,7 @@ pub(crate) struct World {
     pub(crate) gates: Gates,
     pub(crate) epochs: Epochs,
     pub(crate) order: Order,
+    pub(crate) estranged: Estranged,
     pub(crate) local: Option<Local>,
     rest: Option<Rest>,
     /// Since when the cluster has been whole without a break.
@@ -114,8 +116,7 @@ impl World {
     pub(crate) fn new(plan: Plan, under: Under, trace: Trace) -> Self {
         let (ids, keyspaces) = keyspaces(&plan);
         let count = ids.len();
-        // Whoever revokes a living holder's lease breaks the assumption of P1 as fast clocks do.
-        let clocks_hold = plan.class != Class::Beyond && !plan.meddling.revokes_living;
+        let clocks_hold = plan.clocks_hold();
         let mut world = Self {
             now: 0,
             under,
@@ -140,6 +141,7 @@ impl World {
             gates: Gates::new(count, clocks_hold),
             epochs: Epochs::new(count),
             order: Order::new(count, clocks_hold),
+            estranged: Estranged::default(),
             local: None,
             rest: None,
             whole_since: None,
@@ -311,6 +313,10 @@ impl World {
             self.plan_tick(pid);
             return Ok(());
         }
+        if process.spins(self.now) {
+            let what = format!("process {pid} asks to be woken again and again");
+            return Err(Violation::new("contract", self.now, what));
+        }
         self.step(pid, Event::Tick)
     }
 
@@ -413,9 +419,17 @@ impl World {
         if !self.healed {
             return Ok(());
         }
+        if self.now >= self.plan.heal_at + self.plan.notice_time() {
+            self.demand_one_owner(self.plan.clocks_hold());
+        }
         self.repair();
         self.keep_going()?;
-        let missing = self.missing();
+        let raise = self.plan.second_raise();
+        let missing = if raise.is_some_and(|after| self.now <= self.plan.heal_at + after) {
+            Some("an operator is about to raise generations".to_owned())
+        } else {
+            self.missing()
+        };
         self.whole_since = if missing.is_none() {
             self.whole_since.or(Some(self.now))
         } else {

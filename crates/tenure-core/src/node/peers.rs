@@ -99,8 +99,11 @@ impl Node {
                 if let (Some(clock), Some(boot_id)) =
                     (&seen.record.boot_clock, &self.config.boot_id)
                     && clock.id == *boot_id
+                    && seen.record.renewals > 0
                 {
                     // One machine, one clock: its own deadline can be read off. The wait gives it the time to renew.
+                    // Not of a session's first record: that one is written if absent, and so may land late, after
+                    // renewals that somebody has deleted.
                     return Some(clock.until_ns.max(trusted + ttl / 3));
                 }
                 Some(seen.since.max(trusted) + timing.proof_of(ttl))

@@ -1,6 +1,7 @@
 //! Whole nodes against a store that answers at once: the plain course of things. Faults are the simulator's business.
 
 mod bench;
+mod late;
 mod leased;
 mod led;
 mod moving;

@@ -34,7 +34,16 @@ impl Node {
             self.view.present_keys().into_iter().collect();
         for (key, found) in listed.entries {
             gone.remove(&key);
+            let version = found.version.clone();
             self.learn(&key, found);
+            if self
+                .view
+                .version(&key)
+                .is_some_and(|known| known != version)
+            {
+                // Older than what is known of it: the list was overtaken, or somebody has put the record back.
+                gone.insert(key);
+            }
         }
         self.view.revision = self.view.revision.max(listed.revision);
         (self.listed_at, self.listed) = (begun, listed.revision);
@@ -54,7 +63,7 @@ impl Node {
                 );
             }
         }
-        // A list may be late; only a read of the key itself is believed.
+        // A list may be late; of what it lacks or takes back, only a read of the key itself is believed.
         self.absent.extend(gone);
         self.look_at_all = true;
         if matches!(self.life, Life::Booting(_)) {

@@ -18,6 +18,8 @@ pub(crate) struct Epochs {
     seen: BTreeMap<(Pid, usize), Epoch>,
     /// The store was put back: records, and what processes say of them, may go back once. Epochs given out may not.
     restored: bool,
+    /// Epochs of generations below this are not asked for: the store was put back under whoever gave them out.
+    fenced_from: u32,
     /// The resource that keeps the maximum: what it has accepted, and how often it refused an older one.
     resource: Vec<Epoch>,
     pub(crate) refused: u64,
@@ -31,6 +33,7 @@ impl Epochs {
             shown: BTreeMap::new(),
             seen: BTreeMap::new(),
             restored: false,
+            fenced_from: 0,
             resource: vec![Epoch(0); shards],
             refused: 0,
         }
@@ -49,6 +52,10 @@ impl Epochs {
         let Some(owner) = record.owner() else {
             return Ok(());
         };
+        if epoch.generation() < self.fenced_from {
+            self.owners.insert((shard, epoch), owner.session);
+            return Ok(());
+        }
         let first = *self.owners.entry((shard, epoch)).or_insert(owner.session);
         if first != owner.session {
             let what = format!(
@@ -58,6 +65,16 @@ impl Epochs {
             return Err(Violation::new("P2", at, what));
         }
         Ok(())
+    }
+
+    /// The store was put back under running processes: no epoch fences until generations are raised.
+    pub(crate) fn unfenced(&mut self) {
+        self.fenced_from = u32::MAX;
+    }
+
+    /// Generations were raised to this one: epochs fence from here on, as before.
+    pub(crate) fn raised(&mut self, generation: u32) {
+        self.fenced_from = self.fenced_from.min(generation);
     }
 
     /// The store was put back; `now` tells the epoch that each record has now.
@@ -83,6 +100,9 @@ impl Epochs {
         epoch: Epoch,
         session: SessionId,
     ) -> Verdict {
+        if epoch.generation() < self.fenced_from {
+            return Ok(());
+        }
         match self.owners.get(&(shard, epoch)) {
             Some(owner) if *owner == session => {}
             Some(owner) => {

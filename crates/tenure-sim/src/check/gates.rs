@@ -34,7 +34,8 @@ pub(crate) struct Lease {
 pub(crate) struct Gates {
     shards: Vec<Vec<Gate>>,
     leases: Vec<Lease>,
-    /// Whether two at once are a violation: not where clocks break the assumption.
+    /// Whether two at once are a violation: not where clocks break the assumption, nor while some process may not have
+    /// noticed that the store was put back.
     demanded: bool,
 }
 
@@ -45,6 +46,10 @@ impl Gates {
             leases: Vec::new(),
             demanded,
         }
+    }
+
+    pub(crate) fn demand(&mut self, demanded: bool) {
+        self.demanded = demanded;
     }
 
     pub(crate) fn lease(&self, session: SessionId) -> Option<&Lease> {

@@ -2,6 +2,7 @@
 //! what they check.
 
 pub(crate) mod epochs;
+pub(crate) mod estranged;
 pub(crate) mod gates;
 pub(crate) mod local;
 pub(crate) mod order;

@@ -30,6 +30,10 @@ impl Order {
         }
     }
 
+    pub(crate) fn demand(&mut self, clocks_hold: bool) {
+        self.clocks_hold = clocks_hold;
+    }
+
     /// A shard's record was written.
     pub(crate) fn shard_written(
         &mut self,

@@ -15,7 +15,7 @@ use crate::store::Store;
 /// What is still missing from a cluster that is whole; `None` if nothing is.
 ///
 /// Whole: every shard has a readable record that says it is served by a live session of a live process, whose gate is open
-/// at that epoch; its node has not been told to stand back; every live process has a live session, and no other session is
+/// at that epoch, which is not below the keyspace's floor; its node has not been told to stand back; every live process has a live session, and no other session is
 /// live.
 pub(crate) fn missing(
     at: Instant,
@@ -70,6 +70,17 @@ fn unserved(at: Instant, shard: usize, key: &Key, store: &Store, gates: &Gates) 
             record.epoch
         ));
     };
+    if let Key::Shard(id) = key
+        && let Some(Ok(Record::Keyspace(keyspace))) = store
+            .get(&Key::Keyspace(id.keyspace.clone()))
+            .map(|found| &found.record)
+        && record.epoch.generation() < keyspace.floor
+    {
+        return Some(format!(
+            "{key} is served at epoch {}, below generation {}",
+            record.epoch, keyspace.floor
+        ));
+    }
     if let Some(Ok(Record::Node(node))) = store
         .get(&Key::Node(by.node.clone()))
         .map(|found| &found.record)

@@ -65,7 +65,9 @@ pub struct Checked {
     pub story: Vec<String>,
     /// How many things were to be seen.
     pub sights: usize,
-    /// What of them was not.
+    /// All that was seen on the way.
+    pub seen: Vec<&'static str>,
+    /// What of the things that were to be seen was not.
     pub unseen: Vec<&'static str>,
 }
 
@@ -127,6 +129,7 @@ pub fn check(scope: &Scope, options: &Options, mut told: impl FnMut(Progress)) -
         violation,
         story,
         sights: scope.sights.len(),
+        seen: model.sights.all(),
         unseen,
     }
 }

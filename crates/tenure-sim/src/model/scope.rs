@@ -1,7 +1,6 @@
 //! Scopes: how large a world, and how much misfortune.
 
-use super::sight::Sight;
-use super::sight::Sight::*;
+use super::sight::Sight::{self, *};
 use super::world::TTL;
 
 /// How often each misfortune may happen.
@@ -65,109 +64,92 @@ pub struct Scope {
     pub everyday: bool,
 }
 
-const NONE: Budget = Budget {
+const TWO: &[&[i64]] = &[&[0, 0]];
+const THREE: &[&[i64]] = &[&[0, 0, 0]];
+const IN_STEP: Begin = Begin::Rest { phases: 1 };
+const OUT_OF_STEP: Begin = Begin::Rest { phases: 4 };
+
+/// Nothing goes wrong.
+const NOTHING: Budget = Budget {
     delays: 0,
     crashes: 0,
     pauses: 0,
     stops: 0,
     removals: 0,
 };
-const EITHER: &[Back] = &[Back::WithDirectory, Back::Without];
-
-const TWO: &[&[i64]] = &[&[0, 0]];
-const THREE: &[&[i64]] = &[&[0, 0, 0]];
-const REST: Begin = Begin::Rest { phases: 4 };
+const DELAY: Budget = Budget {
+    delays: 1,
+    ..NOTHING
+};
+const CRASH: Budget = Budget {
+    crashes: 1,
+    ..NOTHING
+};
+const PAUSE: Budget = Budget {
+    pauses: 1,
+    ..NOTHING
+};
+const STOP: Budget = Budget {
+    stops: 1,
+    ..NOTHING
+};
+const REMOVAL: Budget = Budget {
+    removals: 1,
+    ..NOTHING
+};
 
 /// All scopes, the small ones first.
 pub const SCOPES: &[Scope] = &[
-    Scope {
-        name: "rest",
-        about: "two nodes, nothing goes wrong",
-        nodes: 2,
-        begin: REST,
-        budget: NONE,
-        back: &[],
-        clocks: TWO,
-        sights: &[],
-        everyday: true,
-    },
-    Scope {
-        name: "start",
-        about: "two nodes start at once on an empty store",
-        nodes: 2,
-        begin: Begin::Empty,
-        budget: NONE,
-        back: &[],
-        clocks: TWO,
-        sights: &[ClaimedFree, Serving, RaceLost],
-        everyday: true,
-    },
-    Scope {
-        name: "delay",
-        about: "one message is late or lost",
-        nodes: 2,
-        begin: REST,
-        budget: Budget { delays: 1, ..NONE },
-        back: &[],
-        clocks: TWO,
-        sights: &[Degraded, LateWrite],
-        everyday: true,
-    },
-    Scope {
-        name: "join",
-        about: "a second node starts, and one message is late or lost",
-        nodes: 2,
-        begin: Begin::Joining,
-        budget: Budget { delays: 1, ..NONE },
-        back: &[],
-        clocks: TWO,
-        sights: &[
-            Draining,
-            ReleasedForBalance,
-            ClaimedFree,
-            UnknownOwn,
-            UnknownNot,
-            LateWrite,
-        ],
-        everyday: false,
-    },
-    Scope {
-        name: "stop",
-        about: "a node is asked to stop, and comes back",
-        nodes: 2,
-        begin: REST,
-        budget: Budget { stops: 1, ..NONE },
-        back: &[Back::WithDirectory],
-        clocks: TWO,
-        sights: &[ReleasedStopping, Resigned, ClaimedFree],
-        everyday: true,
-    },
-    Scope {
-        name: "crash",
-        about: "a node dies and comes back, with or without its data directory",
-        nodes: 2,
-        begin: REST,
-        budget: Budget { crashes: 1, ..NONE },
-        back: EITHER,
-        clocks: TWO,
-        sights: &[
-            TakenAfterEnd,
-            Expired,
-            Replaced,
-            WaitedForName,
-            ReleasedForBalance,
-        ],
-        everyday: false,
-    },
-    Scope {
-        name: "pause",
-        about: "a node stands still for any time",
-        nodes: 2,
-        begin: REST,
-        budget: Budget { pauses: 1, ..NONE },
-        back: &[],
-        clocks: TWO,
-        sights: &[
+    two("rest", "two nodes, nothing goes wrong")
+        .begin(OUT_OF_STEP)
+        .everyday(),
+    two("start", "two nodes start at once on an empty store")
+        .begin(Begin::Empty)
+        .sees(&[ClaimedFree, Serving, RaceLost])
+        .everyday(),
+    two("delay", "one message is late or lost")
+        .begin(OUT_OF_STEP)
+        .may(DELAY)
+        .sees(&[Degraded, LateWrite])
+        .everyday(),
+    two(
+        "join",
+        "a second node starts, and one message is late or lost",
+    )
+    .begin(Begin::Joining)
+    .may(DELAY)
+    .sees(&[
+        Draining,
+        ReleasedForBalance,
+        ClaimedFree,
+        UnknownOwn,
+        UnknownNot,
+        LateWrite,
+    ]),
+    two("stop", "a node is asked to stop, and comes back")
+        .begin(OUT_OF_STEP)
+        .may(STOP)
+        .back(&[Back::WithDirectory])
+        .sees(&[ReleasedStopping, Resigned, ClaimedFree])
+        .everyday(),
+    two(
+        "crash",
+        "a node dies and comes back, with or without its data directory",
+    )
+    .begin(OUT_OF_STEP)
+    .may(CRASH)
+    .back(&[Back::WithDirectory, Back::Without])
+    .sees(&[
+        TakenAfterEnd,
+        Expired,
+        Replaced,
+        WaitedForName,
+        ReleasedForBalance,
+    ]),
+    two("pause", "a node stands still for any time")
+        .begin(OUT_OF_STEP)
+        .may(PAUSE)
+        .sees(&[
             Overslept,
             Detached,
             Recovering,
@@ -177,142 +159,141 @@ pub const SCOPES: &[Scope] = &[
             GateRanOut,
             SessionLost,
             Expired,
-        ],
-        everyday: false,
-    },
-    Scope {
-        name: "removal",
-        about: "an operator removes the shard's record",
-        nodes: 2,
-        begin: Begin::Rest { phases: 1 },
-        budget: Budget {
-            removals: 1,
-            ..NONE
-        },
-        back: &[],
-        clocks: TWO,
-        sights: &[CutMissing, Restored],
-        everyday: true,
-    },
-    Scope {
-        name: "stop-delay",
-        about: "a node is asked to stop, and one message is late or lost",
-        nodes: 2,
-        begin: Begin::Rest { phases: 1 },
-        budget: Budget {
-            stops: 1,
-            delays: 1,
-            ..NONE
-        },
-        back: &[],
-        clocks: TWO,
-        sights: &[
-            ReleasedStopping,
-            Resigned,
-            ClaimedFree,
-            UnknownOwn,
-            UnknownNot,
-            LateWrite,
-        ],
-        everyday: false,
-    },
-    Scope {
-        name: "crash-delay",
-        about: "a node dies for good, and one message is late or lost",
-        nodes: 2,
-        begin: Begin::Rest { phases: 1 },
-        budget: Budget {
-            crashes: 1,
-            delays: 1,
-            ..NONE
-        },
-        back: &[],
-        clocks: TWO,
-        sights: &[TakenAfterEnd, Expired, UnknownOwn, UnknownNot, LateWrite],
-        everyday: false,
-    },
-    Scope {
-        name: "join-crash",
-        about: "a second node starts, a node dies for good, and one message is late or lost",
-        nodes: 2,
-        begin: Begin::Joining,
-        budget: Budget {
-            crashes: 1,
-            delays: 1,
-            ..NONE
-        },
-        back: &[],
-        clocks: TWO,
-        sights: &[
-            ReleasedForBalance,
-            TakenAfterEnd,
-            Expired,
-            UnknownOwn,
-            UnknownNot,
-            LateWrite,
-        ],
-        everyday: false,
-    },
-    Scope {
-        name: "removal-pause",
-        about: "an operator removes the shard's record, and a node stands still for any time",
-        nodes: 2,
-        begin: Begin::Rest { phases: 1 },
-        budget: Budget {
-            removals: 1,
-            pauses: 1,
-            ..NONE
-        },
-        back: &[],
-        clocks: TWO,
-        sights: &[CutMissing, Restored, Expired, GateRanOut],
-        everyday: false,
-    },
-    Scope {
-        name: "drift",
-        about: "a node stands still; clocks run at rates that differ by as much as is allowed",
-        nodes: 2,
-        begin: Begin::Rest { phases: 1 },
-        budget: Budget { pauses: 1, ..NONE },
-        back: &[],
-        clocks: &[&[20_000, -20_000], &[-20_000, 20_000]],
-        sights: &[Overslept, SessionLost, Expired],
-        everyday: false,
-    },
-    Scope {
-        name: "three-crash",
-        about: "one of three nodes dies for good",
-        nodes: 3,
-        begin: Begin::Rest { phases: 1 },
-        budget: Budget { crashes: 1, ..NONE },
-        back: &[],
-        clocks: THREE,
-        sights: &[TakenAfterEnd, Expired],
-        everyday: false,
-    },
-    Scope {
-        name: "three-pause",
-        about: "one of three nodes stands still for any time",
-        nodes: 3,
-        begin: Begin::Rest { phases: 1 },
-        budget: Budget { pauses: 1, ..NONE },
-        back: &[],
-        clocks: THREE,
-        sights: &[Overslept, SessionLost, Expired],
-        everyday: false,
-    },
-    Scope {
-        name: "three-delay",
-        about: "three nodes, and one message is late or lost",
-        nodes: 3,
-        begin: Begin::Rest { phases: 1 },
-        budget: Budget { delays: 1, ..NONE },
-        back: &[],
-        clocks: THREE,
-        sights: &[Degraded, LateWrite],
-        everyday: false,
-    },
+        ]),
+    two("removal", "an operator removes the shard's record")
+        .may(REMOVAL)
+        .sees(&[CutMissing, Restored])
+        .everyday(),
+    two(
+        "stop-delay",
+        "a node is asked to stop, and one message is late or lost",
+    )
+    .may(Budget { delays: 1, ..STOP })
+    .sees(&[
+        ReleasedStopping,
+        Resigned,
+        ClaimedFree,
+        UnknownOwn,
+        UnknownNot,
+        LateWrite,
+    ]),
+    two(
+        "crash-delay",
+        "a node dies for good, and one message is late or lost",
+    )
+    .may(Budget { delays: 1, ..CRASH })
+    .sees(&[TakenAfterEnd, Expired, UnknownOwn, UnknownNot, LateWrite]),
+    two(
+        "join-crash",
+        "a second node starts, a node dies for good, and one message is late or lost",
+    )
+    .begin(Begin::Joining)
+    .may(Budget { delays: 1, ..CRASH })
+    .sees(&[
+        ReleasedForBalance,
+        TakenAfterEnd,
+        Expired,
+        UnknownOwn,
+        UnknownNot,
+        LateWrite,
+    ]),
+    two(
+        "removal-pause",
+        "an operator removes the shard's record, and a node stands still for any time",
+    )
+    .may(Budget {
+        pauses: 1,
+        ..REMOVAL
+    })
+    .sees(&[CutMissing, Restored, Expired, GateRanOut]),
+    two(
+        "drift",
+        "a node stands still; clocks run at rates that differ by as much as is allowed",
+    )
+    .may(PAUSE)
+    .clocks(&[&[20_000, -20_000], &[-20_000, 20_000]])
+    .sees(&[Overslept, SessionLost, Expired]),
+    three("three-start", "three nodes start at once on an empty store")
+        .begin(Begin::Empty)
+        .sees(&[ClaimedFree, Serving, RaceLost]),
+    three("three-join", "a third node starts")
+        .begin(Begin::Joining)
+        .sees(&[ReleasedForBalance, ClaimedFree]),
+    three("three-stop", "one of three nodes is asked to stop")
+        .may(STOP)
+        .sees(&[ReleasedStopping, Resigned, ClaimedFree]),
+    three("three-crash", "one of three nodes dies for good")
+        .may(CRASH)
+        .sees(&[TakenAfterEnd, Expired]),
+    three("three-removal", "an operator removes the shard's record")
+        .may(REMOVAL)
+        .sees(&[CutMissing, Restored]),
+    three(
+        "three-delay",
+        "three nodes, and one message is late or lost",
+    )
+    .may(DELAY)
+    .sees(&[Degraded, LateWrite]),
+    three(
+        "three-pause",
+        "one of three nodes stands still for any time",
+    )
+    .may(PAUSE)
+    .sees(&[Overslept, SessionLost, Expired]),
 ];
+
+/// Two nodes at rest.
+const fn two(name: &'static str, about: &'static str) -> Scope {
+    Scope {
+        name,
+        about,
+        nodes: 2,
+        begin: IN_STEP,
+        budget: NOTHING,
+        back: &[],
+        clocks: TWO,
+        sights: &[],
+        everyday: false,
+    }
+}
+
+/// Three nodes at rest.
+const fn three(name: &'static str, about: &'static str) -> Scope {
+    Scope {
+        nodes: 3,
+        clocks: THREE,
+        ..two(name, about)
+    }
+}
+
+impl Scope {
+    const fn begin(self, begin: Begin) -> Self {
+        Self { begin, ..self }
+    }
+
+    const fn may(self, budget: Budget) -> Self {
+        Self { budget, ..self }
+    }
+
+    const fn back(self, back: &'static [Back]) -> Self {
+        Self { back, ..self }
+    }
+
+    const fn clocks(self, clocks: &'static [&'static [i64]]) -> Self {
+        Self { clocks, ..self }
+    }
+
+    const fn sees(self, sights: &'static [Sight]) -> Self {
+        Self { sights, ..self }
+    }
+
+    const fn everyday(self) -> Self {
+        Self {
+            everyday: true,
+            ..self
+        }
+    }
+}
 
 impl Scope {
     /// Times that are longer ago than this are not told apart.

@@ -84,6 +84,13 @@ impl Sights {
         }
     }
 
+    /// All that was seen, in words.
+    pub(crate) fn all(&self) -> Vec<&'static str> {
+        let seen = self.seen.load(Ordering::Relaxed);
+        let all = Sight::ALL.iter().filter(|sight| seen & sight.bit() != 0);
+        all.map(|sight| sight.words()).collect()
+    }
+
     /// Whether it was seen, and nobody has asked since.
     fn is_news(&self, sight: Sight) -> bool {
         let bit = sight.bit();

@@ -236,6 +236,9 @@ fn fault(words: &[&str]) -> Result<Fault, String> {
         ["corrupt", ref target @ ..] => Fault::Corrupt {
             target: self::target(target)?,
         },
+        ["comes-back", ref target @ ..] => Fault::ComesBack {
+            target: self::target(target)?,
+        },
         ["mode", node, mode] => Fault::Mode {
             node: self::node(node)?,
             mode: match mode {
@@ -300,6 +303,7 @@ fn expectation(words: &[&str]) -> Result<Expectation, String> {
         ["same", "epochs"] => Expectation::SameEpochs,
         ["higher", "epochs"] => Expectation::HigherEpochs,
         ["only", "shard", n, "higher"] => Expectation::OnlyHigher(number(n)?),
+        ["broken", promise] => Expectation::Broken(promise.to_owned()),
         ["closed", node] => Expectation::Closed(self::node(node)?),
         ["open", node] => Expectation::Open(self::node(node)?),
         ["shard", n, "closed"] => Expectation::ShardClosed(number(n)?),

@@ -1,0 +1,25 @@
+//! Writes that land long after they were sent, when somebody has deleted what came of them meanwhile.
+use super::bench::{Bench, ms};
+use crate::layout::Key;
+use crate::record::Record;
+
+#[test]
+fn the_first_record_of_a_session_that_lands_late_does_not_end_it_before_its_deadline() {
+    let mut bench = Bench::new(8);
+    let nodes = ["n1", "n2"]
+        .map(|name| bench.start_with(name, |config| config.boot_id = Some("here".to_owned())));
+    bench.run(ms(5));
+    let key = Key::Session(bench.node(nodes[0]).session().unwrap());
+    let first = bench.raw(&key).record.unwrap();
+    assert!(matches!(&first, Record::Session(s) if s.renewals == 0 && s.boot_clock.is_some()));
+    bench.run(bench.ttl() * 3);
+    assert!(bench.serving(nodes[0]) > 0);
+    // The holder serves on until its own time is up, and hears of nothing.
+    bench.cut.insert(nodes[0]);
+    bench.deaf.insert(nodes[0]);
+    bench.delete(key.clone());
+    bench.raw_set(key, first);
+    bench.run(bench.ttl() * 2);
+    assert_eq!(bench.overlaps(), 0, "its deadline was that of its renewals");
+    assert_eq!(bench.serving(nodes[1]), 8);
+}
