@@ -188,7 +188,12 @@ pub enum Event {
     /// [`Action::CatchUp`].
     CaughtUp(RunId),
     /// Nothing is in flight any more behind a gate that was shut for a move. In answer to [`Action::Freeze`].
-    Frozen(RunId),
+    Frozen {
+        /// Which stay.
+        run: RunId,
+        /// The move that the gate was shut for.
+        mv: u64,
+    },
     /// The application has written out what must outlive the stay, and its loop has ended. In answer to [`Action::Seal`].
     Sealed {
         /// Which stay.
@@ -327,6 +332,8 @@ pub enum Action {
     Freeze {
         /// Which stay.
         run: RunId,
+        /// For which move: a gate may be shut again for another.
+        mv: u64,
         /// When streams that have not ended are cut.
         cut_at: Time,
     },

@@ -16,6 +16,10 @@ pub struct Coverage {
     pub starts: u64,
     pub refusals: u64,
     pub gates_opened: u64,
+    pub writes: u64,
+    pub freezes: u64,
+    pub thaws: u64,
+    pub moves: u64,
     pub unknown_outcomes: u64,
     pub detachments: u64,
     pub recoveries: u64,
@@ -70,6 +74,10 @@ impl Coverage {
         self.starts += other.starts;
         self.refusals += other.refusals;
         self.gates_opened += other.gates_opened;
+        self.writes += other.writes;
+        self.freezes += other.freezes;
+        self.thaws += other.thaws;
+        self.moves += other.moves;
         self.unknown_outcomes += other.unknown_outcomes;
         self.detachments += other.detachments;
         self.recoveries += other.recoveries;

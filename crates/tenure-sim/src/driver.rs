@@ -63,7 +63,19 @@ impl World {
                 epoch,
                 session,
                 ..
-            } => self.load(pid, run, &shard, epoch, session),
+            } => self.load(pid, run, &shard, epoch, session, false),
+            Action::Warm {
+                run,
+                shard,
+                epoch,
+                session,
+                ..
+            } => self.load(pid, run, &shard, epoch, session, true),
+            Action::CatchUp { run, .. } => self.catch_up(pid, run),
+            Action::Own { run, epoch } => self.own(pid, run, epoch),
+            Action::Freeze { run, mv, .. } => self.freeze(pid, run, mv),
+            Action::Thaw(run) => self.thaw(pid, run),
+            Action::Seal(run) => self.seal(pid, run),
             Action::Open(run) => self.open(pid, run),
             Action::Close { run, how } => self.close(pid, run, how),
             Action::Note(note) => {
@@ -114,6 +126,7 @@ impl World {
         shard: &ShardId,
         epoch: Epoch,
         session: SessionId,
+        succeeds: bool,
     ) -> Verdict {
         let Some(&number) = self.shard_numbers.get(shard) else {
             let what = format!("process {pid} loads {shard}, which does not exist");
@@ -123,7 +136,10 @@ impl World {
             let what = format!("process {pid} only looks on, and loads {shard}");
             return Err(Violation::new("contract", self.now, what));
         }
-        self.epochs.shown(self.now, pid, number, epoch, session)?;
+        if !succeeds {
+            self.epochs.shown(self.now, pid, number, epoch, session)?;
+            self.journal.fence(number, epoch);
+        }
         let busy = |stay: &&Stay| stay.shard == number && stay.work != Work::Failed;
         if let Some(stay) = self.processes[pid].stays.iter().find(busy) {
             let what = format!(
@@ -149,6 +165,11 @@ impl World {
             work: Work::Loading(end),
             open: false,
             closing: None,
+            succeeds,
+            known: 0,
+            in_flight: 0,
+            frozen: None,
+            sealing: false,
         });
         if end != LoadEnd::Hangs {
             self.queue.push(ends_at, Due::LoadEnds { pid, run });
@@ -183,6 +204,7 @@ impl World {
             );
         }
         stay.work = Work::Ready;
+        stay.known = self.journal.read(stay.shard);
         self.step(pid, Event::Loaded(run))
     }
 
@@ -205,7 +227,9 @@ impl World {
         }
         stay.open = true;
         self.estranged.takes(self.now, pid, "opens a gate")?;
-        let (shard, session, epoch) = (stay.shard, stay.session, stay.epoch);
+        let (shard, session, epoch, known) = (stay.shard, stay.session, stay.epoch, stay.known);
+        self.journal.opened(self.now, pid, shard, known)?;
+        self.write_later(pid, run);
         self.coverage.gates_opened += 1;
         self.coverage.named_shards_served += u64::from(self.is_named_shard(shard));
         self.epochs.shown(self.now, pid, shard, epoch, session)?;

@@ -10,6 +10,7 @@ pub mod coverage;
 mod driver;
 mod extras;
 pub mod fault;
+mod hand_over;
 pub mod hands;
 #[cfg(feature = "kit")]
 pub mod kit;

@@ -112,6 +112,8 @@ pub struct Plan {
     pub mode: KeyspaceMode,
     /// How a leader plans for them.
     pub spec: PlanSpec,
+    /// Whether the application can load a shard while another node serves it.
+    pub catches_up: bool,
     /// Further keyspaces.
     pub others: Vec<Other>,
     /// How many processes look on and own nothing. They are numbered after the nodes.
@@ -215,6 +217,7 @@ impl Plan {
             shards,
             mode: KeyspaceMode::Symmetric,
             spec: PlanSpec::default(),
+            catches_up: false,
             others: Vec::new(),
             observers: 0,
             timing,

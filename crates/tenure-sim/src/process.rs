@@ -41,6 +41,14 @@ pub(crate) struct Stay {
     pub(crate) work: Work,
     pub(crate) open: bool,
     pub(crate) closing: Option<Close>,
+    /// The shard is another's, and moves here.
+    pub(crate) succeeds: bool,
+    /// How many of the resource's writes its state has, and how many are on their way.
+    pub(crate) known: u64,
+    pub(crate) in_flight: u32,
+    /// The move that its gate is shut for, until nothing is in flight.
+    pub(crate) frozen: Option<u64>,
+    pub(crate) sealing: bool,
 }
 
 /// The state of a process's watch.

@@ -8,6 +8,7 @@ use tenure_core::layout::Key;
 use tenure_core::machine::{Event, Expect, OpId, Reply, Request, RunId};
 
 use crate::clock::Instant;
+use crate::hand_over::Chore;
 
 /// Number of a process, in order of starting.
 pub(crate) type Pid = usize;
@@ -49,6 +50,8 @@ pub(crate) enum Due {
     LoadEnds { pid: Pid, run: RunId },
     /// The work of a stay has stopped.
     WorkEnds { pid: Pid, run: RunId },
+    /// A step of the application's own.
+    Chore { pid: Pid, run: RunId, chore: Chore },
     /// Any other event for the machine.
     Tell { pid: Pid, event: Box<Event> },
     /// A stopped process runs again, if it was not stopped for longer meanwhile.
@@ -75,6 +78,7 @@ impl Due {
             | Self::Timeout { pid, .. }
             | Self::Watch(pid)
             | Self::WatchAgain(pid)
+            | Self::Chore { pid, .. }
             | Self::Poll(pid)
             | Self::LoadEnds { pid, .. }
             | Self::WorkEnds { pid, .. }

@@ -54,6 +54,7 @@ pub(crate) fn draw(seed: u64, size: Option<(usize, u32)>) -> Plan {
             KeyspaceMode::Greedy,
         ]),
         spec: PlanSpec::default(),
+        catches_up: false,
         others: Vec::new(),
         observers: 0,
         clocks: draw_clocks(&mut rng, class, family, nodes, &timing),
@@ -82,6 +83,7 @@ pub(crate) fn draw(seed: u64, size: Option<(usize, u32)>) -> Plan {
         meddling: Meddling::default(),
         timing,
     };
+    plan.catches_up = Rng::new(seed).fork(10).permille(600);
     let mut led = Rng::new(seed).fork(8);
     if plan.mode == KeyspaceMode::Symmetric && led.permille(500) {
         plan.mode = KeyspaceMode::Coordinated;
@@ -139,6 +141,8 @@ fn draw_timing(rng: &mut Rng) -> Timing {
         rebalance_debounce: Duration::from_millis(rng.between(50, 1500)),
         release_batch: *rng.pick(&[1, 4, 64]),
         drain_timeout: Duration::from_millis(rng.between(200, 4000)),
+        freeze_timeout: ttl / 2,
+        take_timeout: ttl * 2,
         load_retry_max: Duration::from_secs(2),
         load_timeout: Duration::from_millis(rng.between(3000, 6000)),
         load_attempts: rng.between(1, 4) as u32,

@@ -69,6 +69,7 @@ pub(crate) fn action(action: &Action) -> String {
             owner,
             epoch,
             serving,
+            ..
         } => {
             let owner = owner.as_ref().map_or("nobody".to_owned(), |o| {
                 format!("{} ({})", o.node, short(o.session))

@@ -13,6 +13,7 @@ use tenure_core::rules::Rules;
 use crate::check::epochs::Epochs;
 use crate::check::estranged::Estranged;
 use crate::check::gates::Gates;
+use crate::check::journal::Journal;
 use crate::check::local::Local;
 use crate::check::order::Order;
 use crate::check::whole::{self, Rest};
@@ -78,6 +79,9 @@ pub(crate) struct World {
     pub(crate) net_rng: Rng,
     pub(crate) watch_rng: Rng,
     pub(crate) app_rng: Rng,
+    /// Of what the application does while it serves.
+    pub(crate) work_rng: Rng,
+    pub(crate) journal: Journal,
     pub(crate) gates: Gates,
     pub(crate) epochs: Epochs,
     pub(crate) order: Order,
@@ -138,6 +142,8 @@ impl World {
             net_rng: plan.rng(2),
             watch_rng: plan.rng(3),
             app_rng: plan.rng(4),
+            work_rng: plan.rng(9),
+            journal: Journal::new(count),
             gates: Gates::new(count, clocks_hold),
             epochs: Epochs::new(count),
             order: Order::new(count, clocks_hold),
@@ -236,6 +242,7 @@ impl World {
             Due::Poll(pid) => self.poll(pid),
             Due::LoadEnds { pid, run } => self.load_ends(pid, run),
             Due::WorkEnds { pid, run } => self.work_ends(pid, run),
+            Due::Chore { pid, run, chore } => self.do_chore(pid, run, chore),
             Due::Tell { pid, event } => self.step(pid, *event),
             Due::Resume(pid) => self.resume(pid),
             Due::Fault(n) => self.fault(self.plan.faults[n].1),
@@ -522,8 +529,13 @@ fn keyspaces(plan: &Plan) -> (Vec<ShardId>, BTreeMap<KeyspaceName, KeyspaceConfi
         } else {
             KeyspaceKind::Hashed(shards)
         };
-        let plan = plan.spec.clone();
-        configs.insert(name, KeyspaceConfig { kind, mode, plan });
+        let config = KeyspaceConfig {
+            kind,
+            mode,
+            plan: plan.spec.clone(),
+            catches_up: plan.catches_up,
+        };
+        configs.insert(name, config);
     }
     (ids, configs)
 }

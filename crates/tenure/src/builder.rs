@@ -195,8 +195,13 @@ impl Builder {
     ) -> Self {
         let (mode, plan) = (self.mode, self.plan.clone());
         let handler = Arc::new(Typed(Arc::new(handler)));
-        self.keyspaces
-            .push((name.into(), KeyspaceConfig { kind, mode, plan }, handler));
+        let config = KeyspaceConfig {
+            kind,
+            mode,
+            plan,
+            catches_up: H::CATCHES_UP,
+        };
+        self.keyspaces.push((name.into(), config, handler));
         self
     }
 

@@ -21,7 +21,7 @@ use crate::io::Io;
 use crate::life::{AnyHandler, Ground};
 use crate::log;
 use crate::metrics::Metrics;
-use crate::stay::{Begin, Stay};
+use crate::stay::{Begin, Order, Stay};
 use crate::trace::Recorder;
 
 /// A machine that asks to be woken at once, again and again, must not keep the others of its thread from running.
@@ -241,19 +241,40 @@ impl Driver {
                     session,
                     meta,
                     lease,
+                    owned: true,
                 });
             }
-            Action::Open(run) => {
-                if let Some(stay) = self.stays.get(&run) {
-                    stay.open();
-                }
+            Action::Warm {
+                run,
+                shard,
+                epoch,
+                session,
+                meta,
+            } => {
+                let lease = self.lease(session);
+                self.load(Begin {
+                    run,
+                    shard,
+                    epoch,
+                    session,
+                    meta,
+                    lease,
+                    owned: false,
+                });
             }
+            Action::CatchUp { run, seal } => self.on_stay(run, |s| s.order(Order::CatchUp(seal))),
+            Action::Own { run, epoch } => self.on_stay(run, |s| s.own(epoch)),
+            Action::Freeze { run, mv, cut_at } => self.on_stay(run, |s| s.freeze(mv, cut_at)),
+            Action::Thaw(run) => self.on_stay(run, Stay::thaw),
+            Action::Seal(run) => self.on_stay(run, |s| s.order(Order::Seal)),
+            Action::Open(run) => self.on_stay(run, Stay::open),
             Action::Close { run, how } => self.close(run, how),
             Action::Seen {
                 shard,
                 owner,
                 epoch,
                 serving,
+                ..
             } => {
                 let seen = Seen {
                     owner,
@@ -268,6 +289,12 @@ impl Driver {
             }
             Action::Refused(refusal) => self.ending = Some(Life::Refused(refusal)),
             Action::Stopped => self.ending = Some(Life::Stopped),
+        }
+    }
+
+    fn on_stay(&self, run: RunId, order: impl FnOnce(&Stay)) {
+        if let Some(stay) = self.stays.get(&run) {
+            order(stay);
         }
     }
 

@@ -17,7 +17,8 @@ use crate::clock::Clock;
 
 const CLOSED: u64 = 1 << 63;
 const OPEN: u64 = 1 << 62;
-const COUNT: u64 = OPEN - 1;
+const FROZEN: u64 = 1 << 61;
+const COUNT: u64 = FROZEN - 1;
 
 /// Until when one session's gates admit work. Each session has its own cell: an old one is never extended by a new one.
 #[derive(Debug, Default)]
@@ -71,19 +72,22 @@ impl LeaseCell {
 pub enum Shut {
     /// It was not opened yet.
     NotOpen,
+    /// It is shut for a move that may be called off.
+    Frozen,
     /// It was closed, for good.
     Closed,
     /// The lease's time is over.
     OutOfTime,
 }
 
-/// A gate: opened once, closed once.
+/// A gate: opened once, closed once. In between it may be shut for a while, for a move.
 #[derive(Debug)]
 pub struct Gate {
     state: AtomicU64,
     lease: Arc<LeaseCell>,
     clock: Clock,
     drained: CancellationToken,
+    emptied: Notify,
 }
 
 impl Gate {
@@ -94,6 +98,7 @@ impl Gate {
             lease,
             clock,
             drained: CancellationToken::new(),
+            emptied: Notify::new(),
         }
     }
 
@@ -112,6 +117,30 @@ impl Gate {
         let before = self.state.fetch_or(CLOSED, Ordering::AcqRel);
         if before & COUNT == 0 {
             self.drained.cancel();
+        }
+    }
+
+    /// Lets nobody in for now.
+    pub fn freeze(&self) {
+        self.state.fetch_or(FROZEN, Ordering::AcqRel);
+    }
+
+    /// Lets work in again.
+    pub fn thaw(&self) {
+        self.state.fetch_and(!FROZEN, Ordering::AcqRel);
+    }
+
+    /// Waits until the gate is shut, for now or for good, and nothing is in flight.
+    pub async fn empty(&self) {
+        loop {
+            // Listens before it looks, so that nothing that happens in between is missed.
+            let mut emptied = pin!(self.emptied.notified());
+            emptied.as_mut().enable();
+            let state = self.state.load(Ordering::Acquire);
+            if state & (FROZEN | CLOSED) != 0 && state & COUNT == 0 {
+                return;
+            }
+            emptied.await;
         }
     }
 
@@ -158,8 +187,11 @@ impl Gate {
     #[inline]
     pub(crate) fn count_out(&self) {
         let before = self.state.fetch_sub(1, Ordering::AcqRel);
-        if before & (CLOSED | COUNT) == CLOSED | 1 {
-            self.drained.cancel();
+        if before & COUNT == 1 && before & (CLOSED | FROZEN) != 0 {
+            self.emptied.notify_waiters();
+            if before & CLOSED != 0 {
+                self.drained.cancel();
+            }
         }
     }
 
@@ -171,9 +203,10 @@ impl Gate {
 
 #[inline]
 fn shut(state: u64) -> Option<Shut> {
-    match state & (CLOSED | OPEN) {
+    match state & (CLOSED | OPEN | FROZEN) {
         OPEN => None,
-        0 => Some(Shut::NotOpen),
+        0 | FROZEN => Some(Shut::NotOpen),
+        frozen if frozen & CLOSED == 0 => Some(Shut::Frozen),
         _ => Some(Shut::Closed),
     }
 }

@@ -54,7 +54,7 @@ impl Grant {
 
     /// The fencing token: grows with every change of owner and is never reused.
     pub fn epoch(&self) -> Epoch {
-        self.stay.epoch
+        self.stay.epoch()
     }
 
     /// The incarnation of this node that owns the shard.
@@ -116,6 +116,27 @@ impl Grant {
         .await
     }
 
+    /// Waits until the shard is to move to another node: long-lived work, such as a stream, should end now. What has not ended
+    /// after three quarters of `drain_timeout` should be dropped ([`Grant::streams_cut`]); a move that waits for longer is
+    /// called off.
+    pub async fn moving(&self) {
+        let mut moving = self.stay.moving.subscribe();
+        // A stay that is gone moves no more.
+        let _ = moving.wait_for(|moving| *moving).await;
+    }
+
+    /// Waits until streams that were asked to end by [`Grant::moving`] have had their time.
+    pub async fn streams_cut(&self) {
+        loop {
+            self.moving().await;
+            let cut_at = self.stay.cut_streams_at();
+            tokio::select! {
+                () = self.stay.clock.sleep_until(cut_at) => return,
+                () = self.stay.moves_no_more() => {}
+            }
+        }
+    }
+
     /// Says what is wrong with the shard although it is served, for `tenure status` to show; `None` says that all is well
     /// again, as does the end of the stay.
     ///
@@ -145,7 +166,7 @@ impl Grant {
     pub(crate) fn lost(&self) -> Lost {
         Lost {
             shard: self.stay.shard.clone(),
-            epoch: self.stay.epoch,
+            epoch: self.stay.epoch(),
         }
     }
 }

@@ -37,7 +37,13 @@ impl Shard {
         &self.id().shard
     }
 
-    /// The epoch of this stay. Fence the resource at it before reading.
+    /// Whether the shard is this node's. It is not while it is loaded for a move and the last owner still serves.
+    pub fn is_owned(&self) -> bool {
+        self.grant.stay().is_owned()
+    }
+
+    /// The epoch of this stay. Fence the resource at it before reading. Before the shard is owned: that of its present owner,
+    /// which is only good for reading.
     pub fn epoch(&self) -> Epoch {
         self.grant.epoch()
     }
@@ -82,12 +88,20 @@ pub trait Handler: Send + Sync + 'static {
     /// What the node keeps in memory for a shard that it owns. Dropped when the grant ends.
     type State: Send + 'static;
 
+    /// Whether `load` may run while another node still owns and serves the shard, to be completed by
+    /// [`catch_up`](Self::catch_up).
+    ///
+    /// With `true` a planned move holds requests only while the shard changes hands, however long a load takes. `load` then
+    /// only reads where [`Shard::is_owned`] is false, and `catch_up` must bring in all that was written since. With `false`,
+    /// the usual, the new owner loads once the shard is its own, and requests are held meanwhile: safe for every handler.
+    const CATCHES_UP: bool = false;
+
     /// Makes a shard ready to serve: fences the resource at `shard.epoch()`, then reads. Retried with growing waits if it
     /// fails; after a few failures the shard goes to another node.
     fn load(&self, shard: &Shard) -> impl Future<Output = Result<Self::State>> + Send;
 
-    /// In a planned move: applies what the last owner wrote after `load` had read, up to the position that it sealed. Only
-    /// reads: the shard is not owned before this is done.
+    /// In a planned move of a handler that [`CATCHES_UP`](Self::CATCHES_UP): applies what the last owner wrote after `load`
+    /// had read, up to the position that it sealed. Only reads: the shard is not owned before this is done.
     fn catch_up(
         &self,
         shard: &Shard,

@@ -10,14 +10,15 @@ use std::time::Duration;
 
 use tenure_core::machine::{Event, RunId};
 use tokio::runtime::Handle;
+use tokio::sync::mpsc;
 use tracing::warn;
 
 use crate::clock::Clock;
 use crate::data_dir::DataDir;
 use crate::driver::{Input, Inputs};
-use crate::grant::Grant;
-use crate::handler::{BoxError, Handler, Result, Shard, Shared, StateCell};
-use crate::stay::{Begin, Stay};
+use crate::grant::{Grant, Lost};
+use crate::handler::{BoxError, Handler, Result, Seal, Shard, Shared, StateCell};
+use crate::stay::{Begin, Order, Stay};
 
 /// What every stay of a node needs.
 pub(crate) struct Ground {
@@ -43,12 +44,14 @@ pub(crate) struct Typed<H>(pub(crate) Arc<H>);
 impl<H: Handler> AnyHandler for Typed<H> {
     fn begin(&self, begin: Begin, ground: &Ground) -> Arc<Stay> {
         let cell: Arc<StateCell<H::State>> = Arc::new(StateCell::new(None));
+        let (orders, received) = mpsc::unbounded_channel();
         let stay = Stay::new(
             &begin,
             ground.clock.clone(),
             ground.inputs.clone(),
             cell.clone(),
             ground.data_dir.clone(),
+            orders,
         );
         let life = Life {
             handler: self.0.clone(),
@@ -68,7 +71,7 @@ impl<H: Handler> AnyHandler for Typed<H> {
         ground.application.spawn(async move {
             // Dropped after everything else of the stay, also when the runtime drops the task.
             let _farewell = farewell;
-            life.live().await;
+            life.live(received).await;
         });
         stay
     }
@@ -90,6 +93,8 @@ impl Drop for Farewell {
     }
 }
 
+type Orders = mpsc::UnboundedReceiver<Order>;
+
 struct Life<H: Handler> {
     handler: Arc<H>,
     shard: Shard,
@@ -100,21 +105,64 @@ struct Life<H: Handler> {
 }
 
 impl<H: Handler> Life<H> {
-    async fn live(self) {
+    async fn live(self, mut orders: Orders) {
         if self.load().await {
-            tokio::select! {
-                biased;
-                () = self.stay.stop.cancelled() => {}
-                () = self.stay.opened.cancelled() => self.run().await,
+            if self.succeed(&mut orders).await && self.run(&mut orders).await {
+                self.seal_for_successor().await;
             }
             self.stay.gate.drained().await;
-            self.seal().await;
+            if self.stay.is_owned() && !self.stay.is_sealed() {
+                self.seal_for_nobody().await;
+            }
         }
         self.stay.cut.cancel();
         let state = self.cell.lock().await.take();
         if catch_unwind(AssertUnwindSafe(|| drop(state))).is_err() {
-            warn!(shard = %self.stay.shard, epoch = %self.stay.epoch, "dropping the state panicked");
+            warn!(shard = %self.stay.shard, epoch = %self.stay.epoch(), "dropping the state panicked");
         }
+    }
+
+    /// Waits for the gate to open, catching up before that if told to; says whether it has.
+    async fn succeed(&self, orders: &mut Orders) -> bool {
+        loop {
+            tokio::select! {
+                biased;
+                () = self.stay.stop.cancelled() => return false,
+                () = self.stay.opened.cancelled() => return true,
+                order = orders.recv() => match order {
+                    Some(Order::CatchUp(seal)) => {
+                        if !self.catch_up(Seal::new(seal)).await {
+                            return false;
+                        }
+                    }
+                    Some(_) => {}
+                    None => return false,
+                },
+            }
+        }
+    }
+
+    /// Applies what the last owner wrote; says whether that went well.
+    async fn catch_up(&self, seal: Seal) -> bool {
+        let run = self.stay.run;
+        let grant = Grant::of_loop(self.stay.clone());
+        let caught_up = grant.bound(async {
+            match self.cell.lock().await.as_mut() {
+                Some(state) => caught(self.handler.catch_up(&self.shard, state, &seal)).await,
+                None => Ok(()),
+            }
+        });
+        let event = match caught_up.await {
+            Ok(Ok(())) => Event::CaughtUp(run),
+            Ok(Err(error)) => Event::LoadFailed {
+                run,
+                error: error.to_string(),
+            },
+            Err(_) => return false,
+        };
+        let well = matches!(event, Event::CaughtUp(_));
+        self.inputs.event(event);
+        well
     }
 
     /// Whether the state is there.
@@ -142,8 +190,8 @@ impl<H: Handler> Life<H> {
         loaded
     }
 
-    /// Runs the handler's loop until the stay is to end, and sees that it has stopped.
-    async fn run(&self) {
+    /// Runs the handler's loop until the stay is to end, and sees that it has stopped; says whether a successor waits.
+    async fn run(&self, orders: &mut Orders) -> bool {
         let grant = Grant::of_loop(self.stay.clone());
         let shared = Shared {
             cell: self.cell.clone(),
@@ -151,38 +199,79 @@ impl<H: Handler> Life<H> {
         };
         let mut work = pin!(caught(self.handler.run(grant, shared)));
         let lasting = Grant::of_work(self.stay.clone());
-        tokio::select! {
-            biased;
-            () = self.stay.stop.cancelled() => {
-                tokio::select! {
-                    biased;
-                    _ = lasting.bound(&mut work) => {}
-                    () = self.stay.clock.sleep(self.kill_grace) => {}
+        let mut over = false;
+        // The move that the gate is shut for, until nothing is in flight.
+        let mut frozen: Option<u64> = None;
+        let seals = loop {
+            tokio::select! {
+                biased;
+                () = self.stay.stop.cancelled() => break false,
+                order = orders.recv() => match order {
+                    Some(Order::Freeze(mv)) => frozen = Some(mv),
+                    Some(Order::Thaw) => frozen = None,
+                    Some(Order::Seal) => break true,
+                    Some(Order::CatchUp(_)) | None => {}
+                },
+                () = self.stay.gate.empty(), if frozen.is_some() => {
+                    if let Some(mv) = frozen.take() {
+                        self.inputs.event(Event::Frozen { run: self.stay.run, mv });
+                    }
+                }
+                ended = lasting.bound(&mut work), if !over => {
+                    over = true;
+                    if let Ok(ended) = ended {
+                        let error = ended.err().map(|e| e.to_string());
+                        self.inputs.event(Event::RunEnded { run: self.stay.run, error });
+                    }
                 }
             }
-            ended = lasting.bound(&mut work) => {
-                if let Ok(ended) = ended {
-                    let error = ended.err().map(|e| e.to_string());
-                    self.inputs.event(Event::RunEnded { run: self.stay.run, error });
-                }
-                self.stay.stop.cancelled().await;
+        };
+        self.stay.stop.cancel();
+        if !over {
+            tokio::select! {
+                biased;
+                _ = lasting.bound(&mut work) => {}
+                () = self.stay.clock.sleep(self.kill_grace) => {}
             }
+        }
+        seals
+    }
+
+    /// Writes out what must outlive the stay, and tells where it ends.
+    async fn seal_for_successor(&self) {
+        let run = self.stay.run;
+        let event = match self.seal().await {
+            Ok(Ok(seal)) => {
+                self.stay.sealed();
+                let seal = seal.as_str().to_owned();
+                Event::Sealed { run, seal }
+            }
+            Ok(Err(error)) => Event::SealFailed {
+                run,
+                error: error.to_string(),
+            },
+            // The shard is lost; who has it now does not ask.
+            Err(_) => return,
+        };
+        self.inputs.event(event);
+    }
+
+    async fn seal_for_nobody(&self) {
+        if let Ok(Err(error)) = self.seal().await {
+            warn!(shard = %self.stay.shard, epoch = %self.stay.epoch(), %error, "sealing failed");
         }
     }
 
-    async fn seal(&self) {
+    async fn seal(&self) -> Result<Result<Seal>, Lost> {
         let grant = Grant::of_work(self.stay.clone());
-        let sealed = grant.bound(async {
-            match self.cell.lock().await.as_mut() {
-                Some(state) => caught(self.handler.seal(&self.shard, state))
-                    .await
-                    .map(drop),
-                None => Ok(()),
-            }
-        });
-        if let Ok(Err(error)) = sealed.await {
-            warn!(shard = %self.stay.shard, epoch = %self.stay.epoch, %error, "sealing failed");
-        }
+        grant
+            .bound(async {
+                match self.cell.lock().await.as_mut() {
+                    Some(state) => caught(self.handler.seal(&self.shard, state)).await,
+                    None => Ok(Seal::default()),
+                }
+            })
+            .await
     }
 }
 

@@ -76,6 +76,14 @@ fn log(note: &Note) {
             "stale assignments swept"
         ),
         Note::SweepFailed { key, error } => warn!(%key, error, "sweep failed: will be tried again"),
+        Note::SealFailed {
+            shard,
+            epoch,
+            attempt,
+            error,
+        } => {
+            warn!(%shard, %epoch, attempt, error, "sealing failed: move called off");
+        }
         Note::Wedged { since } => {
             error!(
                 ?since,
@@ -147,6 +155,14 @@ fn shard(transition: &Transition) {
         ShardStep::Released => line!(info, "shard released"),
         ShardStep::Restored => line!(warn, "shard record restored"),
         ShardStep::Quarantined => line!(error, "shard quarantined"),
+        ShardStep::Moving => line!(info, "shard moving"),
+        ShardStep::Warming => line!(info, "shard warming"),
+        ShardStep::Frozen => line!(debug, "shard frozen"),
+        ShardStep::Thawed => line!(info, "shard serving on"),
+        ShardStep::Sealed => line!(info, "shard sealed"),
+        ShardStep::Taken => line!(info, "shard taken"),
+        ShardStep::Cancelled => line!(info, "move called off"),
+        ShardStep::Reaffirmed => line!(info, "shard taken back"),
     }
 }
 

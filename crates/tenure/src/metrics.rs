@@ -74,6 +74,7 @@ metrics! {
     PLAN_PUT_OFF "gauge" "tenure_plan_put_off" false "Changes that the last of them had to put off.";
     PLAN_PROBLEMS "counter" "tenure_plan_problems_total" false "Things that the planner had to work around.";
     STALE_SWEPT "counter" "tenure_stale_assignments_swept_total" false "Assignments to departed nodes that were put right.";
+    SEAL_FAILURES "counter" "tenure_seal_failures_total" false "Moves called off because the application could not seal.";
     SWEEP_FAILURES "counter" "tenure_sweep_failures_total" false "Sweeps of one record that failed.";
 }
 
@@ -232,6 +233,7 @@ impl Metrics {
             Note::SweptStale { keys, .. } => {
                 self.add_n(&STALE_SWEPT, "", keys.len() as f64);
             }
+            Note::SealFailed { .. } => self.add(&SEAL_FAILURES, ""),
             Note::SweepFailed { .. } => self.add(&SWEEP_FAILURES, ""),
             Note::Overslept { .. } => self.add(&OVERSLEPT, ""),
             Note::Swept { .. } => self.add(&SWEPT, ""),
@@ -258,7 +260,16 @@ impl Metrics {
             ShardStep::Serving => Some("serving"),
             ShardStep::Draining | ShardStep::Cut => Some("closing"),
             ShardStep::Stopped | ShardStep::Released => None,
-            ShardStep::Restored | ShardStep::Quarantined => return,
+            ShardStep::Warming => Some("warming"),
+            ShardStep::Frozen => Some("frozen"),
+            ShardStep::Thawed => Some("serving"),
+            ShardStep::Reaffirmed => Some("claimed"),
+            ShardStep::Sealed => None,
+            ShardStep::Restored
+            | ShardStep::Quarantined
+            | ShardStep::Moving
+            | ShardStep::Taken
+            | ShardStep::Cancelled => return,
         };
         let mut values = self.lock();
         let before = match state {

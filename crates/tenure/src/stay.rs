@@ -2,9 +2,12 @@
 
 use std::any::Any;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tenure_core::ids::{Epoch, SessionId, ShardId};
 use tenure_core::machine::{Close, RunId};
+use tenure_core::time::Time;
+use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::Clock;
@@ -16,7 +19,9 @@ use crate::gate::{Gate, LeaseCell};
 pub(crate) struct Stay {
     pub(crate) run: RunId,
     pub(crate) shard: ShardId,
-    pub(crate) epoch: Epoch,
+    epoch: AtomicU64,
+    owned: AtomicBool,
+    sealed: AtomicBool,
     pub(crate) session: SessionId,
     pub(crate) clock: Clock,
     pub(crate) inputs: Inputs,
@@ -27,6 +32,11 @@ pub(crate) struct Stay {
     pub(crate) cut: CancellationToken,
     /// Cancelled when the stay is to end, lost or not: ends the load and the loop.
     pub(crate) stop: CancellationToken,
+    /// Whether its gate is shut for a move, and when streams are cut then.
+    pub(crate) moving: watch::Sender<bool>,
+    cut_streams_at: AtomicU64,
+    /// What its task is to do next.
+    pub(crate) orders: mpsc::UnboundedSender<Order>,
     /// The handler's state, as its `StateCell`.
     pub(crate) state: Arc<dyn Any + Send + Sync>,
     /// A lock that is free says that no work is left; so all work holds on to it.
@@ -41,6 +51,21 @@ pub(crate) struct Begin {
     pub(crate) session: SessionId,
     pub(crate) meta: Option<String>,
     pub(crate) lease: Arc<LeaseCell>,
+    /// Whether the shard is this node's already.
+    pub(crate) owned: bool,
+}
+
+/// What the task of a stay is to do, beside what its tokens say.
+#[derive(Debug)]
+pub(crate) enum Order {
+    /// Apply what the last owner wrote up to here.
+    CatchUp(String),
+    /// Say when nothing is in flight any more; the gate is shut for this move.
+    Freeze(u64),
+    /// Forget that.
+    Thaw,
+    /// End the loop and write out what must outlive the stay.
+    Seal,
 }
 
 impl Stay {
@@ -50,12 +75,18 @@ impl Stay {
         inputs: Inputs,
         state: Arc<dyn Any + Send + Sync>,
         data_dir: Option<Arc<DataDir>>,
+        orders: mpsc::UnboundedSender<Order>,
     ) -> Arc<Self> {
         let cut = CancellationToken::new();
         Arc::new(Self {
             run: begin.run,
             shard: begin.shard.clone(),
-            epoch: begin.epoch,
+            epoch: AtomicU64::new(begin.epoch.0),
+            owned: AtomicBool::new(begin.owned),
+            sealed: AtomicBool::new(false),
+            moving: watch::Sender::new(false),
+            cut_streams_at: AtomicU64::new(0),
+            orders,
             session: begin.session,
             gate: Gate::new(clock.clone(), begin.lease.clone()),
             clock,
@@ -66,6 +97,59 @@ impl Stay {
             state,
             _data_dir: data_dir,
         })
+    }
+
+    /// The epoch that its work carries.
+    pub(crate) fn epoch(&self) -> Epoch {
+        Epoch(self.epoch.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn is_owned(&self) -> bool {
+        self.owned.load(Ordering::Acquire)
+    }
+
+    /// Whether its state was written out for a successor.
+    pub(crate) fn is_sealed(&self) -> bool {
+        self.sealed.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn sealed(&self) {
+        self.sealed.store(true, Ordering::Release);
+    }
+
+    /// The shard is this node's from now on.
+    pub(crate) fn own(&self, epoch: Epoch) {
+        self.epoch.store(epoch.0, Ordering::Release);
+        self.owned.store(true, Ordering::Release);
+    }
+
+    /// Lets nothing more in, for a move that may be called off.
+    pub(crate) fn freeze(&self, mv: u64, cut_at: Time) {
+        self.gate.freeze();
+        self.cut_streams_at.store(cut_at.0, Ordering::Release);
+        self.moving.send_replace(true);
+        self.order(Order::Freeze(mv));
+    }
+
+    /// Lets work in again.
+    pub(crate) fn thaw(&self) {
+        self.order(Order::Thaw);
+        self.moving.send_replace(false);
+        self.gate.thaw();
+    }
+
+    pub(crate) fn order(&self, order: Order) {
+        // A task that is gone has said so.
+        let _ = self.orders.send(order);
+    }
+
+    pub(crate) fn cut_streams_at(&self) -> Time {
+        Time(self.cut_streams_at.load(Ordering::Acquire))
+    }
+
+    pub(crate) async fn moves_no_more(&self) {
+        let mut moving = self.moving.subscribe();
+        let _ = moving.wait_for(|moving| !*moving).await;
     }
 
     /// Lets work in.

@@ -427,7 +427,7 @@ impl Node {
             Event::WatchGap => self.on_watch_gap(),
             Event::Loaded(run) => self.on_loaded(run),
             Event::CaughtUp(run) => self.on_caught_up(run),
-            Event::Frozen(run) => self.on_frozen(run),
+            Event::Frozen { run, mv } => self.on_frozen(run, mv),
             Event::Sealed { run, seal } => self.on_sealed(run, seal),
             Event::SealFailed { run, error } => self.on_seal_failed(run, error),
             Event::LoadFailed { run, error } => self.on_load_failed(run, error),

@@ -117,6 +117,14 @@ impl Gates {
             .map(|gate| (gate.pid, gate.epoch))
     }
 
+    /// Whether this gate admits at this instant.
+    pub(crate) fn admits_run(&self, at: Instant, shard: usize, pid: Pid, run: RunId) -> bool {
+        let gates = self.shards[shard].iter();
+        gates
+            .filter(|gate| gate.pid == pid && gate.run == run)
+            .any(|gate| self.admits(at, gate))
+    }
+
     pub(crate) fn any_of(&self, pid: Pid) -> Option<usize> {
         self.shards
             .iter()

@@ -4,6 +4,7 @@
 pub(crate) mod epochs;
 pub(crate) mod estranged;
 pub(crate) mod gates;
+pub(crate) mod journal;
 pub(crate) mod local;
 pub(crate) mod order;
 pub(crate) mod whole;

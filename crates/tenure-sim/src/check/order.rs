@@ -43,7 +43,10 @@ impl Order {
         processes: &[Process],
         gates: &Gates,
     ) -> Verdict {
-        let owner = record.owner().map(|owner| owner.session);
+        // Who has sealed has let go: its successor takes it when it likes.
+        let sealed = matches!(record.tenancy, Tenancy::Sealed { .. });
+        let owner = record.owner().filter(|_| !sealed);
+        let owner = owner.map(|owner| owner.session);
         let writer = record.head.nonce.writer;
         if let Some(holder) = self.holders[shard] {
             if same_process(writer, holder) && owner != Some(holder) && !is_witness(record, holder)
@@ -65,7 +68,8 @@ impl Order {
         }
         if let Some(owner) = owner {
             stopped(at, processes, "claims again", |stay| {
-                stay.shard == shard && stay.session == owner && stay.epoch < record.epoch
+                let older = stay.epoch < record.epoch && !stay.succeeds;
+                stay.shard == shard && stay.session == owner && older
             })?;
             self.holders[shard] = Some(owner);
         }

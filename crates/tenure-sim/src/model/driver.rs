@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_core::ids::NodeName;
+use tenure_core::ids::{Epoch, NodeName};
 use tenure_core::layout::Key;
-use tenure_core::machine::{Action, Event, OpId, Reply, Request, StoreFailure};
+use tenure_core::machine::{Action, Event, OpId, Reply, Request, RunId, StoreFailure};
 use tenure_core::node::{Counters, KeyspaceConfig, Node, NodeConfig};
 use tenure_core::record::{KeyspaceKind, KeyspaceMode, Role};
 use tenure_core::rules::Rules;
@@ -26,6 +26,7 @@ impl State {
             kind: KeyspaceKind::Hashed(1),
             mode: KeyspaceMode::Symmetric,
             plan: Default::default(),
+            catches_up: false,
         };
         let seat = &mut self.seats[n];
         seat.incarnations += 1;
@@ -232,8 +233,63 @@ impl State {
                     process.post(Event::Drained(run));
                 }
             }
+            Action::Warm {
+                run,
+                epoch,
+                session,
+                ..
+            } => {
+                let Some(process) = self.process(n) else {
+                    return;
+                };
+                process.stays.push(Stay {
+                    run,
+                    epoch,
+                    session,
+                    loaded: false,
+                    open: false,
+                    closing: false,
+                });
+                process.post(Event::Loaded(run));
+            }
+            Action::CatchUp { run, .. } => self.post(n, Event::CaughtUp(run)),
+            Action::Own { run, epoch } => self.own(n, run, epoch),
+            Action::Freeze { run, mv, .. } => {
+                self.set_open(n, run, false);
+                self.post(n, Event::Frozen { run, mv });
+            }
+            Action::Thaw(run) => self.set_open(n, run, true),
+            Action::Seal(run) => {
+                let seal = String::new();
+                self.post(n, Event::Sealed { run, seal });
+            }
             Action::Refused(_) | Action::Stopped => self.leave(n),
             Action::Note(_) | Action::Seen { .. } | Action::Started => {}
+        }
+    }
+
+    fn post(&mut self, n: usize, event: Event) {
+        if let Some(process) = self.process(n) {
+            process.post(event);
+        }
+    }
+
+    fn set_open(&mut self, n: usize, run: RunId, open: bool) {
+        let stays = self.process(n).map(|p| &mut p.stays);
+        let stay = stays.and_then(|s| s.iter_mut().find(|stay| stay.run == run));
+        match stay {
+            Some(stay) if stay.loaded && !stay.closing => stay.open = open,
+            _ => self.breach("contract", "a gate is shut or opened that is closed"),
+        }
+    }
+
+    /// A successor owns what it has loaded.
+    fn own(&mut self, n: usize, run: RunId, epoch: Epoch) {
+        let stays = self.process(n).map(|p| &mut p.stays);
+        if let Some(stay) = stays.and_then(|s| s.iter_mut().find(|stay| stay.run == run)) {
+            stay.epoch = epoch;
+            let session = stay.session;
+            self.check_shown(epoch, session);
         }
     }
 

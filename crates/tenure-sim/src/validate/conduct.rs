@@ -51,6 +51,12 @@ impl Conduct {
             Event::Trouble { run, .. } | Event::Load { run, .. } => {
                 self.of_run(*run, "said something", |_| true)?;
             }
+            Event::CaughtUp(run) | Event::Frozen { run, .. } => {
+                self.of_run(*run, "gone on", |run| run.loaded)?;
+            }
+            Event::Sealed { run, .. } | Event::SealFailed { run, .. } => {
+                self.of_run(*run, "sealed", |run| run.loaded && !run.drained)?;
+            }
             Event::Drained(run) => self.of_run(*run, "drained", |run| {
                 !std::mem::replace(&mut run.drained, true) && run.closing
             })?,
@@ -61,6 +67,7 @@ impl Conduct {
             | Event::Tick
             | Event::Changed { .. }
             | Event::WatchGap
+            | Event::Hold(_)
             | Event::Stop => {}
         }
         Ok(None)
@@ -74,7 +81,9 @@ impl Conduct {
                 self.asked.insert(*op, Asked { at, request });
                 self.highest = self.highest.max(Some(*op));
             }
-            Action::Load { run, .. } => drop(self.runs.insert(*run, Run::default())),
+            Action::Load { run, .. } | Action::Warm { run, .. } => {
+                self.runs.insert(*run, Run::default());
+            }
             Action::Close { run, .. } => {
                 if let Some(run) = self.runs.get_mut(run) {
                     run.closing = true;

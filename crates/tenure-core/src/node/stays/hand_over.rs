@@ -146,11 +146,13 @@ impl Node {
             mv,
             limit,
         };
-        self.out.push(Action::Freeze { run, cut_at: limit });
+        // What is cut gets some time to end before the move is called off for its sake.
+        let cut_at = self.now + self.config.timing.drain_timeout / 4 * 3;
+        self.out.push(Action::Freeze { run, mv, cut_at });
         self.tell(id, ShardStep::Frozen, epoch, Why::Moving, None);
         self.timers.set(Timer::Stay(id.clone()), limit);
         if self.config.rules.broken_by(Mutant::SealWithoutDrain) {
-            self.on_frozen(run);
+            self.on_frozen(run, mv);
         }
     }
 
@@ -175,7 +177,7 @@ impl Node {
     }
 
     /// Nothing is in flight behind a gate that was shut for a move.
-    pub(in crate::node) fn on_frozen(&mut self, run: RunId) {
+    pub(in crate::node) fn on_frozen(&mut self, run: RunId, shut_for: u64) {
         let limit = self.now + self.config.timing.drain_timeout;
         let Some(id) = self.runs.get(&run).cloned() else {
             return;
@@ -194,7 +196,7 @@ impl Node {
         else {
             return;
         };
-        if current != run {
+        if current != run || mv != shut_for {
             return;
         }
         stay.phase = Phase::Sealing {

@@ -392,12 +392,14 @@ impl Node {
             why: first,
         };
         self.out.push(Action::Close { run, how });
-        let step = if how == Close::Drain {
-            ShardStep::Draining
-        } else {
-            ShardStep::Cut
+        let step = match how {
+            Close::Drain => ShardStep::Draining,
+            Close::Cut if why == Why::MoveCancelled => ShardStep::Cancelled,
+            Close::Cut => ShardStep::Cut,
         };
-        self.tell(id, step, epoch, why, None);
+        if why != Why::Moving {
+            self.tell(id, step, epoch, why, None);
+        }
         self.timers.set(Timer::Stay(id.clone()), cut_at);
     }
 

@@ -328,12 +328,14 @@ impl Bench {
             Action::Open(run) | Action::Thaw(run) => {
                 self.processes[i].open.insert(run);
             }
-            Action::Freeze { run, .. } => {
+            Action::Freeze { run, mv, .. } => {
                 self.processes[i].open.remove(&run);
                 let shard = self.processes[i].runs[&run].0.clone();
                 match self.hold_drain.contains(&shard) {
                     true => self.held.push((i, run)),
-                    false => self.processes[i].events.push_back(Event::Frozen(run)),
+                    false => self.processes[i]
+                        .events
+                        .push_back(Event::Frozen { run, mv }),
                 }
             }
             Action::Seal(run) => {

@@ -474,8 +474,9 @@ fn a_node_that_is_slow_to_stop_keeps_its_lease_although_it_cannot_say_that_it_le
     assert!(bench.has_lease(id) && bench.is_attached(id));
     assert!(bench.session(id).leaving);
     bench.hold_drain.clear();
+    let mv = bench.shard(&shard).tenancy.moving().unwrap().0.id;
     for (i, run) in std::mem::take(&mut bench.held) {
-        bench.send(i, Event::Frozen(run));
+        bench.send(i, Event::Frozen { run, mv });
     }
     bench.run(bench.ttl());
     assert!(bench.log(0).contains(&Action::Stopped));

@@ -111,7 +111,7 @@ fn what_is_in_flight_ends_before_the_shard_is_sealed() {
     assert_eq!(phase(&bench, &id), Some(MovePhase::Freezing));
     assert!(!bench.served_by(n1).contains(&id) && !bench.served_by(n2).contains(&id));
     let (i, run) = bench.held.pop().unwrap();
-    bench.send(i, Event::Frozen(run));
+    bench.send(i, Event::Frozen { run, mv: 77 });
     bench.run(ms(10));
     // The stay that was sealed is closed: that is held up, too.
     let (i, run) = bench.held.pop().unwrap();
@@ -180,7 +180,7 @@ fn a_target_that_dies_after_the_seal_leaves_the_shard_to_its_last_owner_at_a_new
     bench.run(ms(100));
     let (i, run) = bench.held.pop().unwrap();
     bench.kill(n2);
-    bench.send(i, Event::Frozen(run));
+    bench.send(i, Event::Frozen { run, mv: 77 });
     bench.run(ms(10));
     let (i, run) = bench.held.pop().unwrap();
     bench.hold_drain.clear();
@@ -254,7 +254,7 @@ fn a_seal_whose_outcome_is_unknown_bars_the_owner_and_is_sent_again() {
     plan(&mut bench, &id, n2);
     bench.run(ms(100));
     let (i, run) = bench.held.pop().unwrap();
-    bench.send(i, Event::Frozen(run));
+    bench.send(i, Event::Frozen { run, mv: 77 });
     bench.run(ms(10));
     let (i, run) = bench.held.pop().unwrap();
     bench.hold_drain.clear();

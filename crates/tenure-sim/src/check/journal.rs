@@ -1,0 +1,58 @@
+//! P3: nothing that was acknowledged is lost when a shard changes hands.
+//!
+//! Every shard has a resource that counts the writes it has acknowledged, and refuses those of an epoch below the highest that
+//! it has seen. Who serves a shard knows a number of them; when a gate opens it must know them all.
+
+use tenure_core::ids::Epoch;
+
+use super::{Verdict, Violation};
+use crate::clock::Instant;
+use crate::queue::Pid;
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Resource {
+    acknowledged: u64,
+    highest: Epoch,
+}
+
+/// The resources of all shards.
+#[derive(Debug)]
+pub(crate) struct Journal(Vec<Resource>);
+
+impl Journal {
+    pub(crate) fn new(shards: usize) -> Self {
+        Self(vec![Resource::default(); shards])
+    }
+
+    /// Refuses from now on what carries a lower epoch.
+    pub(crate) fn fence(&mut self, shard: usize, epoch: Epoch) {
+        let resource = &mut self.0[shard];
+        resource.highest = resource.highest.max(epoch);
+    }
+
+    /// All writes that were acknowledged.
+    pub(crate) fn read(&self, shard: usize) -> u64 {
+        self.0[shard].acknowledged
+    }
+
+    /// A write arrives; whether it is acknowledged.
+    pub(crate) fn write(&mut self, shard: usize, epoch: Epoch) -> bool {
+        let resource = &mut self.0[shard];
+        let taken = epoch >= resource.highest;
+        resource.acknowledged += u64::from(taken);
+        resource.highest = resource.highest.max(epoch);
+        taken
+    }
+
+    /// A gate opens for who knows of so many writes.
+    pub(crate) fn opened(&self, at: Instant, pid: Pid, shard: usize, known: u64) -> Verdict {
+        let acknowledged = self.read(shard);
+        if known == acknowledged {
+            return Ok(());
+        }
+        let what = format!(
+            "process {pid} serves shard {shard} and knows of {known} writes, but {acknowledged} were acknowledged"
+        );
+        Err(Violation::new("P3", at, what))
+    }
+}

@@ -1,0 +1,201 @@
+//! The application of a simulated process while it serves and while its shards move: it writes to a resource, finishes what is
+//! in flight, seals, and catches up; each takes its time, and may fail.
+
+use tenure_core::ids::Epoch;
+use tenure_core::machine::{Event, RunId};
+
+use crate::check::{Verdict, Violation};
+use crate::clock::MS;
+use crate::plan::nanos;
+use crate::process::Work;
+use crate::queue::{Due, Pid};
+use crate::world::World;
+
+/// One step of the application's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Chore {
+    /// A write begins, if the gate admits it.
+    Write,
+    /// A write reaches the resource.
+    Written,
+    /// The application has written out all that must outlive the stay.
+    Sealed,
+    /// The application has read all that the last owner wrote.
+    CaughtUp,
+}
+
+impl World {
+    /// The next write of a stay comes some time from now.
+    pub(crate) fn write_later(&mut self, pid: Pid, run: RunId) {
+        let ttl = nanos(self.plan.timing.ttl);
+        let after = self.work_rng.between(ttl / 8, ttl * 2);
+        self.chore(pid, run, after, Chore::Write);
+    }
+
+    fn chore(&mut self, pid: Pid, run: RunId, after: u64, chore: Chore) {
+        let at = self.now.saturating_add(after);
+        self.queue.push(at, Due::Chore { pid, run, chore });
+    }
+
+    pub(crate) fn do_chore(&mut self, pid: Pid, run: RunId, chore: Chore) -> Verdict {
+        let now = self.now;
+        let wedged = self.processes[pid].wedged_until;
+        if wedged > now {
+            self.queue.push(wedged, Due::Chore { pid, run, chore });
+            return Ok(());
+        }
+        let Some(stay) = self.processes[pid].stay_mut(run) else {
+            return Ok(());
+        };
+        let (shard, epoch) = (stay.shard, stay.epoch);
+        match chore {
+            Chore::Write => {
+                let admitted = stay.open && self.gates.admits_run(now, shard, pid, run);
+                if admitted && let Some(stay) = self.processes[pid].stay_mut(run) {
+                    stay.in_flight += 1;
+                    let (low, high) = self.app.drain;
+                    let hangs = self.work_rng.permille(self.app.stubborn / 4);
+                    let most = nanos(self.plan.timing.drain_timeout) * 3;
+                    let takes = if hangs {
+                        most
+                    } else {
+                        self.work_rng.between(low, high)
+                    };
+                    self.chore(pid, run, takes, Chore::Written);
+                }
+                self.write_later(pid, run);
+            }
+            Chore::Written => {
+                let taken = self.journal.write(shard, epoch);
+                let Some(stay) = self.processes[pid].stay_mut(run) else {
+                    return Ok(());
+                };
+                stay.known += u64::from(taken);
+                stay.in_flight -= 1;
+                self.coverage.writes += u64::from(taken);
+                return self.tell_if_empty(pid, run);
+            }
+            Chore::Sealed => {
+                if stay.closing.is_some() || !std::mem::take(&mut stay.sealing) {
+                    return Ok(());
+                }
+                let fails = self.work_rng.permille(self.app.load_fails);
+                let event = match fails {
+                    true => Event::SealFailed {
+                        run,
+                        error: "the disk is full".to_owned(),
+                    },
+                    false => Event::Sealed {
+                        run,
+                        seal: shard.to_string(),
+                    },
+                };
+                return self.step(pid, event);
+            }
+            Chore::CaughtUp => {
+                if stay.closing.is_some() {
+                    return Ok(());
+                }
+                stay.known = self.journal.read(shard);
+                if self.work_rng.permille(self.app.load_fails) {
+                    stay.work = Work::Failed;
+                    let error = "the log is torn".to_owned();
+                    return self.step(pid, Event::LoadFailed { run, error });
+                }
+                return self.step(pid, Event::CaughtUp(run));
+            }
+        }
+        Ok(())
+    }
+
+    /// Says that nothing is in flight, if that is being waited for.
+    fn tell_if_empty(&mut self, pid: Pid, run: RunId) -> Verdict {
+        let Some(stay) = self.processes[pid].stay_mut(run) else {
+            return Ok(());
+        };
+        if stay.in_flight > 0 || stay.closing.is_some() {
+            return Ok(());
+        }
+        match stay.frozen.take() {
+            Some(mv) => {
+                let event = Box::new(Event::Frozen { run, mv });
+                self.queue.push(self.now, Due::Tell { pid, event });
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) fn freeze(&mut self, pid: Pid, run: RunId, mv: u64) -> Verdict {
+        self.coverage.freezes += 1;
+        let Some(stay) = self.processes[pid].stay_mut(run) else {
+            return self.no_such(pid, run, "freezes");
+        };
+        stay.frozen = Some(mv);
+        let shard = stay.shard;
+        if std::mem::replace(&mut stay.open, false) {
+            self.gates.closed(shard, pid, run);
+        }
+        self.tell_if_empty(pid, run)
+    }
+
+    pub(crate) fn thaw(&mut self, pid: Pid, run: RunId) -> Verdict {
+        self.coverage.thaws += 1;
+        let Some(stay) = self.processes[pid].stay_mut(run) else {
+            return self.no_such(pid, run, "thaws");
+        };
+        if stay.sealing || stay.closing.is_some() {
+            return self.no_such(pid, run, "thaws a sealed shard of");
+        }
+        stay.frozen = None;
+        stay.open = true;
+        let (shard, session, epoch) = (stay.shard, stay.session, stay.epoch);
+        self.gates.opened(self.now, shard, pid, run, session, epoch)
+    }
+
+    pub(crate) fn seal(&mut self, pid: Pid, run: RunId) -> Verdict {
+        let Some(stay) = self.processes[pid].stay_mut(run) else {
+            return self.no_such(pid, run, "seals");
+        };
+        let in_flight = stay.in_flight;
+        if stay.open || in_flight > 0 {
+            let what = format!(
+                "process {pid} seals shard {} while {in_flight} writes are in flight",
+                stay.shard
+            );
+            return Err(Violation::new("P3", self.now, what));
+        }
+        stay.sealing = true;
+        let (low, high) = self.app.drain;
+        let takes = self.work_rng.between(low / 2, high);
+        self.chore(pid, run, takes, Chore::Sealed);
+        Ok(())
+    }
+
+    pub(crate) fn catch_up(&mut self, pid: Pid, run: RunId) -> Verdict {
+        if self.processes[pid].stay(run).is_none() {
+            return self.no_such(pid, run, "catches up");
+        }
+        let (low, high) = self.app.load;
+        let takes = self.work_rng.between(low / 4, (high / 4).max(MS));
+        self.chore(pid, run, takes, Chore::CaughtUp);
+        Ok(())
+    }
+
+    /// A successor owns its shard: whatever the last owner may still have on its way is refused from here on.
+    pub(crate) fn own(&mut self, pid: Pid, run: RunId, epoch: Epoch) -> Verdict {
+        self.coverage.moves += 1;
+        let Some(stay) = self.processes[pid].stay_mut(run) else {
+            return self.no_such(pid, run, "owns");
+        };
+        (stay.epoch, stay.succeeds) = (epoch, false);
+        let (shard, session) = (stay.shard, stay.session);
+        self.journal.fence(shard, epoch);
+        self.epochs.shown(self.now, pid, shard, epoch, session)
+    }
+
+    fn no_such(&self, pid: Pid, run: RunId, what: &str) -> Verdict {
+        let what = format!("process {pid} {what} run {run:?}, which it does not have so");
+        Err(Violation::new("contract", self.now, what))
+    }
+}
