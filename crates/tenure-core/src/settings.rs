@@ -41,6 +41,8 @@ pub struct Settings {
     pub freeze_timeout: Duration,
     /// How long a move waits, once the shard is sealed, for its new owner.
     pub take_timeout: Duration,
+    /// The longest wait before a move that was called off is tried again; the first is at least `drain_timeout`.
+    pub move_retry_max: Duration,
     /// How often everything is looked at even if nothing was heard. Default: four times the ttl.
     pub tick_interval: Option<Duration>,
     /// How often everything is read anew even if nothing seems amiss. Default: 24 times the ttl.
@@ -74,6 +76,7 @@ impl Default for Settings {
             rebalance_debounce: Duration::from_millis(250),
             release_batch: 64,
             drain_timeout: Duration::from_secs(10),
+            move_retry_max: Duration::from_secs(60),
             take_timeout: Duration::from_secs(10),
             freeze_timeout: Duration::from_secs(2),
             tick_interval: None,
@@ -122,6 +125,7 @@ pub struct Timing {
     pub rebalance_debounce: Duration,
     pub release_batch: usize,
     pub drain_timeout: Duration,
+    pub move_retry_max: Duration,
     pub freeze_timeout: Duration,
     pub take_timeout: Duration,
     pub tick_interval: Duration,
@@ -134,6 +138,13 @@ pub struct Timing {
 }
 
 impl Timing {
+    /// How long to wait before the next try after a move was called off, so many times in a row before.
+    pub fn move_retry(&self, times: u32) -> Duration {
+        let first = self.drain_timeout.max(self.ttl / 4);
+        let wait = first.saturating_mul(2u32.saturating_pow(times.min(16)));
+        wait.min(self.move_retry_max)
+    }
+
     /// `ttl × (1 + drift)`: how long a judge must watch a session of this ttl to know that it is over on its holder's clock.
     pub fn proof_of(&self, ttl: Duration) -> Duration {
         ttl + ttl * self.clock_drift_max_permille / 1000
@@ -164,6 +175,7 @@ impl Settings {
             rebalance_debounce: self.rebalance_debounce,
             release_batch: self.release_batch,
             drain_timeout: self.drain_timeout,
+            move_retry_max: self.move_retry_max,
             take_timeout: self.take_timeout,
             freeze_timeout: self.freeze_timeout,
             tick_interval: self.tick_interval.unwrap_or(ttl * 4),
@@ -200,6 +212,7 @@ impl From<Timing> for Settings {
             rebalance_debounce: t.rebalance_debounce,
             release_batch: t.release_batch,
             drain_timeout: t.drain_timeout,
+            move_retry_max: t.move_retry_max,
             take_timeout: t.take_timeout,
             freeze_timeout: t.freeze_timeout,
             tick_interval: Some(t.tick_interval),

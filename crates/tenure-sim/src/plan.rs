@@ -250,7 +250,8 @@ impl Plan {
             + 2 * nanos(self.timing.tick_interval)
             + nanos(self.timing.relist_interval)
             + 2 * nanos(self.timing.load_retry_max)
-            + nanos(self.timing.drain_timeout)
+            + 2 * nanos(self.timing.drain_timeout)
+            + nanos(self.timing.move_retry_max)
             + nanos(self.timing.load_timeout)
             + self.calm()
             + 4 * self.watch.poll

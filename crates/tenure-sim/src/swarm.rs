@@ -142,6 +142,7 @@ fn draw_timing(rng: &mut Rng) -> Timing {
         release_batch: *rng.pick(&[1, 4, 64]),
         drain_timeout: Duration::from_millis(rng.between(200, 4000)),
         freeze_timeout: ttl / 2,
+        move_retry_max: ttl,
         take_timeout: ttl * 2,
         load_retry_max: Duration::from_secs(2),
         load_timeout: Duration::from_millis(rng.between(3000, 6000)),

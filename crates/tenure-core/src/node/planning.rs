@@ -352,7 +352,7 @@ impl Node {
 
     /// Until when no move of a shard is begun: one that was called off is not begun again at once.
     fn put_off_until(&mut self, id: &ShardId, record: &ShardRecord) -> Option<Time> {
-        let (now, ttl) = (self.now, self.config.timing.ttl);
+        let (now, timing) = (self.now, self.timing());
         let planning = self.lead.planning.as_mut()?;
         let tried = planning.tried.get_mut(id)?;
         if tried.epoch != record.epoch {
@@ -360,7 +360,7 @@ impl Node {
             return None;
         }
         if std::mem::take(&mut tried.open) {
-            tried.until = now + ttl / 4 * 2u32.saturating_pow(tried.times.min(6));
+            tried.until = now + timing.move_retry(tried.times);
             tried.times += 1;
         }
         (now < tried.until).then_some(tried.until)
@@ -545,13 +545,18 @@ impl Node {
                 .capacity
                 .is_none_or(|most| self.owned_by(session) < most as usize);
             let pinned_elsewhere = record.pin.as_ref().is_some_and(|pin| pin != name);
-            !cordoned && labelled && room && !pinned_elsewhere && !record.was_failed_by(session)
+            !cordoned && labelled && room && !pinned_elsewhere
+        };
+        let failed = |name: &NodeName| {
+            let session = self.present(name, &id.keyspace).map(|(session, _)| session);
+            session.is_some_and(|session| record.was_failed_by(session))
+        };
+        let best = |fits: &dyn Fn(&NodeName) -> bool| {
+            let winner = self.peers.ranking.winner(id, fits);
+            winner.filter(|name| fits(name))
         };
         // If none fits it stays as it is: its leader says why.
-        self.peers
-            .ranking
-            .winner(id, fits)
-            .filter(|name| fits(name))
+        best(&|name| fits(name) && !failed(name)).or_else(|| best(&fits))
     }
 
     fn owned_by(&self, session: SessionId) -> usize {

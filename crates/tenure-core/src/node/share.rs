@@ -89,10 +89,8 @@ impl Node {
     fn is_meant_for_me(&mut self, id: &ShardId, record: &ShardRecord) -> bool {
         let me = &self.config.name;
         let member = self.peers.is_member(me);
-        let failed = self
-            .session()
-            .is_some_and(|session| record.was_failed_by(session));
-        if member && !failed && record.intended.as_ref() == Some(me) {
+        // A leader names who has failed to load it only where everyone has.
+        if member && record.intended.as_ref() == Some(me) {
             return true;
         }
         let since = self.view.shards.seen(id).map_or(self.now, |s| s.since);

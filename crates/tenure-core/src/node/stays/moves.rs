@@ -38,7 +38,8 @@ impl Node {
             node: member.name.clone(),
             session: member.session,
         };
-        let stay = self.stays.get(id)?;
+        // What is not served here can be given away without ceremony.
+        let stay = self.stays.get(id).filter(|stay| stay.is_serving())?;
         let not_before = stay.move_not_before.max(stay.not_before);
         if self.now < not_before {
             return Some(Decision::WaitUntil(not_before));
@@ -337,14 +338,13 @@ impl Node {
 
     /// Notices that a move of this node's own shard was called off: the next one takes its time.
     pub(super) fn note_called_off(&mut self, id: &ShardId, writing: bool) {
-        let (now, ttl) = (self.now, self.config.timing.ttl);
+        let (now, timing) = (self.now, self.timing());
         let Some(stay) = self.stays.get_mut(id).filter(|_| !writing) else {
             return;
         };
         if stay.moving.take().is_some() {
-            let wait = ttl / 4 * 2u32.saturating_pow(stay.called_off.min(6));
+            stay.move_not_before = now + timing.move_retry(stay.called_off);
             stay.called_off += 1;
-            stay.move_not_before = now + wait;
             self.left(id);
         }
     }
