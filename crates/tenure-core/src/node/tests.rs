@@ -3,6 +3,7 @@
 mod bench;
 mod leased;
 mod rare;
+mod refused;
 
 use std::collections::BTreeMap;
 use std::time::Duration;

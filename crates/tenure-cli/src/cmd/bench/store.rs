@@ -6,7 +6,6 @@ mod beside;
 mod calls;
 mod rest;
 
-use std::io::Write as _;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -103,16 +102,7 @@ impl StoreBench {
             repeat: self.repeat,
             stores,
         };
-        let mut out = std::io::stdout().lock();
-        let written = if self.json {
-            serde_json::to_writer_pretty(&mut out, &report)
-                .map_err(std::io::Error::from)
-                .and_then(|()| writeln!(out))
-        } else {
-            report.print(&mut out)
-        };
-        written.map_err(|e| Fail::no(format!("cannot write the report: {e}")))?;
-        Ok(ExitCode::SUCCESS)
+        super::put_out(self.json, &report, |out| report.print(out))
     }
 
     /// Measures one store and cleans up, whatever comes of it.
