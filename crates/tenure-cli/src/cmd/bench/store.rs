@@ -43,10 +43,10 @@ pub(super) struct StoreBench {
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeat: u32,
     /// How many nodes are at rest.
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=50))]
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=50))]
     nodes: u32,
     /// How many shards they have in all.
-    #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     shards: u32,
     /// Prints one JSON object instead of tables.
     #[arg(long)]
