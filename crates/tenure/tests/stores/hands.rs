@@ -67,13 +67,12 @@ fn deleted<B: Backend>(
 ) {
     let deleted = now();
     place.server.delete(key);
-    let gone = now();
     let newer = |held: &Holders, shard: &String| held.0[shard].epoch > before.0[shard].epoch;
     let after = place.site.await_served("at new epochs", |held| {
         concerned.iter().all(|shard| newer(held, shard))
     });
 
-    let worked_on = between(gone, last_work(place, before, concerned));
+    let worked_on = between(deleted, last_work(place, before, concerned));
     measured::<B>(&format!("worked on without {what}"), worked_on);
     // The holder's next read is a renewal away at most; the rest is for a busy machine.
     assert!(worked_on <= B::TTL / 2, "{worked_on:?}");
