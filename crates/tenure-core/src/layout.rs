@@ -133,20 +133,27 @@ pub fn escape(name: &str) -> String {
 
 /// Undoes [`escape`]; `None` if the text is not one that [`escape`] makes.
 pub fn unescape(text: &str) -> Option<String> {
+    let name = undo_escapes(text, b'=')?;
+    (escape(&name) == text).then_some(name)
+}
+
+/// Puts the bytes back that stand as `mark` and two hexadecimal digits, as in URLs with `%`; `None` if a mark is followed by
+/// anything else, or if the bytes are no UTF-8.
+pub fn undo_escapes(text: &str, mark: u8) -> Option<String> {
+    let digit = |byte: u8| char::from(byte).to_digit(16);
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((&first, tail)) = rest.split_first() {
-        if first == b'=' {
-            let hex = std::str::from_utf8(tail.get(..2)?).ok()?;
-            bytes.push(u8::from_str_radix(hex, 16).ok()?);
-            rest = &tail[2..];
+        if first == mark {
+            let (&[high, low], tail) = tail.split_first_chunk()?;
+            bytes.push((digit(high)? * 16 + digit(low)?) as u8);
+            rest = tail;
         } else {
             bytes.push(first);
             rest = tail;
         }
     }
-    let name = String::from_utf8(bytes).ok()?;
-    (escape(&name) == text).then_some(name)
+    String::from_utf8(bytes).ok()
 }
 
 #[cfg(test)]

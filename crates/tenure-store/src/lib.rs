@@ -7,6 +7,8 @@ mod error;
 #[cfg(feature = "etcd")]
 pub mod etcd;
 pub mod examine;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod fanout;
 pub mod fault;
 pub mod host;
 pub mod memory;

@@ -258,6 +258,9 @@ impl Builder {
 
     /// Starts the node. Returns when everything that it owns is loaded, or has failed to load: it is ready for traffic.
     ///
+    /// A store that cannot be reached is waited for, without end, and the log says what for; drop the future to give up. What
+    /// cannot heal by itself (a wrong password, a missing right, a standby) is an error at once.
+    ///
     /// Must be called from within a tokio runtime; handlers run on that one.
     pub async fn start(self) -> Result<Node, StartError> {
         launch::start(self).await

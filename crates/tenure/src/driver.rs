@@ -19,10 +19,10 @@ use crate::board::{Board, Seen};
 use crate::gate::LeaseCell;
 use crate::io::Io;
 use crate::life::{AnyHandler, Ground};
-use crate::log;
 use crate::metrics::Metrics;
 use crate::stay::{Begin, Order, Stay};
 use crate::trace::Recorder;
+use crate::trouble::Trouble;
 
 /// A machine that asks to be woken at once, again and again, must not keep the others of its thread from running.
 const BREATH: Duration = Duration::from_millis(1);
@@ -84,6 +84,7 @@ pub(crate) struct Parts {
     pub(crate) inputs: mpsc::UnboundedReceiver<Input>,
     pub(crate) life: Arc<watch::Sender<Life>>,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) trouble: Arc<Trouble>,
     pub(crate) notes: broadcast::Sender<Arc<Note>>,
     /// Writes every step down, if that was asked for.
     pub(crate) trace: Option<Recorder>,
@@ -121,7 +122,6 @@ pub(crate) struct Driver {
     stays: HashMap<RunId, Arc<Stay>>,
     leases: HashMap<SessionId, Arc<LeaseCell>>,
     ending: Option<Life>,
-    reasons: log::Reasons,
 }
 
 impl Driver {
@@ -133,7 +133,6 @@ impl Driver {
             stays: HashMap::new(),
             leases: HashMap::new(),
             ending: None,
-            reasons: log::Reasons::default(),
         }
     }
 
@@ -350,7 +349,7 @@ impl Driver {
     }
 
     fn tell(&mut self, note: Note) {
-        self.reasons.log(&note);
+        self.parts.trouble.log(&note);
         self.parts.metrics.note(&note);
         if matches!(note, Note::Renewed { .. }) {
             self.parts.metrics.waiting(&self.parts.machine.waiting());

@@ -16,6 +16,7 @@ use crate::clock::Clock;
 use crate::codec;
 use crate::driver::Inputs;
 use crate::metrics::Metrics;
+use crate::trouble::Trouble;
 use crate::watch::Watcher;
 
 /// How many keys one batch holds at most.
@@ -35,6 +36,9 @@ pub(crate) struct Calls {
     pub(crate) timeout: Duration,
     pub(crate) inputs: Inputs,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) trouble: Arc<Trouble>,
+    /// The store's URL without secrets, for messages.
+    pub(crate) store: Arc<str>,
 }
 
 /// The connections of a node to its store. Dropping it ends every call that is under way.
@@ -163,12 +167,28 @@ impl Calls {
             Request::KeepAlive(_) => ("keep_alive", true),
             Request::AskLease(_) => ("ask_lease", false),
         };
+        let renews = renews(&request);
         let reply = match timeout(self.timeout, self.answer(store, request)).await {
             Ok(reply) => reply,
             Err(_) => self.timed_out(writes),
         };
         self.metrics.store_request(kind, &reply);
+        if !renews {
+            self.tell(kind, &reply);
+        }
         reply
+    }
+
+    /// Has the cause of a failure logged, if it is a new one.
+    fn tell(&self, kind: &'static str, reply: &Reply) {
+        match reply {
+            Reply::Failed(
+                StoreFailure::Unavailable(why)
+                | StoreFailure::Unknown(why)
+                | StoreFailure::Denied(why),
+            ) => self.trouble.failed(kind, why),
+            _ => self.trouble.answered(kind),
+        }
     }
 
     async fn answer(&self, store: &dyn Store, request: Request) -> Reply {
@@ -238,11 +258,21 @@ impl Calls {
 
     async fn put_many(&self, store: &dyn Store, writes: Vec<Write>) -> Vec<(OpId, Reply)> {
         let ops: Vec<OpId> = writes.iter().map(|write| write.0).collect();
-        let puts = writes
+        let mut puts: Vec<_> = writes
             .into_iter()
             .map(|(_, key, expect, record)| codec::put(&self.cluster, &key, expect, &record))
             .collect();
-        let answers = timeout(self.timeout, store.put_many(puts)).await;
+        let answers = async {
+            match puts.pop() {
+                // A batch of one costs some stores more than the one call.
+                Some(alone) if puts.is_empty() => vec![store.put_if(alone).await],
+                last => {
+                    puts.extend(last);
+                    store.put_many(puts).await
+                }
+            }
+        };
+        let answers = timeout(self.timeout, answers).await;
         self.spread("put", true, ops, answers.ok(), written)
     }
 
@@ -251,7 +281,13 @@ impl Calls {
             .into_iter()
             .map(|(op, key)| (op, key.path(&self.cluster)))
             .unzip();
-        let answers = timeout(self.timeout, store.get_many(keys)).await;
+        let answers = async {
+            match &keys[..] {
+                [alone] => vec![store.get(alone).await],
+                _ => store.get_many(keys).await,
+            }
+        };
+        let answers = timeout(self.timeout, answers).await;
         self.spread("get", false, ops, answers.ok(), |entry| {
             let found = entry.and_then(|e| codec::found(&self.cluster, &e));
             Reply::Got(found.map(|(_, found)| found))
@@ -277,18 +313,36 @@ impl Calls {
             .map(|op| {
                 let reply = next();
                 self.metrics.store_request(kind, &reply);
+                self.tell(kind, &reply);
                 (op, reply)
             })
             .collect()
     }
 
+    /// What is said of a call that took too long.
+    pub(crate) fn late(&self) -> String {
+        let (store, timeout) = (&self.store, self.timeout);
+        format!("no answer from {store} within {timeout:?}; check the server and the way to it")
+    }
+
     fn timed_out(&self, writes: bool) -> Reply {
-        let why = format!("no answer within {:?}", self.timeout);
+        let why = self.late();
         Reply::Failed(if writes {
             StoreFailure::Unknown(why)
         } else {
             StoreFailure::Unavailable(why)
         })
+    }
+}
+
+/// Whether this keeps a session alive: what those fail with is told with the lease.
+fn renews(request: &Request) -> bool {
+    match request {
+        Request::KeepAlive(_) => true,
+        Request::Put { key, expect, .. } => {
+            matches!((key, expect), (Key::Session(_), Expect::Version(_)))
+        }
+        _ => false,
     }
 }
 
@@ -328,6 +382,8 @@ mod tests {
             timeout: Duration::from_millis(100),
             inputs: Inputs::channel().0,
             metrics: Arc::new(Metrics::new(Clock::runtime())),
+            trouble: Arc::new(Trouble::new(Clock::runtime(), Duration::ZERO)),
+            store: "memory:".into(),
         };
         let inner = Arc::new(MemoryStore::new());
         let (store, faults) = FaultStore::new(inner, FaultConfig::none(1));

@@ -6,12 +6,14 @@ use tenure_core::node::{Node as Machine, NodeConfig, Timekeeper};
 use tenure_core::rules::Rules;
 use tenure_core::settings::Timing;
 use tenure_core::trace;
-use tenure_store::{ClockScope, Store};
+use tenure_store::{ClockScope, Store, StoreError};
 use tokio::runtime::Handle;
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
+use tracing::{info, warn};
 
 use crate::board::{Board, Shards};
 use crate::builder::{Builder, Names, Source};
+use crate::clock::Clock;
 use crate::data_dir::DataDir;
 use crate::driver::{Driver, Heartbeat, Input, Inputs, Life, Parts};
 use crate::error::StartError;
@@ -20,6 +22,8 @@ use crate::life::Ground;
 use crate::metrics::Metrics;
 use crate::node::Node;
 use crate::trace::{Recorder, TraceError};
+use crate::trouble::Trouble;
+use crate::watch::backoff;
 
 /// How many notes a slow listener may be behind before it misses some.
 const NOTES: usize = 4096;
@@ -78,11 +82,17 @@ async fn on_own_thread(launch: Launch) -> Result<(), StartError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    let (ready, made) = oneshot::channel();
+    let (mut ready, made) = oneshot::channel();
     let name = format!("tenure-{}", launch.names.node);
     std::thread::Builder::new().name(name).spawn(move || {
         runtime.block_on(async {
-            match launch.driver().await {
+            let driver = tokio::select! {
+                biased;
+                // Whoever waited has given up: a store that is away may be so for ever.
+                () = ready.closed() => return,
+                driver = launch.driver() => driver,
+            };
+            match driver {
                 Ok(driver) => {
                     // Whoever waited may be gone: then the node is dropped, and the driver hears of that.
                     let _ = ready.send(Ok(()));
@@ -102,7 +112,7 @@ impl Launch {
     /// driver will run, so that the store's connections live there too.
     async fn driver(mut self) -> Result<Driver, StartError> {
         let store = match &self.builder.store {
-            Source::Url(url) => tenure_store::open(url).await?,
+            Source::Url(url) => opened(url, &self.builder.clock).await?,
             Source::Open(store) => store.clone(),
         };
         let settings = self.builder.effective_settings(&*store);
@@ -121,11 +131,14 @@ impl Launch {
             data_dir,
             kill_grace: timing.kill_grace,
         };
+        let trouble = Arc::new(Trouble::new(ground.clock.clone(), timing.ttl));
         let calls = Calls {
             cluster: self.names.cluster.clone(),
             timeout: timing.request_timeout,
             inputs: self.inputs.clone(),
             metrics: self.metrics.clone(),
+            trouble: trouble.clone(),
+            store: store.info().url.as_str().into(),
         };
         let _heartbeat = Heartbeat::begin(&ground, timing.renew_interval);
         let config = self.config(&*store, timing, ground.data_dir.as_deref());
@@ -144,6 +157,7 @@ impl Launch {
             inputs: self.receiver,
             life: self.life,
             metrics: self.metrics,
+            trouble,
             notes: self.notes,
             trace,
             _heartbeat,
@@ -197,6 +211,34 @@ impl Launch {
             entropy: builder.entropy.unwrap_or_else(entropy),
             last_session: data_dir.and_then(DataDir::last_session),
         }
+    }
+}
+
+/// Opens the store, waiting for one that is away for as long as it takes: it may be about to start, as this process is.
+///
+/// What it waits for is one warning, and one more whenever that changes. What will not heal by itself is an error at once.
+async fn opened(url: &str, clock: &Clock) -> Result<Arc<dyn Store>, StoreError> {
+    let mut told = None;
+    let mut failures = 0u32;
+    loop {
+        match tenure_store::open(url).await {
+            Err(error @ (StoreError::Unavailable { .. } | StoreError::Unknown { .. })) => {
+                let error = error.to_string();
+                if told.as_ref() != Some(&error) {
+                    warn!(error, "store cannot be opened: trying again");
+                    told = Some(error);
+                }
+            }
+            Ok(store) => {
+                if told.is_some() {
+                    info!(store = store.info().url, "store opened");
+                }
+                return Ok(store);
+            }
+            Err(error) => return Err(error),
+        }
+        failures = failures.saturating_add(1);
+        clock.sleep(backoff(failures, clock.now().0)).await;
     }
 }
 

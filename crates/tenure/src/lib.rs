@@ -66,6 +66,7 @@ mod node;
 mod singleton;
 mod stay;
 mod trace;
+mod trouble;
 mod watch;
 
 pub use builder::Builder;

@@ -1,40 +1,13 @@
 //! From a note to a log line: constant messages, everything else in fields.
 
-use std::collections::BTreeSet;
-
 use tenure_core::ids::NodeName;
 use tenure_core::layout::Key;
 use tenure_core::lease::LeasePhase;
 use tenure_core::note::{Note, ShardStep, Transition};
 use tracing::{debug, error, info, warn};
 
-/// How many different reasons of one run of failures are told.
-const REASONS: usize = 8;
-
-/// What renewals have failed with since the last that did not. Each reason is one warning, which names the way out; one per try
-/// would drown the rest.
-#[derive(Debug, Default)]
-pub(crate) struct Reasons(BTreeSet<String>);
-
-impl Reasons {
-    /// Logs a note, and the reason of a failed renewal if it is a new one.
-    pub(crate) fn log(&mut self, note: &Note) {
-        match note {
-            Note::Renewed { .. } => self.0.clear(),
-            Note::RenewalFailed { streak, error }
-                if self.0.len() < REASONS && self.0.insert(error.clone()) =>
-            {
-                warn!(streak, error, "lease renewal failed");
-                return;
-            }
-            _ => {}
-        }
-        log(note);
-    }
-}
-
 /// Logs a note. Each change of the lease is one line: a warning on the way down, information on the way up.
-fn log(note: &Note) {
+pub(crate) fn log(note: &Note) {
     match note {
         Note::Shard(transition) => shard(transition),
         Note::Lease { from, to } => lease(*from, *to),
@@ -167,7 +140,7 @@ fn shard(transition: &Transition) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::io::{self, Write};
     use std::sync::{Arc, Mutex};
 
@@ -195,7 +168,7 @@ mod tests {
     }
 
     /// What is logged at information level and above.
-    fn page(act: impl FnOnce()) -> String {
+    pub(crate) fn page(act: impl FnOnce()) -> String {
         let page = Page::default();
         let writer = page.clone();
         let subscriber = tracing_subscriber::fmt()
@@ -231,25 +204,6 @@ mod tests {
             Attached,
             "INFO lease attached from=\"recovering\"",
         );
-    }
-
-    #[test]
-    fn each_reason_of_failing_renewals_is_told_once_until_one_succeeds() {
-        let mut reasons = Reasons::default();
-        let mut failed = |streak, error: &str| {
-            let error = error.to_owned();
-            page(|| reasons.log(&Note::RenewalFailed { streak, error }))
-        };
-        let told = "WARN lease renewal failed streak=1 error=\"away\"";
-        assert_eq!(failed(1, "away"), told);
-        assert_eq!(failed(2, "away"), "");
-        assert!(failed(3, "no connection to spare").contains("to spare"));
-        assert_eq!(failed(4, "away"), "");
-        let (took, left) = Default::default();
-        reasons.log(&Note::Renewed { took, left });
-        let error = "away".to_owned();
-        let again = page(|| reasons.log(&Note::RenewalFailed { streak: 1, error }));
-        assert_eq!(again, told);
     }
 
     #[test]

@@ -22,6 +22,8 @@ use crate::io::Calls;
 
 const BACKOFF_MIN: Duration = Duration::from_millis(20);
 const BACKOFF_MAX: Duration = Duration::from_secs(2);
+/// What a watch is called among the requests.
+const WATCH: &str = "watch";
 
 /// Tells the watching task from where on it may watch.
 #[derive(Clone)]
@@ -63,17 +65,20 @@ async fn follow(
         }
         let from = *known.borrow_and_update();
         let end = match timeout(calls.timeout, store.watch(&prefix(&calls.cluster), from)).await {
-            Err(_) => format!("no answer within {:?}", calls.timeout),
-            Ok(Err(error)) => error.to_string(),
-            Ok(Ok(mut watch)) => loop {
-                match watch.next().await {
-                    Ok(batch) => {
-                        failures = 0;
-                        pass_on(&calls, &batch);
+            Err(_) => refused(&calls, calls.late()),
+            Ok(Err(error)) => refused(&calls, error.to_string()),
+            Ok(Ok(mut watch)) => {
+                calls.trouble.answered(WATCH);
+                loop {
+                    match watch.next().await {
+                        Ok(batch) => {
+                            failures = 0;
+                            pass_on(&calls, &batch);
+                        }
+                        Err(end) => break end.to_string(),
                     }
-                    Err(end) => break end.to_string(),
                 }
-            },
+            }
         };
         debug!(end, failures, "watch ended");
         known.mark_unchanged();
@@ -82,6 +87,12 @@ async fn follow(
         failures = failures.saturating_add(1);
         clock.sleep(backoff(failures, clock.now().0)).await;
     }
+}
+
+/// A watch that does not begin is trouble; one that ends is not, for the next one takes its place.
+fn refused(calls: &Calls, why: String) -> String {
+    calls.trouble.failed(WATCH, &why);
+    why
 }
 
 fn pass_on(calls: &Calls, batch: &Batch) {
@@ -93,7 +104,7 @@ fn pass_on(calls: &Calls, batch: &Batch) {
 }
 
 /// Doubles with each failure up to a limit; the upper half is left to chance, so that nodes do not come all at once.
-fn backoff(failures: u32, chance: u64) -> Duration {
+pub(crate) fn backoff(failures: u32, chance: u64) -> Duration {
     let most = (BACKOFF_MIN * 2u32.saturating_pow(failures.min(16))).min(BACKOFF_MAX);
     let half = most / 2;
     let nanos = u64::try_from(half.as_nanos()).unwrap_or(u64::MAX).max(1);

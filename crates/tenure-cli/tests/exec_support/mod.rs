@@ -66,12 +66,18 @@ impl Site {
 
     /// A command `tenure exec …` with its data directory, up to the `--`.
     pub(crate) fn command(&self, node: &str) -> Command {
+        let mut command = self.command_on(node, &self.store());
+        command.args(["--ttl", &format!("{}ms", TTL.as_millis())]);
+        command
+    }
+
+    /// The same on a store of one's choice, with its own ttl.
+    pub(crate) fn command_on(&self, node: &str, store: &str) -> Command {
         let mut command = Command::new(TENURE);
         command
             .args(["exec", "--cluster", "c", "--keyspace", "k", "--node", node])
-            .args(["--store", &self.store()])
+            .args(["--store", store])
             .args(["--shards", &self.shards.to_string()])
-            .args(["--ttl", &format!("{}ms", TTL.as_millis())])
             .arg("--data")
             .arg(self.path(node))
             .arg("--trace")
@@ -83,8 +89,17 @@ impl Site {
     /// Starts `tenure exec` whose children write down that they are alive.
     pub(crate) fn beating(&self, node: &str, options: &[&str], beat: &[&str]) -> Exec {
         let mut command = self.command(node);
+        command.args(options);
+        self.spawn_beating(node, command, beat)
+    }
+
+    /// The same on a store of one's choice.
+    pub(crate) fn beating_on(&self, node: &str, store: &str) -> Exec {
+        self.spawn_beating(node, self.command_on(node, store), &[])
+    }
+
+    fn spawn_beating(&self, node: &str, mut command: Command, beat: &[&str]) -> Exec {
         command
-            .args(options)
             .args(["--", TENURE, "__beat"])
             .arg(self.logs())
             .args(beat);

@@ -34,6 +34,8 @@ pub(super) struct Boot {
     not_before: Time,
     /// The earlier holder of the name that is waited for: its session, its version at first sight, and since when.
     waiting: Option<(SessionId, Option<Version>, Time)>,
+    /// Whether the store refused the last session that was tried.
+    refused: bool,
 }
 
 /// What the start should do next.
@@ -521,11 +523,42 @@ impl Node {
         self.peers.trust_from(self.now);
     }
 
+    /// A write of the start was refused for good: a node that has never started ends with that, for nothing that it could do
+    /// would change it.
+    pub(super) fn denied_at_start(&mut self, failure: &StoreFailure) -> bool {
+        let StoreFailure::Denied(why) = failure else {
+            return false;
+        };
+        if self.started || self.boot().is_none() {
+            return false;
+        }
+        self.refuse(Refusal::Denied(why.clone()));
+        true
+    }
+
+    /// The session could not be created. A lease that was gone before its record was written may be an accident, and a fresh
+    /// one is tried; being refused twice in a row is not.
+    pub(super) fn session_not_created(&mut self, reply: &Reply) {
+        self.holder = None;
+        let failure = match reply {
+            Reply::Failed(failure) => Some(failure),
+            _ => None,
+        };
+        let denied = failure.is_some_and(|f| matches!(f, StoreFailure::Denied(_)));
+        let again = self
+            .boot()
+            .is_some_and(|boot| std::mem::replace(&mut boot.refused, denied));
+        if again && failure.is_some_and(|failure| self.denied_at_start(failure)) {
+            return;
+        }
+        self.on_boot_settled(Settled::Failed { unknown: false });
+    }
+
     pub(super) fn boot_list_failed(&mut self, reply: Reply) {
-        if let Reply::Failed(StoreFailure::Denied(why)) = reply
-            && !self.started
+        if let Reply::Failed(failure) = reply
+            && self.denied_at_start(&failure)
         {
-            return self.refuse(Refusal::Denied(why));
+            return;
         }
         self.on_boot_settled(Settled::Failed { unknown: false });
     }

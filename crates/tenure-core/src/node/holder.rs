@@ -132,8 +132,7 @@ impl Node {
         };
         let Reply::Won(version) = reply else {
             // Whether the record is there or not, nobody will renew it: a fresh id is the simplest way on.
-            self.holder = None;
-            return self.on_boot_settled(Settled::Failed { unknown: false });
+            return self.session_not_created(&reply);
         };
         holder.version = Some(version.clone());
         let sure = holder.record.leased.map_or(holder.record.ttl, |granted| {

@@ -41,11 +41,11 @@ impl Node {
         if let (Reply::Failed(failure), Some(id)) = (&reply, self.session()) {
             self.tell_denied(&Key::Session(id), failure);
         }
-        let (Reply::Granted(granted), Some(holder)) = (reply, self.holder.as_mut()) else {
+        let (Reply::Granted(granted), Some(holder)) = (&reply, self.holder.as_mut()) else {
             // Whether the lease is there or not, nobody will keep it alive: a fresh id is the simplest way on.
-            self.holder = None;
-            return self.on_boot_settled(Settled::Failed { unknown: false });
+            return self.session_not_created(&reply);
         };
+        let granted = *granted;
         let record = Arc::make_mut(&mut holder.record);
         record.leased = Some(granted);
         record.ttl = asked.min(granted);

@@ -217,7 +217,10 @@ impl Node {
             (Pending::Put { key, purpose, .. }, Reply::Failed(failure)) => {
                 self.tell_denied(&key, &failure);
                 self.write_failed(&purpose, &failure);
-                self.settled(purpose, Settled::Failed { unknown: false });
+                let starts = matches!(purpose, Purpose::Boot | Purpose::BootGeneration(_));
+                if !(starts && self.denied_at_start(&failure)) {
+                    self.settled(purpose, Settled::Failed { unknown: false });
+                }
             }
             (
                 Pending::ReadBack {

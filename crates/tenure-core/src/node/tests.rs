@@ -6,6 +6,7 @@ mod leased;
 mod led;
 mod moving;
 mod rare;
+mod refused;
 
 use std::collections::BTreeMap;
 use std::time::Duration;

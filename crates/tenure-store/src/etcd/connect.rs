@@ -29,6 +29,10 @@ const MOST_PATIENCE: Duration = Duration::from_secs(5);
 /// How long to wait between two rounds; doubled likewise.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+/// For how long rounds are begun for a store that is being opened, if members are silent.
+const OPENING: Duration = Duration::from_secs(2);
+/// How long a call waits for the next round when the last has failed: less than any node waits for an answer.
+const NEXT_ROUND: Duration = Duration::from_millis(100);
 /// etcd takes pings more often than every five seconds for an attack.
 const PING_EVERY: Duration = Duration::from_secs(6);
 const PING_PATIENCE: Duration = Duration::from_secs(3);
@@ -145,11 +149,19 @@ impl Client {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The connection, made if there is none. Fails with the round through all endpoints that it waits for.
+    /// The connection, made if there is none. Fails with the round through all endpoints that it waits for, or after a moment
+    /// with the last one.
     pub(super) async fn link(self: &Arc<Self>) -> Result<Arc<Link>, StoreError> {
+        self.linked(NEXT_ROUND).await
+    }
+
+    /// The same; `patience` is for the next round after one that failed.
+    async fn linked(self: &Arc<Self>, patience: Duration) -> Result<Arc<Link>, StoreError> {
         let mut rounds = self.rounds.subscribe();
+        let failing;
         {
             let mut state = self.lock();
+            failing = state.failures > 0;
             if let Some(link) = &state.link {
                 return Ok(link.clone());
             }
@@ -160,9 +172,29 @@ impl Client {
             rounds.mark_unchanged();
         }
         // The sender is `self`'s own.
-        let _ = rounds.changed().await;
+        let round = async { drop(rounds.changed().await) };
+        if failing {
+            // Whoever waits for the next round in vain should at least hear what became of the last.
+            let _ = tokio::time::timeout(patience, round).await;
+        } else {
+            round.await;
+        }
         let state = self.lock();
         state.link.clone().ok_or_else(|| state.why.clone())
+    }
+
+    /// The first connection. Members that are silent are given more time with every round; what any other failure says, another
+    /// round would say again.
+    pub(super) async fn first_link(self: &Arc<Self>) -> Result<Arc<Link>, StoreError> {
+        let deadline = Instant::now() + OPENING;
+        loop {
+            let begun = Instant::now();
+            match self.linked(call::PATIENCE).await {
+                Err(StoreError::Unavailable { .. })
+                    if begun.elapsed() >= FIRST_PATIENCE && Instant::now() < deadline => {}
+                answer => return answer,
+            }
+        }
     }
 
     /// Gives a connection up; the next call goes to the next endpoint. Watches on it end.
@@ -267,7 +299,10 @@ impl Cluster {
             let at = (first + n) % endpoints.len();
             let tried = tokio::time::timeout(patience, self.attempt(at)).await;
             let late = || {
-                let why = format!("etcd at {} does not answer", endpoints[at]);
+                let why = format!(
+                    "etcd at {} does not answer; check that it runs, and the way to it",
+                    endpoints[at]
+                );
                 Err(StoreError::unavailable(why))
             };
             match tried.unwrap_or_else(|_| late()) {

@@ -52,19 +52,17 @@ impl EtcdStore {
     /// Opens the store that an `etcd://` or `etcds://` URL names; user, password and certificates may also come from
     /// etcdctl's variables.
     ///
-    /// A server that refuses the user is told at once. One that cannot be reached is tried again with every call.
+    /// Fails if no member can be reached now. Once it is open, connections are made again with every call, without end.
     pub async fn open(url: &str) -> Result<Self, StoreError> {
         let settings = Parsed::new(url)?.resolve(|name| std::env::var(name).ok())?;
         let keys = Keys::under(&settings.prefix);
         let client = Client::new(Arc::new(Cluster::new(settings)));
-        match tokio::time::timeout(call::PATIENCE, client.link()).await {
-            Ok(Err(denied @ StoreError::Denied { .. })) => Err(denied),
-            _ => Ok(Self {
-                info: info_of(url),
-                client,
-                keys,
-            }),
-        }
+        client.first_link().await?;
+        Ok(Self {
+            info: info_of(url),
+            client,
+            keys,
+        })
     }
 }
 

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::Path;
 
+use tenure_core::layout::undo_escapes;
 use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 
 use crate::error::StoreError;
@@ -221,22 +222,8 @@ fn endpoint(given: &str) -> Result<String, &'static str> {
 
 /// Undoes the percent signs of a URL.
 fn decoded(text: &str) -> Result<String, &'static str> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        bytes.push(match byte {
-            b'%' => {
-                let hex: Vec<u8> = rest.by_ref().take(2).collect();
-                std::str::from_utf8(&hex)
-                    .ok()
-                    .filter(|hex| hex.len() == 2)
-                    .and_then(|hex| u8::from_str_radix(hex, 16).ok())
-                    .ok_or("has a % that is not followed by two hexadecimal digits")?
-            }
-            byte => byte,
-        });
-    }
-    String::from_utf8(bytes).map_err(|_| "is not UTF-8 once decoded")
+    undo_escapes(text, b'%')
+        .ok_or("has a % that is not followed by two hexadecimal digits, or that hides no UTF-8")
 }
 
 #[cfg(test)]

@@ -2,13 +2,11 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use async_trait::async_trait;
 use tenure_core::ids::{Revision, Version};
 use tokio::runtime::Handle;
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 use tokio_postgres::Row;
 
@@ -18,8 +16,9 @@ use super::link::Link;
 use super::positions::Positions;
 use super::session::Session;
 use crate::error::StoreError;
+use crate::fanout::{Subscription, Watcher, Watchers};
 use crate::store::Entry;
-use crate::watch::{Batch, Change, Watch, WatchEnd, WatchSource};
+use crate::watch::{Batch, Change, Watch};
 
 /// How often the database is looked at although nobody announced anything: a writer may die between writing and announcing.
 const SLOW_LOOK: Duration = Duration::from_secs(2);
@@ -35,9 +34,6 @@ const RETRY: Duration = Duration::from_millis(100);
 /// How many changes a batch holds at most.
 const BATCH: usize = 1000;
 
-/// How many batches a slow reader may leave lying before its watch ends with a gap.
-const UNREAD_BATCHES: usize = 256;
-
 /// The caller's end of the task. It ends when this is dropped.
 pub(super) struct Hub {
     subscriptions: mpsc::UnboundedSender<Subscription>,
@@ -49,12 +45,6 @@ impl fmt::Debug for Hub {
     }
 }
 
-struct Subscription {
-    prefix: String,
-    from: Revision,
-    reply: oneshot::Sender<Result<Watch, StoreError>>,
-}
-
 impl Hub {
     pub(super) fn start(runtime: &Handle, dialer: Dialer, positions: Arc<Positions>) -> Self {
         let (subscriptions, incoming) = mpsc::unbounded_channel();
@@ -64,7 +54,7 @@ impl Hub {
             woken,
             positions,
             incoming,
-            watchers: Vec::new(),
+            watchers: Watchers::default(),
             seen: None,
             pace: Pace::new(),
         };
@@ -77,51 +67,10 @@ impl Hub {
         prefix: &str,
         from: Revision,
     ) -> impl Future<Output = Result<Watch, StoreError>> + Send + use<> {
-        let (reply, answer) = oneshot::channel();
-        let subscription = Subscription {
-            prefix: prefix.to_owned(),
-            from,
-            reply,
-        };
-        // A task that has ended drops the reply, and the wait below says so.
+        let (subscription, answer) = Subscription::new(prefix, from);
+        // A task that has ended drops it, and the answer says so.
         let _ = self.subscriptions.send(subscription);
-        async move {
-            let ended = |_| StoreError::unavailable("the watching task has ended");
-            answer.await.map_err(ended)?
-        }
-    }
-}
-
-/// One watch, as the task sees it.
-struct Watcher {
-    prefix: String,
-    batches: mpsc::Sender<Result<Batch, WatchEnd>>,
-    lagged: Arc<AtomicBool>,
-}
-
-impl Watcher {
-    /// Passes on what concerns it. False if it has ended.
-    fn tell(&self, batch: &Batch) -> bool {
-        let concerns = |change: &&Change| change.key().starts_with(&self.prefix);
-        let changes: Vec<Change> = batch.changes.iter().filter(concerns).cloned().collect();
-        if changes.is_empty() {
-            return !self.batches.is_closed();
-        }
-        self.send(Ok(Batch {
-            changes,
-            upto: batch.upto,
-        }))
-    }
-
-    fn send(&self, message: Result<Batch, WatchEnd>) -> bool {
-        match self.batches.try_send(message) {
-            Ok(()) => true,
-            Err(mpsc::error::TrySendError::Closed(_)) => false,
-            Err(mpsc::error::TrySendError::Full(_)) => {
-                self.lagged.store(true, Ordering::Release);
-                false
-            }
-        }
+        answer
     }
 }
 
@@ -147,7 +96,7 @@ struct Follower {
     woken: Arc<Notify>,
     positions: Arc<Positions>,
     incoming: mpsc::UnboundedReceiver<Subscription>,
-    watchers: Vec<Watcher>,
+    watchers: Watchers,
     /// Everything up to here has been told.
     seen: Option<Position>,
     pace: Pace,
@@ -174,8 +123,7 @@ impl Follower {
 
     /// Reads what is new and tells it. A database that cannot be reached is looked at again soon.
     async fn look(&mut self) {
-        self.watchers.retain(|w| !w.batches.is_closed());
-        if self.watchers.is_empty() {
+        if self.watchers.are_gone() {
             // Whoever comes next says from where.
             self.seen = None;
             return;
@@ -186,22 +134,15 @@ impl Follower {
         match self.news(&seen).await {
             Ok(News::Told(batches, position)) => {
                 for batch in &batches {
-                    self.watchers.retain(|watcher| watcher.tell(batch));
+                    self.watchers.tell(batch);
                 }
                 self.seen = Some(position);
             }
             Ok(News::Gap(position)) => {
                 self.seen = Some(position);
-                for watcher in self.watchers.drain(..) {
-                    watcher.send(Err(WatchEnd::Gap));
-                }
+                self.watchers.gap();
             }
-            Err(e @ StoreError::Denied { .. }) => {
-                tracing::warn!(error = %e, watches = self.watchers.len(), "watches ended");
-                for watcher in self.watchers.drain(..) {
-                    watcher.send(Err(WatchEnd::Closed { why: e.to_string() }));
-                }
-            }
+            Err(e @ StoreError::Denied { .. }) => self.watchers.close(&e),
             Err(e) => {
                 tracing::debug!(error = %e, "nothing seen");
                 tokio::time::sleep(RETRY).await;
@@ -212,31 +153,16 @@ impl Follower {
 
     /// Adds a watch: what it missed first, then from where all the others are.
     async fn subscribe(&mut self, subscription: Subscription) {
-        let Subscription {
-            prefix,
-            from,
-            reply,
-        } = subscription;
         self.look().await;
-        let (batches, receiver) = mpsc::channel(UNREAD_BATCHES);
-        let lagged = Arc::new(AtomicBool::new(false));
-        let watcher = Watcher {
-            prefix,
-            batches,
-            lagged: lagged.clone(),
-        };
-        let answer = match self.replay(watcher, from).await {
-            Ok(()) => Ok(Watch::new(HubWatch { receiver, lagged })),
-            Err(e) => Err(e),
-        };
-        // Whoever asked may have given up; then the watcher finds its channel closed.
-        let _ = reply.send(answer);
+        let (watcher, watch) = subscription.open();
+        let answer = self.replay(watcher, subscription.from).await;
+        subscription.answer(answer.map(|()| watch));
     }
 
     async fn replay(&mut self, watcher: Watcher, from: Revision) -> Result<(), StoreError> {
         let session = self.link.session().await?;
         let Some(place) = self.positions.find(&session.identity, from) else {
-            watcher.send(Err(WatchEnd::Gap));
+            watcher.gap();
             return Ok(());
         };
         let from = Position {
@@ -245,12 +171,10 @@ impl Follower {
             place,
         };
         match self.news_by(&session, &from).await? {
-            News::Gap(_) => {
-                watcher.send(Err(WatchEnd::Gap));
-            }
+            News::Gap(_) => watcher.gap(),
             News::Told(batches, position) => {
                 if batches.iter().all(|batch| watcher.tell(batch)) {
-                    self.watchers.push(watcher);
+                    self.watchers.add(watcher);
                     // The others may be told again what was committed since they were told last, which a watch may do.
                     self.seen.get_or_insert(position);
                 }
@@ -372,26 +296,6 @@ impl Pace {
         self.due = self.due.max(earliest) + PACE;
         if self.due > now {
             tokio::time::sleep_until(self.due).await;
-        }
-    }
-}
-
-/// The reader's end of one watch.
-#[derive(Debug)]
-struct HubWatch {
-    receiver: mpsc::Receiver<Result<Batch, WatchEnd>>,
-    lagged: Arc<AtomicBool>,
-}
-
-#[async_trait]
-impl WatchSource for HubWatch {
-    async fn next(&mut self) -> Result<Batch, WatchEnd> {
-        match self.receiver.recv().await {
-            Some(message) => message,
-            None if self.lagged.load(Ordering::Acquire) => Err(WatchEnd::Gap),
-            None => Err(WatchEnd::Closed {
-                why: "the store was closed".to_owned(),
-            }),
         }
     }
 }

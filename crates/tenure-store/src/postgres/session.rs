@@ -137,11 +137,8 @@ impl Session {
         params: Params<'_>,
     ) -> Result<Vec<Row>, StoreError> {
         self.pulse.asked();
-        let rows = self.client.query(statement, params);
-        match tokio::time::timeout(PATIENCE, rows).await {
-            Ok(rows) => rows.map_err(|e| errors::explain(&self.place, key, Stage::Read, &e)),
-            Err(_) => Err(self.no_answer(Stage::Read)),
-        }
+        let rows = tokio::time::timeout(PATIENCE, self.client.query(statement, params)).await;
+        self.answered(key, Stage::Read, rows.ok())
     }
 
     /// Reads one row.
@@ -171,12 +168,22 @@ impl Session {
         let early = poll_fn(|cx| Poll::Ready(rows.as_mut().poll(cx))).await;
         self.announce().await;
         let answer = match early {
-            Poll::Ready(answer) => Ok(answer),
-            Poll::Pending => tokio::time::timeout(PATIENCE, rows).await,
+            Poll::Ready(answer) => Some(answer),
+            Poll::Pending => tokio::time::timeout(PATIENCE, rows).await.ok(),
         };
+        self.answered(key, Stage::Write, answer)
+    }
+
+    /// What an answer means, or that none came.
+    fn answered(
+        &self,
+        key: &str,
+        stage: Stage,
+        answer: Option<Result<Vec<Row>, tokio_postgres::Error>>,
+    ) -> Result<Vec<Row>, StoreError> {
         match answer {
-            Ok(rows) => rows.map_err(|e| errors::explain(&self.place, key, Stage::Write, &e)),
-            Err(_) => Err(self.no_answer(Stage::Write)),
+            Some(rows) => rows.map_err(|e| errors::explain(&self.place, key, stage, &e)),
+            None => Err(self.no_answer(stage)),
         }
     }
 
@@ -211,9 +218,6 @@ impl Session {
     pub(super) async fn look(&self, sql: &str) -> Result<Vec<Row>, StoreError> {
         self.pulse.asked();
         let rows = tokio::time::timeout(PATIENCE, self.client.query(sql, &[])).await;
-        match rows {
-            Ok(rows) => rows.map_err(|e| errors::explain(&self.place, "", Stage::Read, &e)),
-            Err(_) => Err(self.no_answer(Stage::Read)),
-        }
+        self.answered("", Stage::Read, rows.ok())
     }
 }

@@ -8,6 +8,8 @@ use std::time::Duration;
 use super::names::Names;
 use super::pgpass;
 use super::tls::{Mode, Wish};
+use tenure_core::layout::undo_escapes;
+
 use crate::error::StoreError;
 
 const DEFAULT_PORT: u16 = 5432;
@@ -290,19 +292,7 @@ fn tls_wish(
 
 /// Undoes %-escapes; `None` if they are broken or hide no UTF-8.
 fn decode(text: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((&first, tail)) = rest.split_first() {
-        if first == b'%' {
-            let hex = std::str::from_utf8(tail.get(..2)?).ok()?;
-            bytes.push(u8::from_str_radix(hex, 16).ok()?);
-            rest = &tail[2..];
-        } else {
-            bytes.push(first);
-            rest = tail;
-        }
-    }
-    String::from_utf8(bytes).ok()
+    undo_escapes(text, b'%')
 }
 
 #[cfg(test)]

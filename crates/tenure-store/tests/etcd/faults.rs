@@ -76,11 +76,20 @@ async fn a_server_that_is_down_is_told_at_once_with_the_way_out() {
 }
 
 #[tokio::test]
-async fn a_store_opened_before_its_server_runs_works_once_it_does() {
+async fn a_store_whose_server_is_away_does_not_open_and_says_why_until_it_runs() {
     let mut etcd = Etcd::start(Release::V3_4);
     etcd.kill(0);
+    let e = bounded(open(&etcd.url("shop"))).await.unwrap_err();
+    assert!(matches!(e, StoreError::Unavailable { .. }), "{e:?}");
+    assert!(e.to_string().contains(&etcd.endpoint(0)), "{e}");
+    etcd.restart(0);
     let store = open(&etcd.url("shop")).await.unwrap();
-    store.list("").await.unwrap_err();
+    // Once it is open, it comes back by itself; meanwhile every call says what it waits for.
+    etcd.kill(0);
+    for _ in 0..5 {
+        let e = bounded(store.list("")).await.unwrap_err().to_string();
+        assert!(e.contains(&etcd.endpoint(0)), "{e}");
+    }
     etcd.restart(0);
     until_it_writes(&*store, "k").await;
 }

@@ -114,10 +114,8 @@ async fn who_cannot_be_trusted_is_told_what_to_check() {
     assert!(why.contains("cert="), "{why}");
 
     // Without TLS altogether.
-    let plain = open(&format!("etcd://{}/shop", etcd.endpoint(0)))
-        .await
-        .unwrap();
-    let e = plain.get("k").await.unwrap_err();
+    let plain = format!("etcd://{}/shop", etcd.endpoint(0));
+    let e = open(&plain).await.unwrap_err();
     assert!(matches!(e, StoreError::Unavailable { .. }), "{e:?}");
     assert!(e.to_string().contains("etcds://"), "{e}");
 }

@@ -91,10 +91,9 @@ fn cut_for_long<B: Backend>(way: Way) {
     // Whatever was confirmed was sent before this.
     let cut = now();
     let without = site.await_served("b has them all", |held| held.nodes() == ["b"]);
-    measured::<B>(
-        "from the cut to a new owner",
-        between(cut, without.last_start()),
-    );
+    let moved = between(cut, without.last_start());
+    measured::<B>("from the cut to a new owner", moved);
+    assert!(moved <= B::TTL * 3 + B::LATE, "too late: {moved:?}");
     let lost = before.sessions("a");
     for session in &lost {
         let worked_on = place.worked_on_after(cut, Some(session));
@@ -104,10 +103,9 @@ fn cut_for_long<B: Backend>(way: Way) {
     place.proxies["a"].heal();
     let healed = now();
     let after = site.await_settled(&["a", "b"]);
-    measured::<B>(
-        "from healing to its share",
-        between(healed, after.last_start()),
-    );
+    let back = between(healed, after.last_start());
+    measured::<B>("from healing to its share", back);
+    assert!(back <= B::TTL * 6, "too late: {back:?}");
     assert!(after.sessions("a").is_disjoint(&lost), "{after:?}");
     for (shard, was) in &before.0 {
         let is = &without.0[shard];

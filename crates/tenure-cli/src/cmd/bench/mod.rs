@@ -83,6 +83,24 @@ struct Machine {
     version: &'static str,
 }
 
+/// Writes a report to standard output, as data or in words.
+fn put_out(
+    json: bool,
+    report: &impl Serialize,
+    print: impl FnOnce(&mut std::io::StdoutLock<'_>) -> std::io::Result<()>,
+) -> Result<ExitCode, Fail> {
+    let mut out = std::io::stdout().lock();
+    let written = if json {
+        serde_json::to_writer_pretty(&mut out, report)
+            .map_err(std::io::Error::from)
+            .and_then(|()| writeln!(out))
+    } else {
+        print(&mut out)
+    };
+    written.map_err(|e| Fail::no(format!("cannot write the report: {e}")))?;
+    Ok(ExitCode::SUCCESS)
+}
+
 impl Bench {
     pub(crate) async fn run(self) -> Result<ExitCode, Fail> {
         if let Some(Of::Store(bench)) = self.of {
@@ -123,16 +141,7 @@ impl Bench {
             repeat: self.repeat,
             rows,
         };
-        let mut out = std::io::stdout().lock();
-        let written = if self.json {
-            serde_json::to_writer_pretty(&mut out, &report)
-                .map_err(std::io::Error::from)
-                .and_then(|()| writeln!(out))
-        } else {
-            report.print(&mut out)
-        };
-        written.map_err(|e| Fail::no(format!("cannot write the report: {e}")))?;
-        Ok(ExitCode::SUCCESS)
+        put_out(self.json, &report, |out| report.print(out))
     }
 }
 

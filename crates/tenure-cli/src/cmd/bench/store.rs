@@ -6,7 +6,6 @@ mod beside;
 mod calls;
 mod rest;
 
-use std::io::Write as _;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,10 +43,10 @@ pub(super) struct StoreBench {
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeat: u32,
     /// How many nodes are at rest.
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=50))]
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=50))]
     nodes: u32,
     /// How many shards they have in all.
-    #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     shards: u32,
     /// Prints one JSON object instead of tables.
     #[arg(long)]
@@ -103,16 +102,7 @@ impl StoreBench {
             repeat: self.repeat,
             stores,
         };
-        let mut out = std::io::stdout().lock();
-        let written = if self.json {
-            serde_json::to_writer_pretty(&mut out, &report)
-                .map_err(std::io::Error::from)
-                .and_then(|()| writeln!(out))
-        } else {
-            report.print(&mut out)
-        };
-        written.map_err(|e| Fail::no(format!("cannot write the report: {e}")))?;
-        Ok(ExitCode::SUCCESS)
+        super::put_out(self.json, &report, |out| report.print(out))
     }
 
     /// Measures one store and cleans up, whatever comes of it.

@@ -170,7 +170,7 @@ async fn live(
     signals: &mut Signals,
     hurry: watch::Sender<bool>,
 ) -> Result<ExitCode, Fail> {
-    let started = signals.or(patiently(start, timing.ttl)).await;
+    let started = signals.or(start).await;
     let node = match started {
         Waited::Signal => return Ok(ExitCode::SUCCESS),
         Waited::Done(node) => node.map_err(|e| not_started(&e))?,
@@ -217,21 +217,6 @@ fn not_started(error: &StartError) -> Fail {
 
 fn unreleased() -> Fail {
     Fail::no("stopped without releasing its shards; others have them when the ttl is over")
-}
-
-/// Says once that it is still waiting, and for what that may be.
-async fn patiently<T>(start: impl Future<Output = T>, ttl: Duration) -> T {
-    let mut start = Box::pin(start);
-    match tokio::time::timeout(ttl * 2, &mut start).await {
-        Ok(started) => started,
-        Err(_) => {
-            eprintln!(
-                "still starting: the store does not answer, or an earlier process of this node has not ended yet \
-                 (--log info tells more)"
-            );
-            start.await
-        }
-    }
 }
 
 /// The signals that ask for an end.

@@ -59,6 +59,8 @@ pub(super) struct Bench {
     pub(super) held: Vec<(usize, RunId)>,
     /// process: puts on shard keys fail as unavailable.
     pub(super) fail_shard_puts: BTreeSet<usize>,
+    /// process: so many of its puts are refused.
+    pub(super) denied_puts: BTreeMap<usize, usize>,
     /// process: gets watch events no more.
     pub(super) deaf: BTreeSet<usize>,
     pub(super) store_id: String,
@@ -124,6 +126,7 @@ impl Bench {
             hold_drain: BTreeSet::new(),
             held: Vec::new(),
             fail_shard_puts: BTreeSet::new(),
+            denied_puts: BTreeMap::new(),
             deaf: BTreeSet::new(),
             cut: BTreeSet::new(),
             unknown_puts: BTreeSet::new(),
@@ -397,6 +400,10 @@ impl Bench {
                         },
                     ));
                     return Reply::Failed(crate::machine::StoreFailure::Unknown("x".into()));
+                }
+                if let Some(left) = self.denied_puts.get_mut(&i).filter(|left| **left > 0) {
+                    *left -= 1;
+                    return Reply::Failed(crate::machine::StoreFailure::Denied("read only".into()));
                 }
                 if self.fail_shard_puts.contains(&i) && matches!(key, Key::Shard(_)) {
                     return Reply::Failed(crate::machine::StoreFailure::Unavailable("x".into()));

@@ -11,7 +11,7 @@ use tenure_store::{PutIf, Store, Version};
 use tokio::sync::broadcast::{Receiver, error::RecvError};
 
 use super::Bed;
-use super::calls::{Leased, Watched, micros, timed, won};
+use super::calls::{CALM, Leased, Watched, micros, timed, won};
 use crate::cmd::bench::measure::Row;
 use crate::cmd::bench::worker::{KEYSPACE, Nothing};
 use crate::fail::Fail;
@@ -52,6 +52,7 @@ async fn claims(bed: &Bed, node: &Node, repeat: u32) -> Result<Row, Fail> {
         let record = Record::Shard(Arc::new(ShardRecord::new(Head::first(nonce), 1)));
         let put = PutIf::create(Key::Shard(shard.clone()).path(&bed.busy), record.encode());
         let mut notes = node.notes();
+        tokio::time::sleep(CALM).await;
         let begun = Instant::now();
         won(within("writing", bed.store.put_if(put)).await??)?;
         let claimed = heard(&mut notes, |note| match note {

@@ -7,6 +7,7 @@ use serde::Serialize;
 use tenure::{Hashed, Node};
 use tenure_store::Op;
 use tenure_store::observe::{Counts, ObservedStore};
+use tokio::task::JoinSet;
 
 use super::Bed;
 use crate::cmd::bench::measure::Row;
@@ -17,6 +18,8 @@ use crate::place::within;
 const AREA: &str = "nodes at rest";
 /// How often they are looked at, at most: each look takes six renewals.
 const LOOKS: u32 = 3;
+/// How much longer the ttl is for every shard, so that a busy machine comes to rest with many.
+const PER_SHARD: Duration = Duration::from_millis(1);
 /// Far beyond any start: whoever needs more half ttls does not come to rest.
 const PATIENCE: u32 = 60;
 
@@ -25,6 +28,8 @@ const PATIENCE: u32 = 60;
 pub(super) struct Rest {
     nodes: u32,
     shards: u32,
+    /// The ttl of these nodes.
+    ttl_ms: u64,
     /// Renewals that were counted, of all nodes together.
     renewals: u64,
     /// By how much the store's revision moved meanwhile, also by others who use it.
@@ -38,22 +43,28 @@ pub(super) async fn measure(
     repeat: u32,
 ) -> Result<(Vec<Row>, Rest), Fail> {
     let (observed, observer) = ObservedStore::new(bed.store.clone());
-    let mut nodes = Vec::new();
+    // What is counted is per renewal, so that a longer ttl changes nothing but how soon so many come to rest.
+    let ttl = bed.ttl.max(PER_SHARD * shards);
+    // All at once: one after the other, each would take its share from those before it.
+    let mut starting = JoinSet::new();
     for n in 1..=count {
-        let node = Node::builder("", bed.calm.as_str())
+        let builder = Node::builder("", bed.calm.as_str())
             .store(Arc::new(observed.clone()))
             .name(format!("n{n}"))
-            .ttl(bed.ttl)
-            .keyspace(KEYSPACE, Hashed(shards), Nothing)
-            .start()
-            .await
-            .map_err(|e| Fail::no(e.to_string()))?;
-        nodes.push(node);
+            .ttl(ttl)
+            .keyspace(KEYSPACE, Hashed(shards), Nothing);
+        starting.spawn(builder.start());
     }
-    settled(&nodes, shards, bed.ttl, || observer.snapshot()).await?;
+    let mut nodes = Vec::new();
+    while let Some(started) = starting.join_next().await {
+        let started = started.map_err(|e| Fail::no(e.to_string()))?;
+        nodes.push(started.map_err(|e| Fail::no(e.to_string()))?);
+    }
+    settled(&nodes, shards, ttl, || observer.snapshot()).await?;
     let mut rest = Rest {
         nodes: count,
         shards,
+        ttl_ms: ttl.as_millis() as u64,
         renewals: 0,
         revision_moved: 0,
     };
@@ -62,7 +73,7 @@ pub(super) async fn measure(
     let first = revision().await?;
     for _ in 0..repeat.min(LOOKS) {
         let (before, renewals) = (observer.snapshot(), renewed(&nodes));
-        tokio::time::sleep(bed.ttl).await;
+        tokio::time::sleep(ttl).await;
         let (asked, renewals) = (
             observer.snapshot().since(&before),
             renewed(&nodes) - renewals,
@@ -76,9 +87,8 @@ pub(super) async fn measure(
         looks.push((asked, renewals));
     }
     rest.revision_moved = revision().await?.saturating_sub(first);
-    for node in &nodes {
-        node.stop().await.map_err(|e| Fail::no(e.to_string()))?;
-    }
+    // The whole cluster is removed next: nobody has to hand anything over.
+    drop(nodes);
     Ok((rows(&looks), rest))
 }
 
@@ -154,8 +164,8 @@ impl Rest {
     pub(super) fn print(&self, out: &mut impl std::io::Write) -> std::io::Result<()> {
         writeln!(
             out,
-            "  {} nodes, {} shards, {} renewals; the store's revision moved by {}",
-            self.nodes, self.shards, self.renewals, self.revision_moved
+            "  {} nodes with a ttl of {} ms, {} shards, {} renewals; the store's revision moved by {}",
+            self.nodes, self.ttl_ms, self.shards, self.renewals, self.revision_moved
         )
     }
 }
