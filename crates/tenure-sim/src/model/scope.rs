@@ -213,9 +213,6 @@ pub const SCOPES: &[Scope] = &[
     .may(PAUSE)
     .clocks(&[&[20_000, -20_000], &[-20_000, 20_000]])
     .sees(&[Overslept, SessionLost, Expired]),
-    three("three-start", "three nodes start at once on an empty store")
-        .begin(Begin::Empty)
-        .sees(&[ClaimedFree, Serving, RaceLost]),
     three("three-join", "a third node starts")
         .begin(Begin::Joining)
         .sees(&[ReleasedForBalance, ClaimedFree]),
