@@ -16,6 +16,8 @@ pub struct Budget {
     pub stops: u8,
     /// Removals of the shard's record by an operator.
     pub removals: u8,
+    /// Removals of a session's record.
+    pub losses: u8,
 }
 
 /// How a node that is gone comes back.
@@ -76,6 +78,7 @@ const NOTHING: Budget = Budget {
     pauses: 0,
     stops: 0,
     removals: 0,
+    losses: 0,
 };
 const DELAY: Budget = Budget {
     delays: 1,
@@ -95,6 +98,11 @@ const STOP: Budget = Budget {
 };
 const REMOVAL: Budget = Budget {
     removals: 1,
+    ..NOTHING
+};
+
+const LOSS: Budget = Budget {
+    losses: 1,
     ..NOTHING
 };
 
@@ -164,6 +172,19 @@ pub const SCOPES: &[Scope] = &[
         .may(REMOVAL)
         .sees(&[CutMissing, Restored])
         .everyday(),
+    two("loss", "an operator removes the record of a session")
+        .may(LOSS)
+        .sees(&[CutSessionEnded, SessionLost])
+        .everyday(),
+    two(
+        "removal-delay",
+        "an operator removes the shard's record, and one message is late or lost",
+    )
+    .may(Budget {
+        delays: 1,
+        ..REMOVAL
+    })
+    .sees(&[CutMissing, CutSuperseded, Restored]),
     two(
         "stop-delay",
         "a node is asked to stop, and one message is late or lost",
@@ -222,9 +243,6 @@ pub const SCOPES: &[Scope] = &[
     three("three-crash", "one of three nodes dies for good")
         .may(CRASH)
         .sees(&[TakenAfterEnd, Expired]),
-    three("three-removal", "an operator removes the shard's record")
-        .may(REMOVAL)
-        .sees(&[CutMissing, Restored]),
     three(
         "three-delay",
         "three nodes, and one message is late or lost",
