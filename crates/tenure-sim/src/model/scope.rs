@@ -236,7 +236,8 @@ pub const SCOPES: &[Scope] = &[
     .sees(&[Overslept, SessionLost, Expired]),
     three("three-join", "a third node starts")
         .begin(Begin::Joining)
-        .sees(&[ReleasedForBalance, ClaimedFree]),
+        .sees(&[ReleasedForBalance, ClaimedFree])
+        .everyday(),
     three("three-stop", "one of three nodes is asked to stop")
         .may(STOP)
         .sees(&[ReleasedStopping, Resigned, ClaimedFree]),
