@@ -259,7 +259,7 @@ fn draw_faults(rng: &mut Rng, plan: &Plan) -> Vec<(Instant, Fault)> {
     if used.is_empty() {
         return Vec::new();
     }
-    // Losing a keyspace and one of its shards in one run would lose the only two places that know the generation.
+    // A run loses the keyspace or shards of it; the losses that are drawn later (`extras.rs`) lose both.
     let keyspace_hit = rng.permille(500);
     let count = rng.skewed(1, 40);
     let mut faults = Vec::new();
@@ -274,7 +274,7 @@ fn draw_faults(rng: &mut Rng, plan: &Plan) -> Vec<(Instant, Fault)> {
 }
 
 /// Leaves time between two losses of one record that knows epochs: whoever has not yet heard of its restoring may make it
-/// anew at a rev that others have seen. `docs/simulation.md` names this limit.
+/// anew at a rev that others have seen. The losses that are drawn later (`extras.rs`) leave none.
 fn space_losses(faults: &mut Vec<(Instant, Fault)>, apart: u64) {
     let mut lost: Vec<(Target, Instant)> = Vec::new();
     faults.retain(|(at, fault)| {

@@ -42,6 +42,16 @@ fn a_removed_record_is_made_anew() {
 }
 
 #[test]
+fn a_lost_session_is_over_and_nothing_is_taken_from_it_early() {
+    holds("loss");
+}
+
+#[test]
+fn a_third_node_may_join() {
+    holds("three-join");
+}
+
+#[test]
 fn the_large_scopes_hold_when_there_is_time_for_them() {
     if std::env::var_os("TENURE_LONG").is_none() {
         eprintln!("skipped: set TENURE_LONG to explore the large scopes");
@@ -54,7 +64,15 @@ fn the_large_scopes_hold_when_there_is_time_for_them() {
 
 #[test]
 fn every_everyday_scope_has_its_test() {
-    let tested = ["rest", "start", "delay", "stop", "removal"];
+    let tested = [
+        "rest",
+        "start",
+        "delay",
+        "stop",
+        "removal",
+        "loss",
+        "three-join",
+    ];
     let everyday: Vec<&str> = SCOPES
         .iter()
         .filter(|scope| scope.everyday)

@@ -16,6 +16,8 @@ pub struct Budget {
     pub stops: u8,
     /// Removals of the shard's record by an operator.
     pub removals: u8,
+    /// Removals of a session's record.
+    pub losses: u8,
 }
 
 /// How a node that is gone comes back.
@@ -76,6 +78,7 @@ const NOTHING: Budget = Budget {
     pauses: 0,
     stops: 0,
     removals: 0,
+    losses: 0,
 };
 const DELAY: Budget = Budget {
     delays: 1,
@@ -95,6 +98,11 @@ const STOP: Budget = Budget {
 };
 const REMOVAL: Budget = Budget {
     removals: 1,
+    ..NOTHING
+};
+
+const LOSS: Budget = Budget {
+    losses: 1,
     ..NOTHING
 };
 
@@ -164,6 +172,19 @@ pub const SCOPES: &[Scope] = &[
         .may(REMOVAL)
         .sees(&[CutMissing, Restored])
         .everyday(),
+    two("loss", "an operator removes the record of a session")
+        .may(LOSS)
+        .sees(&[CutSessionEnded, SessionLost])
+        .everyday(),
+    two(
+        "removal-delay",
+        "an operator removes the shard's record, and one message is late or lost",
+    )
+    .may(Budget {
+        delays: 1,
+        ..REMOVAL
+    })
+    .sees(&[CutMissing, CutSuperseded, Restored]),
     two(
         "stop-delay",
         "a node is asked to stop, and one message is late or lost",
@@ -213,21 +234,16 @@ pub const SCOPES: &[Scope] = &[
     .may(PAUSE)
     .clocks(&[&[20_000, -20_000], &[-20_000, 20_000]])
     .sees(&[Overslept, SessionLost, Expired]),
-    three("three-start", "three nodes start at once on an empty store")
-        .begin(Begin::Empty)
-        .sees(&[ClaimedFree, Serving, RaceLost]),
     three("three-join", "a third node starts")
         .begin(Begin::Joining)
-        .sees(&[ReleasedForBalance, ClaimedFree]),
+        .sees(&[ReleasedForBalance, ClaimedFree])
+        .everyday(),
     three("three-stop", "one of three nodes is asked to stop")
         .may(STOP)
         .sees(&[ReleasedStopping, Resigned, ClaimedFree]),
     three("three-crash", "one of three nodes dies for good")
         .may(CRASH)
         .sees(&[TakenAfterEnd, Expired]),
-    three("three-removal", "an operator removes the shard's record")
-        .may(REMOVAL)
-        .sees(&[CutMissing, Restored]),
     three(
         "three-delay",
         "three nodes, and one message is late or lost",

@@ -48,6 +48,8 @@ pub(crate) enum Act {
     Start(usize, Back),
     /// An operator removes the shard's record.
     Remove,
+    /// An operator removes the record of a process's session.
+    Lose(usize),
 }
 
 /// Whether two requests can see or hinder one another.
@@ -120,7 +122,7 @@ impl State {
         self.calm(out);
         let left = self.left;
         match out[..] {
-            [Act::Land(at)] if left.removals == 0 => {
+            [Act::Land(at)] if left.removals == 0 && left.losses == 0 => {
                 // Nobody else has to do with it: what may strike others can strike them later.
                 if left.delays > 0 {
                     out.push(Act::HoldRequest(at));
@@ -155,8 +157,18 @@ impl State {
                 if left.removals > 0 && self.store.keys.contains_key(&Key::Shard(shard())) {
                     out.push(Act::Remove);
                 }
+                if left.losses > 0 {
+                    let sessions = (0..self.seats.len()).filter(|n| self.session_key(*n).is_some());
+                    out.extend(sessions.map(Act::Lose));
+                }
             }
         }
+    }
+
+    /// The record of the session that a process has, if it is there.
+    fn session_key(&self, n: usize) -> Option<Key> {
+        let session = self.seats[n].process.as_ref()?.machine.session()?;
+        Some(Key::Session(session)).filter(|key| self.store.keys.contains_key(key))
     }
 
     fn late(&self, out: &mut Vec<Act>) {
@@ -279,6 +291,13 @@ impl State {
                 self.left.removals -= 1;
                 telling.line(|| "fault: an operator removes the shard's record".to_owned());
                 self.remove(&Key::Shard(shard()), telling);
+            }
+            Act::Lose(n) => {
+                self.left.losses -= 1;
+                telling.line(|| format!("fault: an operator removes the session's record of n{n}"));
+                if let Some(key) = self.session_key(n) {
+                    self.remove(&key, telling);
+                }
             }
         }
         self.forget_idle_messages();

@@ -23,3 +23,32 @@ fn the_first_record_of_a_session_that_lands_late_does_not_end_it_before_its_dead
     assert_eq!(bench.overlaps(), 0, "its deadline was that of its renewals");
     assert_eq!(bench.serving(nodes[1]), 8);
 }
+
+#[test]
+fn a_record_that_was_put_back_is_found_by_the_next_list() {
+    let mut bench = Bench::new(8);
+    bench.start("n1");
+    bench.run(ms(1000));
+    let before: Vec<_> = bench
+        .keys()
+        .into_iter()
+        .filter(|key| matches!(key, Key::Shard(_)))
+        .map(|key| (bench.raw(&key).record.unwrap(), key))
+        .collect();
+    let n2 = bench.start("n2");
+    bench.run(bench.ttl() * 4);
+    let moved = bench.served_by(n2).into_iter().next().unwrap();
+    // No watch tells of it, and its rev is below what both have seen.
+    bench.deaf.extend([0, n2]);
+    let key = Key::Shard(moved.clone());
+    let (old, _) = before.into_iter().find(|(_, k)| *k == key).unwrap();
+    let given_up = bench.shard(&moved).epoch;
+    bench.raw_set(key, old);
+    bench.run(bench.ttl() * 40);
+    assert!(bench.shard(&moved).epoch >= given_up);
+    assert!(bench.served_by(n2).contains(&moved));
+    assert_eq!(
+        bench.shard(&moved).owner().map(|o| o.session),
+        bench.node(n2).session()
+    );
+}
