@@ -166,7 +166,7 @@ fn ask(
     }
     match unclear {
         Some(why) if answers.iter().all(Option::is_none) => Err(Fail::bad(format!(
-            "{why}; nodes: {}",
+            "{why} (of nodes {})",
             snapshot.nodes_there_are()
         ))),
         _ => Ok(answers),

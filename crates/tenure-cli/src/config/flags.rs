@@ -63,6 +63,7 @@ fn arg(knob: &'static Knob) -> Arg {
     Arg::new(knob.name)
         .long(knob.flag())
         .value_name(knob.value_name())
+        .allow_negative_numbers(true)
         .help(format!("{} [env: {}]", knob.help, knob.env()))
         .help_heading(heading)
 }

@@ -72,6 +72,9 @@ impl Site {
             .args(["--store", &self.store()])
             .args(["--shards", &self.shards.to_string()])
             .args(["--ttl", &format!("{}ms", TTL.as_millis())])
+            // The leader does not take its time, so that a test need not wait.
+            .args(["--debounce", "250ms", "--cool-down", "0ms"])
+            .args(["--rejoin-after", "0ms"])
             .arg("--data")
             .arg(self.path(node))
             .arg("--trace")
