@@ -92,6 +92,23 @@ fn a_keyspace_that_nobody_plans_is_planned_with_a_word_of_that() {
 }
 
 #[test]
+fn of_several_keyspaces_those_are_answered_for_that_the_question_is_about() {
+    let (shop, _nodes) = settled_two();
+    shop.run(&["keyspace", "create", "logs", "--shards", "2"])
+        .with(0);
+    let asked = shop
+        .run(&["plan", "--what-if", "pin orders/1=a", "--json"])
+        .with(0)
+        .json();
+    let all = asked["keyspaces"].as_array().unwrap();
+    let answered = |name: &str| {
+        let of = all.iter().find(|k| k["keyspace"] == name).unwrap();
+        !of["what_if"].is_null()
+    };
+    assert_eq!((answered("orders"), answered("logs")), (true, false));
+}
+
+#[test]
 fn questions_that_make_no_sense_are_refused_with_what_is_known() {
     let (shop, _nodes) = settled_two();
     for (question, answer) in [

@@ -150,17 +150,23 @@ impl Shop {
 
     /// Lays hands on a key: whatever was there is replaced.
     pub(crate) fn lay(&self, key: &Key, bytes: &[u8]) {
-        let put = PutIf {
-            key: key.path(&cluster()),
-            value: bytes.into(),
-            expect: match self.get(key) {
-                Some(entry) => Expect::Version(entry.version),
-                None => Expect::Absent,
-            },
-            lease: None,
-        };
-        let wrote = self.runtime.block_on(self.store().put_if(put)).unwrap();
-        assert!(matches!(wrote, Put::Won(_)));
+        // Whoever writes at the same moment is overwritten as well.
+        for _ in 0..20 {
+            let put = PutIf {
+                key: key.path(&cluster()),
+                value: bytes.into(),
+                expect: match self.get(key) {
+                    Some(entry) => Expect::Version(entry.version),
+                    None => Expect::Absent,
+                },
+                lease: None,
+            };
+            let wrote = self.runtime.block_on(self.store().put_if(put)).unwrap();
+            if matches!(wrote, Put::Won(_)) {
+                return;
+            }
+        }
+        panic!("others keep writing {key}");
     }
 
     /// Lays hands on a key: it is gone.

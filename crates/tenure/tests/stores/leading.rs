@@ -1,5 +1,6 @@
 //! Leaders on stores that are servers. The scenes are those of the processes on SQLite.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 
 use tenure_store::servers::etcd::Etcd;
@@ -7,16 +8,35 @@ use tenure_store::servers::proxy::{Flow, Proxy};
 
 use crate::backend::Backend;
 use crate::books::{await_books, books};
-use crate::scenes;
 use crate::site::Site;
 use crate::worker::Own;
+use crate::{placing, scenes};
 
 /// A server, and a site whose nodes come to it straight.
 fn on_etcd(shards: u32) -> (Etcd, Site) {
     let server = Etcd::launch();
-    let url = server.url(server.address().port());
-    let site = Site::new(shards).with_ttl(Etcd::TTL).with_store(url);
+    let site = apart(&server, shards);
     (server, site)
+}
+
+/// A site with a part of the server to itself.
+fn apart(server: &Etcd, shards: u32) -> Site {
+    static SITES: AtomicU32 = AtomicU32::new(0);
+    let number = SITES.fetch_add(1, Ordering::Relaxed);
+    let url = format!("{}-{number}", server.url(server.address().port()));
+    Site::new(shards).with_ttl(Etcd::TTL).with_store(url)
+}
+
+// D8
+#[test]
+fn weights_zones_pins_capacity_and_policies_decide_where_shards_are() {
+    if crate::has_time() {
+        let server = Etcd::launch();
+        let place = |shards| apart(&server, shards);
+        placing::weights_capacity_and_pins(place(16));
+        placing::zones(place);
+        placing::rendezvous_and_jump(place);
+    }
 }
 
 // E1, E2, E5
@@ -31,7 +51,7 @@ fn a_killed_leader_is_followed_by_another_and_no_record_names_it() {
 fn five_nodes_that_join_within_a_second_are_one_plan() {
     if crate::has_time() {
         let (_server, site) = on_etcd(21);
-        scenes::five_joins(site, "a leave and a crash");
+        scenes::five_joins(site);
     }
 }
 
@@ -53,6 +73,13 @@ fn a_leader_that_is_told_to_stop_deletes_nothing_and_a_standby_plans_within_a_se
     }
 }
 
+/// The site's store, by another way.
+fn through(site: &Site, server: &Etcd, way: &Proxy) -> String {
+    let port = |port: u16| format!(":{port}/");
+    site.store()
+        .replace(&port(server.address().port()), &port(way.port()))
+}
+
 // E4
 #[test]
 fn a_leader_that_is_cut_off_leaves_no_zombie_behind() {
@@ -67,7 +94,7 @@ fn a_leader_that_is_cut_off_leaves_no_zombie_behind() {
         leads_only: true,
         ..Own::default()
     };
-    let _p = site.launch_as("p", "p", &server.url(way.port()), leads_only);
+    let _p = site.launch_as("p", "p", &through(&site, &server, &way), leads_only);
     site.await_start("p", 1);
     let mut a = a;
     a.kill();

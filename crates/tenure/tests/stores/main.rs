@@ -27,6 +27,9 @@ mod books;
 #[path = "../processes/logs.rs"]
 mod logs;
 #[allow(dead_code)]
+#[path = "../processes/leading/placing.rs"]
+mod placing;
+#[allow(dead_code)]
 #[path = "../processes/process.rs"]
 mod process;
 #[allow(dead_code)]

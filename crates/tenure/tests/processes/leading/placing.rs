@@ -35,9 +35,7 @@ fn moved(before: &Holders, after: &Holders) -> Vec<(String, String)> {
         .collect()
 }
 
-#[test]
-fn weights_capacity_and_pins_decide_and_no_more_moves_than_must() {
-    let site = Site::new(16);
+pub(crate) fn weights_capacity_and_pins(site: Site) {
     let _a = site.start_as("a", weight(100));
     let _b = site.start_as("b", weight(300));
     let by_weight = |held: &Holders| counts(held, &["a", "b"]) == [4, 12];
@@ -71,13 +69,12 @@ fn weights_capacity_and_pins_decide_and_no_more_moves_than_must() {
     site.assert_clean();
 }
 
-#[test]
-fn zones_are_spread_over_or_preferred() {
+pub(crate) fn zones(place: impl Fn(u32) -> Site) {
     let spread = PlanSpec {
         zones: Some(ZoneRule::Spread { most_percent: 50 }),
         ..lively()
     };
-    let site = Site::new(8).with_plan(spread);
+    let site = place(8).with_plan(spread);
     let _nodes = [("a", "x"), ("b", "x"), ("c", "y")].map(|(n, z)| site.start_as(n, zone(z)));
     site.await_served("half of them in y", |held| {
         counts(held, &["a", "b", "c"]) == [2, 2, 4]
@@ -89,7 +86,7 @@ fn zones_are_spread_over_or_preferred() {
         }),
         ..lively()
     };
-    let site = Site::new(8).with_plan(prefer);
+    let site = place(8).with_plan(prefer);
     let _nodes = [("a", "x"), ("c", "y")].map(|(n, z)| site.start_as(n, zone(z)));
     site.await_served("all of them in y", |held| {
         counts(held, &["a", "c"]) == [0, 8]
@@ -97,14 +94,13 @@ fn zones_are_spread_over_or_preferred() {
     site.assert_clean();
 }
 
-#[test]
-fn by_rendezvous_and_by_jump_shards_move_to_a_new_node_alone() {
+pub(crate) fn rendezvous_and_jump(place: impl Fn(u32) -> Site) {
     for policy in [PolicyKind::Rendezvous, PolicyKind::Jump] {
         let plan = PlanSpec {
             policy: Some(policy),
             ..lively()
         };
-        let site = Site::new(16).with_plan(plan);
+        let site = place(16).with_plan(plan);
         let _nodes = ["a", "b"].map(|node| site.start(node));
         let before = site.await_settled(&["a", "b"]);
         let _last = site.start("z");
