@@ -1,7 +1,7 @@
 //! Leaders, on a store that fails on purpose. Names in comments are acceptance cases.
 
 use tenure::Note;
-use tenure::store::fault::Op;
+use tenure::store::Op;
 use tenure_core::layout::Key;
 
 use crate::world::{Counter, TTL, World, note, owns, shard, until};

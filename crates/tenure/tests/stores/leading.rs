@@ -23,7 +23,7 @@ fn on_etcd(shards: u32) -> (Etcd, Site) {
 fn apart(server: &Etcd, shards: u32) -> Site {
     static SITES: AtomicU32 = AtomicU32::new(0);
     let number = SITES.fetch_add(1, Ordering::Relaxed);
-    let url = format!("{}-{number}", server.url(server.address().port()));
+    let url = format!("{}-{number}", Backend::url(server, server.address().port()));
     Site::new(shards).with_ttl(Etcd::TTL).with_store(url)
 }
 
