@@ -45,6 +45,8 @@ fn run(cli: Cli) -> Result<ExitCode, Fail> {
     };
     let config = match &command {
         Command::Exec(command) => command.config(&global)?,
+        Command::Leader(command) => command.config(&global)?,
+        Command::Keyspace(command) => command.config(&global)?,
         _ => global.load(Default::default())?,
     };
     start_logging(&config)?;
@@ -57,6 +59,13 @@ fn run(cli: Cli) -> Result<ExitCode, Fail> {
             Command::Key(command) => command.run(&config).await,
             Command::Keyspace(command) => command.run(&config).await,
             Command::Cluster(command) => command.run(&config).await,
+            Command::Plan(command) => command.run(&config).await,
+            Command::Leader(command) => command.run(&config).await,
+            Command::Pin(command) => command.run(&config).await,
+            Command::Unpin(command) => command.run(&config).await,
+            Command::Cordon(command) => command.run(&config).await,
+            Command::Uncordon(command) => command.run(&config).await,
+            Command::Sweep(command) => command.run(&config).await,
             Command::Repair(command) => command.run(&config).await,
             Command::Doctor(command) => command.run(&config).await,
             Command::Sim(command) => command.run().await,

@@ -3,13 +3,16 @@
 use std::time::Duration;
 
 use tenure::Clock;
-use tenure_core::ids::{ClusterName, KeyspaceName, SessionId, ShardId, ShardName};
+use tenure_core::ids::{ClusterName, KeyspaceName, NodeName, SessionId, ShardId, ShardName};
 use tenure_core::layout::Key;
 use tenure_core::machine::Found;
-use tenure_core::record::{EndedWhy, KeyspaceKind, KeyspaceRecord, Record, Role, ShardRecord};
+use tenure_core::plan::Live;
+use tenure_core::record::{
+    EndedWhy, KeyspaceKind, KeyspaceRecord, NodeRecord, Record, Role, ShardRecord, Tenancy,
+};
 use tenure_core::rules::Rules;
 use tenure_core::time::Time;
-use tenure_core::view::{Cell, View};
+use tenure_core::view::{Cell, Seen, View};
 use tenure_store::Listing;
 
 use crate::config::duration;
@@ -109,6 +112,60 @@ impl Snapshot {
             _ if record.leaving => Lease::Leaving,
             _ => Lease::Live,
         }
+    }
+
+    /// The records as a planner sees them. A session has ended if its tombstone proves it.
+    pub(crate) fn live<T>(&self, see: impl FnOnce(Live<'_>) -> T) -> T {
+        let ended = |session| !self.lease(session).may_serve();
+        see(Live::new(&self.view, &ended))
+    }
+
+    /// The record of a shard that must be there and readable.
+    pub(crate) fn shard(&self, id: &ShardId) -> Result<&Seen<ShardRecord>, Fail> {
+        let kind = self.keyspace(&id.keyspace)?.kind;
+        match self.view.shards.cell(id) {
+            Some(Cell::Present(seen)) if seen.record.tenancy != Tenancy::Deleted => Ok(seen),
+            Some(Cell::Damaged { damage, .. }) => Err(Fail::no(format!(
+                "shard {id}: {damage}; see `tenure status`"
+            ))),
+            _ => Err(Fail::no(format!(
+                "there is no shard {id}; {}",
+                self.shards_there_are(&id.keyspace, kind)
+            ))),
+        }
+    }
+
+    fn shards_there_are(&self, name: &KeyspaceName, kind: KeyspaceKind) -> String {
+        if let KeyspaceKind::Hashed(count) = kind {
+            return format!("keyspace {name} has the shards 0 to {}", count - 1);
+        }
+        let there =
+            self.view.shards.iter().filter(|(id, seen)| {
+                id.keyspace == *name && seen.record.tenancy != Tenancy::Deleted
+            });
+        named("keyspace has", there.map(|(id, _)| id.shard.to_string()))
+    }
+
+    /// The record of a node that must be there and readable.
+    pub(crate) fn node(&self, name: &NodeName) -> Result<&Seen<NodeRecord>, Fail> {
+        match self.view.nodes.cell(name) {
+            Some(Cell::Present(seen)) => Ok(seen),
+            Some(Cell::Damaged { damage, .. }) => Err(Fail::no(format!(
+                "node {name}: {damage}; see `tenure status`"
+            ))),
+            Some(Cell::Missing { .. }) | None => Err(Fail::no(format!(
+                "there is no node {name}; {}",
+                self.nodes_there_are()
+            ))),
+        }
+    }
+
+    /// The nodes that are known, for messages.
+    pub(crate) fn nodes_there_are(&self) -> String {
+        named(
+            "there is",
+            self.view.nodes.iter().map(|(name, _)| name.to_string()),
+        )
     }
 
     /// A keyspace that can be used, or why not.
@@ -244,6 +301,21 @@ impl Snapshot {
     pub(crate) fn proof(&self, ttl: Duration, drift_permille: u32) -> Duration {
         let longest = self.longest_ttl().max(ttl);
         longest + longest * drift_permille / 1000
+    }
+}
+
+/// A few of the names that there are.
+fn named(there_is: &str, names: impl Iterator<Item = String>) -> String {
+    const SHOWN: usize = 10;
+    let names: Vec<String> = names.collect();
+    match names.len() {
+        0 => format!("{there_is} none at all"),
+        n if n > SHOWN => format!(
+            "{there_is}: {} and {} more",
+            names[..SHOWN].join(", "),
+            n - SHOWN
+        ),
+        _ => format!("{there_is}: {}", names.join(", ")),
     }
 }
 

@@ -209,7 +209,7 @@ fn a_keyspace_that_differs_is_refused_with_the_way_out() {
     ] {
         let args = [&["keyspace", "create", "orders"], other].concat();
         shop.run(&args).with(1).telling(&[
-            "orders is there as hashed(8) in mode symmetric",
+            "orders is there as hashed(8) in mode coordinated",
             "another name",
             "tenure keyspace rm orders",
         ]);

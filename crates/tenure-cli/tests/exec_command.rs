@@ -227,7 +227,7 @@ fn an_observer_says_what_it_would_do_and_starts_nothing() {
     let site = Site::new(2);
     let mut exec = shell(
         &site,
-        &["--observe", "--log", "info"],
+        &["--observe", "--mode", "symmetric", "--log", "info"],
         "echo started; sleep 100",
     );
     until("what it would do", || {

@@ -235,6 +235,13 @@ impl Builder {
         self
     }
 
+    /// Only plan: stand for leader, and own nothing. Takes part in no keyspace; those that a leader plans for are planned,
+    /// whatever they are called.
+    pub fn lead_only(mut self) -> Self {
+        self.role = Role::Leader;
+        self
+    }
+
     /// The node's clock. With [`Clock::runtime`] the node runs on the current runtime, for tests in virtual time.
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
@@ -284,6 +291,14 @@ impl Builder {
     pub(crate) fn names(&self) -> (Option<Names>, Vec<String>) {
         let mut problems = Vec::new();
         let mut note = |problem: String| problems.push(problem);
+        if self.role == Role::Leader && !self.keyspaces.is_empty() {
+            note("one that only leads owns nothing; leave out its keyspaces".to_owned());
+        }
+        for (name, config, _) in &self.keyspaces {
+            for problem in config.plan.settings().check().err().unwrap_or_default() {
+                note(format!("keyspace {name:?}: {problem}"));
+            }
+        }
         let cluster = ClusterName::new(&self.cluster);
         let node = NodeName::new(self.name.clone().unwrap_or_else(|| self.default_name()));
         let mut keyspaces = BTreeMap::new();

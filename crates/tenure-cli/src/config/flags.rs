@@ -1,4 +1,4 @@
-//! The settings of a node as flags, made from the table of [`knobs`](super::knobs).
+//! Settings as flags, made from the table of [`knobs`](super::knobs).
 
 use std::collections::BTreeMap;
 
@@ -6,43 +6,70 @@ use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 
 use super::knobs::{KNOBS, Knob};
 
-/// The flags that were given, by the name of their setting. Those that every command takes are not among them.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Flags(pub(crate) BTreeMap<&'static str, String>);
+/// Flags that were given, by the name of their setting. Those that every command takes are not among them.
+macro_rules! flags {
+    ($(#[$doc:meta])* $name:ident, $takes:expr) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, Default)]
+        pub(crate) struct $name(pub(crate) BTreeMap<&'static str, String>);
 
-impl Args for Flags {
-    fn augment_args(command: Command) -> Command {
-        own().fold(command, |command, knob| {
-            command.arg(
-                Arg::new(knob.name)
-                    .long(knob.flag())
-                    .value_name(knob.value_name())
-                    .help(format!("{} [env: {}]", knob.help, knob.env()))
-                    .help_heading("Settings"),
-            )
-        })
-    }
+        impl Args for $name {
+            fn augment_args(command: Command) -> Command {
+                own($takes).fold(command, |command, knob| command.arg(arg(knob)))
+            }
 
-    fn augment_args_for_update(command: Command) -> Command {
-        Self::augment_args(command)
-    }
+            fn augment_args_for_update(command: Command) -> Command {
+                Self::augment_args(command)
+            }
+        }
+
+        impl FromArgMatches for $name {
+            fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+                let given = own($takes).filter_map(|knob| {
+                    let text = matches.get_one::<String>(knob.name)?;
+                    Some((knob.name, text.clone()))
+                });
+                Ok(Self(given.collect()))
+            }
+
+            fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+                self.0.extend(Self::from_arg_matches(matches)?.0);
+                Ok(())
+            }
+        }
+    };
 }
 
-impl FromArgMatches for Flags {
-    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let given = own().filter_map(|knob| {
-            let text = matches.get_one::<String>(knob.name)?;
-            Some((knob.name, text.clone()))
-        });
-        Ok(Self(given.collect()))
-    }
-
-    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        self.0.extend(Self::from_arg_matches(matches)?.0);
-        Ok(())
-    }
+flags! {
+    /// All settings.
+    Flags, |_| true
 }
 
-fn own() -> impl Iterator<Item = &'static Knob> {
-    KNOBS.iter().filter(|knob| !knob.is_global())
+flags! {
+    /// Those that say how a leader plans for a keyspace.
+    PlanFlags, Knob::is_plan
+}
+
+flags! {
+    /// Those that matter to a process that only leads.
+    LeaderFlags, Knob::is_leaders
+}
+
+fn arg(knob: &'static Knob) -> Arg {
+    let heading = match knob.is_plan() {
+        true => "Settings of planning, for a keyspace that is created",
+        false => "Settings",
+    };
+    Arg::new(knob.name)
+        .long(knob.flag())
+        .value_name(knob.value_name())
+        .allow_negative_numbers(true)
+        .help(format!("{} [env: {}]", knob.help, knob.env()))
+        .help_heading(heading)
+}
+
+fn own(takes: fn(&Knob) -> bool) -> impl Iterator<Item = &'static Knob> {
+    KNOBS
+        .iter()
+        .filter(move |knob| !knob.is_global() && takes(knob))
 }

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
+use tenure_core::record::PlanSpec;
 use tenure_core::settings::{Settings, Timing};
+
+use super::planning;
 
 /// One setting. `renew_interval` in the file is `--renew-interval` as a flag and `TENURE_RENEW_INTERVAL` in the environment.
 pub(crate) struct Knob {
@@ -29,6 +32,16 @@ pub(crate) enum Kind {
     Text,
     /// A number that the settings know nothing of.
     Weight,
+    /// The most of something; without a limit by default.
+    Limit,
+    /// What a node says of itself, as `NAME=VALUE,…`.
+    Labels,
+    /// A duration of a keyspace's [`PlanSpec`]; nothing: the usual.
+    PlanTime(fn(&mut PlanSpec, Option<Duration>)),
+    /// A number of it.
+    PlanCount(fn(&mut PlanSpec, Option<u32>)),
+    /// A word or a rule of it.
+    PlanText(fn(&mut PlanSpec, Option<&str>) -> Result<(), String>),
     /// A directory, which may not exist yet.
     Directory,
     /// A file, which may not exist yet.
@@ -55,11 +68,34 @@ impl Knob {
         matches!(self.kind, Kind::Url | Kind::Cluster | Kind::Filter)
     }
 
+    /// Whether it says how a leader plans for a keyspace.
+    pub(crate) fn is_plan(&self) -> bool {
+        matches!(
+            self.kind,
+            Kind::PlanTime(_) | Kind::PlanCount(_) | Kind::PlanText(_)
+        )
+    }
+
+    /// Whether it matters to a process that only leads.
+    pub(crate) fn is_leaders(&self) -> bool {
+        const OTHERS: [&str; 4] = [
+            "zone",
+            "release_batch",
+            "rebalance_debounce",
+            "drain_timeout",
+        ];
+        let of_shards = self.name.starts_with("acquire_") || self.name.starts_with("load_");
+        let of_owners = matches!(self.kind, Kind::Weight | Kind::Limit | Kind::Labels);
+        !self.is_plan() && !of_owners && !of_shards && !OTHERS.contains(&self.name)
+    }
+
     /// What stands for the value in `--help`.
     pub(crate) fn value_name(&self) -> &'static str {
         match self.kind {
-            Kind::Time(..) => "DURATION",
-            Kind::Count(..) | Kind::Weight => "NUMBER",
+            Kind::Time(..) | Kind::PlanTime(_) => "DURATION",
+            Kind::Count(..) | Kind::Weight | Kind::Limit | Kind::PlanCount(_) => "NUMBER",
+            Kind::Labels => "NAME=VALUE,…",
+            Kind::PlanText(_) => "RULE",
             Kind::Switch(..) => "true|false",
             Kind::Url => "URL",
             Kind::Cluster | Kind::Node => "NAME",
@@ -76,6 +112,7 @@ impl Knob {
         match self.kind {
             Kind::Weight => Some("100"),
             Kind::Filter => Some("warn"),
+            _ if self.is_plan() => planning::default_text(self.name),
             _ => None,
         }
     }
@@ -108,6 +145,16 @@ pub(crate) const KNOBS: &[Knob] = &[
         "weight",
         Kind::Weight,
         "the node's part of the shards in relation to others; 100 is usual",
+    ),
+    knob(
+        "capacity",
+        Kind::Limit,
+        "the most shards that the node can have",
+    ),
+    knob(
+        "labels",
+        Kind::Labels,
+        "what the node says of itself, such as disk=ssd,arch=arm; keyspaces may require it",
     ),
     knob(
         "data",
@@ -257,5 +304,80 @@ pub(crate) const KNOBS: &[Knob] = &[
         "load_attempts",
         Kind::Count(|s, v| s.load_attempts = v, |t| t.load_attempts),
         "how many loads are tried before the shard goes to another node",
+    ),
+    knob(
+        "policy",
+        Kind::PlanText(planning::policy),
+        "how a leader gives shards to nodes: sticky, rendezvous or jump",
+    ),
+    knob(
+        "measure",
+        Kind::PlanText(planning::measure),
+        "what sticky evens out: shards or load",
+    ),
+    knob(
+        "debounce",
+        Kind::PlanTime(|p, v| p.debounce = v),
+        "how long the nodes must be the same before a leader moves shards for balance",
+    ),
+    knob(
+        "rejoin_after",
+        Kind::PlanTime(|p, v| p.rejoin_after = v),
+        "how long a node that has come back waits for its share; doubles with each absence",
+    ),
+    knob(
+        "failover_after",
+        Kind::PlanTime(|p, v| p.failover_after = v),
+        "how long a shard waits for an owner whose session has ended",
+    ),
+    knob(
+        "cool_down",
+        Kind::PlanTime(|p, v| p.cool_down = v),
+        "how long after a move a shard is not moved for balance",
+    ),
+    knob(
+        "band_shards",
+        Kind::PlanCount(|p, v| p.band_shards = v),
+        "how many shards a node may be off its share before balance begins",
+    ),
+    knob(
+        "band_load_permille",
+        Kind::PlanCount(|p, v| p.band_load_permille = v),
+        "how far, in thousandths, a node's load may be off its share before balance begins",
+    ),
+    knob(
+        "load_floor",
+        Kind::PlanCount(|p, v| p.load_floor = v),
+        "what every shard counts for besides its load, in the same unit",
+    ),
+    knob(
+        "load_window",
+        Kind::PlanTime(|p, v| p.load_window = v),
+        "over which time reported load is smoothed",
+    ),
+    knob(
+        "budget_total",
+        Kind::PlanCount(|p, v| planning::budget(p, v, |b| &mut b.total)),
+        "how many moves may be under way at a time",
+    ),
+    knob(
+        "budget_per_source",
+        Kind::PlanCount(|p, v| planning::budget(p, v, |b| &mut b.per_source)),
+        "how many of them away from one node",
+    ),
+    knob(
+        "budget_per_target",
+        Kind::PlanCount(|p, v| planning::budget(p, v, |b| &mut b.per_target)),
+        "how many of them towards one node",
+    ),
+    knob(
+        "zones",
+        Kind::PlanText(planning::zones),
+        "how zones matter: any, spread:PERCENT (no zone has more), or prefer:ZONE,… (best first)",
+    ),
+    knob(
+        "required_labels",
+        Kind::PlanText(planning::required_labels),
+        "what a node must say of itself to have shards, such as disk=ssd",
     ),
 ];

@@ -7,6 +7,7 @@ pub(crate) mod duration;
 pub(crate) mod flags;
 pub(crate) mod knobs;
 mod near;
+pub(crate) mod planning;
 mod value;
 
 use std::collections::BTreeMap;
@@ -89,6 +90,7 @@ impl Config {
     /// As [`Config::load`], and in addition everything that does not fit together, as far as it can be read.
     pub(crate) fn check(sources: &Sources) -> Result<(Self, Timing), Vec<String>> {
         let (config, mut problems) = Self::read(sources);
+        problems.extend(config.plan().err().unwrap_or_default());
         match config.fit() {
             Ok(timing) if problems.is_empty() => Ok((config, timing)),
             Ok(_) => Err(problems),

@@ -1,18 +1,46 @@
 use std::io::Write as _;
 
+use tenure_core::plan::PlanSettings;
+use tenure_core::record::PlanSpec;
+
 use super::*;
 
 /// Two values that differ from the default and from each other, as the file and as text would have them.
 fn samples(knob: &Knob) -> [(&'static str, &'static str); 3] {
     match (knob.name, &knob.kind) {
-        (_, Kind::Time(..)) => [("\"7s\"", "7s"), ("\"8s\"", "8s"), ("\"9s\"", "9s")],
-        (_, Kind::Count(..) | Kind::Weight) => [("7", "7"), ("8", "8"), ("9", "9")],
+        (_, Kind::Time(..) | Kind::PlanTime(_)) => {
+            [("\"7s\"", "7s"), ("\"8s\"", "8s"), ("\"9s\"", "9s")]
+        }
+        (_, Kind::Count(..) | Kind::Weight | Kind::Limit | Kind::PlanCount(_)) => {
+            [("7", "7"), ("8", "8"), ("9", "9")]
+        }
         // Two values are all there are: the third is the first again.
         (_, Kind::Switch(..)) => [("false", "false"), ("true", "true"), ("false", "false")],
         ("store", _) => [
             ("\"sqlite:a.db\"", "sqlite:a.db"),
             ("\"sqlite:b.db\"", "sqlite:b.db"),
             ("\"sqlite:c.db\"", "sqlite:c.db"),
+        ],
+        ("policy", _) => [
+            ("\"sticky\"", "sticky"),
+            ("\"rendezvous\"", "rendezvous"),
+            ("\"jump\"", "jump"),
+        ],
+        // Two values are all there are here, too.
+        ("measure", _) => [
+            ("\"load\"", "load"),
+            ("\"shards\"", "shards"),
+            ("\"load\"", "load"),
+        ],
+        ("zones", _) => [
+            ("\"spread:40\"", "spread:40"),
+            ("\"prefer:a,b\"", "prefer:a,b"),
+            ("\"any\"", "any"),
+        ],
+        ("labels" | "required_labels", _) => [
+            ("\"a=1\"", "a=1"),
+            ("\"a=2,b=3\"", "a=2,b=3"),
+            ("\"c=4\"", "c=4"),
         ],
         ("metrics", _) => [("\":7\"", ":7"), ("\":8\"", ":8"), ("\":9\"", ":9")],
         ("log", _) => [
@@ -111,6 +139,42 @@ fn every_knob_of_the_settings_reaches_its_own_setting_and_no_other() {
         assert_eq!(different, [knob.name]);
         if let Some(value) = in_settings(&changed, knob) {
             assert_eq!(value, text, "{}", knob.name);
+        }
+    }
+}
+
+/// What a single flag makes of the way in which a keyspace is planned.
+fn planned(name: &'static str, text: &str) -> PlanSpec {
+    let flags = BTreeMap::from([(name, text.to_owned())]);
+    let sources = Sources {
+        flags,
+        ..Sources::default()
+    };
+    Config::load(&sources).unwrap().plan().unwrap()
+}
+
+#[test]
+fn every_knob_of_planning_reaches_its_own_setting_is_shown_as_given_and_can_be_unset() {
+    for knob in KNOBS.iter().filter(|knob| knob.is_plan()) {
+        let text = match knob.name {
+            "measure" => "load",
+            _ => samples(knob)[1].1,
+        };
+        let mut spec = planned(knob.name, text);
+        assert_eq!(planning::shown(&spec), [(knob.name, text.to_owned())]);
+        assert_ne!(spec.settings(), PlanSettings::default(), "{}", knob.name);
+        planning::unset(&mut spec, knob.name).unwrap();
+        assert_eq!(spec, PlanSpec::default(), "{}", knob.name);
+    }
+    assert_eq!(planning::unset(&mut PlanSpec::default(), "ttl"), None);
+}
+
+#[test]
+fn the_defaults_of_planning_are_those_of_the_planner() {
+    for knob in KNOBS.iter().filter(|knob| knob.is_plan()) {
+        if let Some(text) = knob.default_text() {
+            let settings = planned(knob.name, text).settings();
+            assert_eq!(settings, PlanSettings::default(), "{}", knob.name);
         }
     }
 }

@@ -5,10 +5,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use tenure_core::ids::{ClusterName, NodeName};
+use tenure_core::record::PlanSpec;
 use tracing_subscriber::EnvFilter;
 
 use super::duration;
 use super::knobs::{Kind, Knob};
+use super::planning;
 
 /// A value that fits its setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,8 +35,8 @@ impl fmt::Display for Value {
 /// Reads a value that was given as text: a flag or an environment variable.
 pub(crate) fn from_text(knob: &Knob, text: &str) -> Result<Value, String> {
     match knob.kind {
-        Kind::Time(..) => duration::parse(text).map(Value::Time),
-        Kind::Count(..) | Kind::Weight => match text.parse() {
+        Kind::Time(..) | Kind::PlanTime(_) => duration::parse(text).map(Value::Time),
+        Kind::Count(..) | Kind::Weight | Kind::Limit | Kind::PlanCount(_) => match text.parse() {
             Ok(count) => Ok(Value::Count(count)),
             Err(_) => Err(format!(
                 "{text:?} is not a whole number from 0 to {}",
@@ -59,15 +61,22 @@ pub(crate) fn from_toml(knob: &Knob, value: &toml::Value) -> Result<Value, Strin
         ))
     };
     match (&knob.kind, value) {
-        (Kind::Count(..) | Kind::Weight, toml::Value::Integer(n)) => match u32::try_from(*n) {
+        (
+            Kind::Count(..) | Kind::Weight | Kind::Limit | Kind::PlanCount(_),
+            toml::Value::Integer(n),
+        ) => match u32::try_from(*n) {
             Ok(count) => Ok(Value::Count(count)),
             Err(_) => Err(format!("{n} is not from 0 to {}", u32::MAX)),
         },
-        (Kind::Count(..) | Kind::Weight, _) => wrong("a whole number without quotes"),
+        (Kind::Count(..) | Kind::Weight | Kind::Limit | Kind::PlanCount(_), _) => {
+            wrong("a whole number without quotes")
+        }
         (Kind::Switch(..), toml::Value::Boolean(switch)) => Ok(Value::Switch(*switch)),
         (Kind::Switch(..), _) => wrong("true or false without quotes"),
         (_, toml::Value::String(text)) => from_text(knob, text),
-        (Kind::Time(..), _) => wrong("a duration in quotes, such as \"2500ms\" or \"3s\""),
+        (Kind::Time(..) | Kind::PlanTime(_), _) => {
+            wrong("a duration in quotes, such as \"2500ms\" or \"3s\"")
+        }
         _ => wrong("a text in quotes"),
     }
 }
@@ -89,6 +98,8 @@ fn check_text(knob: &Knob, text: &str) -> Result<(), String> {
             )),
         },
         _ if text.is_empty() => Err("is empty; leave it out instead".to_owned()),
+        Kind::Labels => planning::labels(text).map(|_| ()),
+        Kind::PlanText(set) => set(&mut PlanSpec::default(), Some(text)),
         Kind::Directory if Path::new(text).exists() && !Path::new(text).is_dir() => Err(format!(
             "{text:?} is not a directory; name one, or a path that does not exist yet"
         )),

@@ -78,6 +78,9 @@ impl Site {
             .args(["exec", "--cluster", "c", "--keyspace", "k", "--node", node])
             .args(["--store", store])
             .args(["--shards", &self.shards.to_string()])
+            // The leader does not take its time, so that a test need not wait.
+            .args(["--debounce", "250ms", "--cool-down", "0ms"])
+            .args(["--rejoin-after", "0ms"])
             .arg("--data")
             .arg(self.path(node))
             .arg("--trace")

@@ -130,6 +130,12 @@ impl Shop {
             .unwrap()
     }
 
+    /// Every key that there is.
+    pub(crate) fn store_keys(&self) -> std::collections::BTreeSet<String> {
+        let listing = self.runtime.block_on(self.store().list("")).unwrap();
+        listing.entries.into_iter().map(|entry| entry.key).collect()
+    }
+
     pub(crate) fn get(&self, key: &Key) -> Option<Entry> {
         let path = key.path(&cluster());
         self.runtime.block_on(self.store().get(&path)).unwrap()
@@ -144,17 +150,23 @@ impl Shop {
 
     /// Lays hands on a key: whatever was there is replaced.
     pub(crate) fn lay(&self, key: &Key, bytes: &[u8]) {
-        let put = PutIf {
-            key: key.path(&cluster()),
-            value: bytes.into(),
-            expect: match self.get(key) {
-                Some(entry) => Expect::Version(entry.version),
-                None => Expect::Absent,
-            },
-            lease: None,
-        };
-        let wrote = self.runtime.block_on(self.store().put_if(put)).unwrap();
-        assert!(matches!(wrote, Put::Won(_)));
+        // Whoever writes at the same moment is overwritten as well.
+        for _ in 0..20 {
+            let put = PutIf {
+                key: key.path(&cluster()),
+                value: bytes.into(),
+                expect: match self.get(key) {
+                    Some(entry) => Expect::Version(entry.version),
+                    None => Expect::Absent,
+                },
+                lease: None,
+            };
+            let wrote = self.runtime.block_on(self.store().put_if(put)).unwrap();
+            if matches!(wrote, Put::Won(_)) {
+                return;
+            }
+        }
+        panic!("others keep writing {key}");
     }
 
     /// Lays hands on a key: it is gone.
@@ -179,6 +191,35 @@ impl Shop {
         let node = self.runtime.block_on(builder.start()).unwrap();
         self.until(|status| served(status) == shards as usize);
         node
+    }
+
+    /// With a keyspace `orders` of that many shards, whose leader does not take its time.
+    pub(crate) fn with_lively_orders(shards: u32) -> Self {
+        let shop = Self::new();
+        let shards = shards.to_string();
+        let create = ["keyspace", "create", "orders", "--shards", &shards];
+        let lively = [
+            "--debounce",
+            "50ms",
+            "--rejoin-after",
+            "0ms",
+            "--cool-down",
+            "0ms",
+        ];
+        shop.run(&[&create[..], &lively].concat()).with(0);
+        shop
+    }
+
+    /// A node that serves `orders` and is set up further; without waiting for anything but its start.
+    pub(crate) fn node_with(
+        &self,
+        name: &str,
+        shards: u32,
+        with: impl FnOnce(tenure::Builder) -> tenure::Builder,
+    ) -> Node {
+        let builder = Node::builder(self.url(), "shop").name(name).ttl(TTL);
+        let builder = with(builder).keyspace("orders", Hashed(shards), Nothing);
+        self.runtime.block_on(builder.start()).unwrap()
     }
 
     pub(crate) fn stop(&self, node: &Node) {
@@ -265,6 +306,14 @@ pub(crate) fn shard(status: &Value, index: u32) -> Value {
         .iter()
         .find(|s| s["keyspace"] == "orders" && s["shard"] == name.as_str());
     found.cloned().unwrap_or(Value::Null)
+}
+
+/// How many shards of `orders` a node has.
+pub(crate) fn has(status: &Value, node: &str) -> usize {
+    let all = status["shards"].as_array().unwrap();
+    all.iter()
+        .filter(|s| s["owner"] == node && s["state"] == "serving")
+        .count()
 }
 
 /// How many shards of `orders` are served.

@@ -65,9 +65,14 @@ impl Work<'_> {
 
     /// Takes from the fullest and gives to the emptiest, one at a time.
     fn hand_over(&mut self, givers: &[usize], shares: &[u32]) {
-        let open =
-            |w: &Self, i: usize| w.fits[i].fills && w.seats[i].placed < shares[i] && w.has_room(i);
-        let mut targets = Targets::new(self, |i| open(self, i));
+        let open = |w: &Self, i: usize| {
+            w.fits[i].fills && w.seats[i].placed < shares[i] && w.has_capacity(i)
+        };
+        let in_group = |g: usize| move |w: &Self, i: usize| w.zone_group(i) == g && open(w, i);
+        let groups = 0..self.zone_groups();
+        let mut targets: Vec<Targets> = groups
+            .map(|g| Targets::new(self, |i| in_group(g)(self, i)))
+            .collect();
         let donor = |w: &Self, i: usize| Donor {
             fill: w.score(i).fill,
             node: std::cmp::Reverse(NodeIx(i as u32)),
@@ -81,7 +86,16 @@ impl Work<'_> {
             let Some(ix) = self.next_to_give(i, &mut next[i], shares[i]) else {
                 continue;
             };
-            let Some(to) = targets.best(self, |i| open(self, i)) else {
+            let groups = targets.iter_mut().enumerate();
+            let best = groups
+                .filter(|(group, _)| self.may_enter(*group, i))
+                .filter_map(|(_, targets)| targets.best(self, |i| open(self, i)))
+                .min_by_key(|to| self.score(to.at()));
+            let Some(to) = best else {
+                if targets.len() > 1 {
+                    // A full zone takes only from its own nodes; one of them may still give.
+                    continue;
+                }
                 return;
             };
             let shard = self.view.shard(ix);

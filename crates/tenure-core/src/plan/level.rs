@@ -182,28 +182,39 @@ impl Work<'_> {
             done: vec![false; nodes],
             gone: self.wanted.iter().map(|w| w.shard.0).collect(),
         };
-        let opens = |w: &Self, i: usize| w.fits[i].fills && w.fits[i].tier <= last && w.has_room(i);
-        let mut receivers = Heap::default();
+        let opens =
+            |w: &Self, i: usize| w.fits[i].fills && w.fits[i].tier <= last && w.has_capacity(i);
+        let mut receivers: Vec<Heap<Reverse<u64>>> = Vec::new();
+        receivers.resize_with(self.zone_groups(), Heap::default);
         let mut donors = Heap::default();
         for i in 0..nodes {
             let ratio = self.ratio(i, scales.part[i]);
-            receivers.push(Reverse(ratio), i, opens(self, i));
+            receivers[self.zone_group(i)].push(Reverse(ratio), i, opens(self, i));
             let gives = self.fits[i].keeps.is_ok() && !self.fits[i].fixed;
             donors.push(ratio, i, gives);
         }
         while let Some(from) =
             donors.top(|i, r| !scales.done[i] && self.ratio(i, scales.part[i]) == r)
         {
-            let Some(to) =
-                receivers.top(|i, r| opens(self, i) && self.ratio(i, scales.part[i]) == r.0)
-            else {
+            let valid =
+                |i: usize, r: Reverse<u64>| opens(self, i) && self.ratio(i, scales.part[i]) == r.0;
+            let groups = receivers.iter_mut().enumerate();
+            let to = groups
+                .filter(|(group, _)| self.may_enter(*group, from))
+                .filter_map(|(_, group)| group.top(valid))
+                .min_by_key(|&i| (self.ratio(i, scales.part[i]), i));
+            let gap = |to| {
+                let gap = self.ratio(from, scales.part[from]);
+                gap.saturating_sub(self.ratio(to, scales.part[to]))
+            };
+            let Some(to) = to.filter(|&to| from != to && gap(to) > inner) else {
+                if receivers.len() > 1 {
+                    // A full zone takes only from its own nodes; one of them may still give.
+                    scales.done[from] = true;
+                    continue;
+                }
                 return;
             };
-            let gap = self.ratio(from, scales.part[from]);
-            let gap = gap.saturating_sub(self.ratio(to, scales.part[to]));
-            if from == to || gap <= inner {
-                return;
-            }
             let Some(raw) = self.best_item(from, to, &mut scales) else {
                 scales.done[from] = true;
                 continue;
@@ -214,7 +225,8 @@ impl Work<'_> {
             self.want(ix, &shard, Some(a), b, Cause::Better, Reason::LoadBalance);
             for i in [from, to] {
                 let ratio = self.ratio(i, scales.part[i]);
-                receivers.push(Reverse(ratio), i, opens(self, i));
+                let group = self.zone_group(i);
+                receivers[group].push(Reverse(ratio), i, opens(self, i));
                 donors.push(ratio, i, self.fits[i].keeps.is_ok());
             }
         }

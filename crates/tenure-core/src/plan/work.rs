@@ -6,7 +6,7 @@ use super::decision::{Decision, PlanProblem, PutOff};
 use super::fit::{Fit, fits};
 use super::index::{Index, Seat};
 use super::reason::Reason;
-use super::settings::{Measure, PlanRules};
+use super::settings::{Measure, PlanRules, ZoneRule};
 use super::view::{NodeIx, PlanView, ShardIx, ShardState};
 use crate::time::Time;
 
@@ -170,6 +170,29 @@ impl<'a> Work<'a> {
     /// Whether a node has room for one more, whatever its share.
     pub(crate) fn has_room(&self, node: usize) -> bool {
         self.has_capacity(node) && self.zone_placed[self.index.zone[node] as usize] < self.zone_most
+    }
+
+    /// Into how many groups nodes fall whose room depends on their zone: one where zones have no limit.
+    pub(crate) fn zone_groups(&self) -> usize {
+        match self.rules.zones {
+            ZoneRule::Spread { .. } => self.index.zones,
+            _ => 1,
+        }
+    }
+
+    /// The group of a node.
+    pub(crate) fn zone_group(&self, node: usize) -> usize {
+        match self.rules.zones {
+            ZoneRule::Spread { .. } => self.index.zone[node] as usize,
+            _ => 0,
+        }
+    }
+
+    /// Whether a shard of this node may go to that group: a zone that is full takes only what is in it already.
+    pub(crate) fn may_enter(&self, group: usize, from: usize) -> bool {
+        self.zone_groups() == 1
+            || self.zone_group(from) == group
+            || self.zone_placed[group] < self.zone_most
     }
 
     /// Whether a node can hold one more, whatever its share and its zone.

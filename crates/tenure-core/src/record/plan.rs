@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::millis;
+use super::{Unknown, millis};
 use crate::plan::{Budgets, Measure, PlanSettings, PolicyKind, ZoneRule};
 
 /// The planner's settings as a keyspace's record has them: only what differs from the usual.
@@ -71,6 +71,9 @@ pub struct PlanSpec {
     /// What a node must say of itself to have shards of this keyspace.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub required_labels: BTreeMap<String, String>,
+    /// Settings of later versions.
+    #[serde(flatten)]
+    pub unknown: Unknown,
 }
 
 impl PlanSpec {

@@ -5,6 +5,7 @@ mod deletion;
 mod detachment;
 mod entities;
 mod faults;
+mod leading;
 mod lease;
 mod loading;
 mod observer;

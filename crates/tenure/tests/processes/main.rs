@@ -7,6 +7,7 @@
 
 mod chaos;
 mod crash;
+mod leading;
 mod logs;
 mod names;
 mod outage;

@@ -11,12 +11,13 @@ use rusqlite::{Connection, TransactionBehavior};
 use rustix::process::Signal;
 use serde::Deserialize;
 use tempfile::TempDir;
+use tenure::PlanSpec;
 use tenure_judge::{Demands, Judge, Verdict, read_logs};
 use tenure_sim::validate::{Report, validate};
 
 use crate::logs::{Holder, Holders, Logs};
 use crate::process::Process;
-use crate::worker::{KEYSPACE, ROLE, Role, Work, now};
+use crate::worker::{KEYSPACE, Own, ROLE, Role, Work, now};
 
 /// The ttl where a test waits for it to pass.
 pub(crate) const TTL: Duration = Duration::from_millis(1500);
@@ -46,7 +47,18 @@ pub(crate) struct Site {
     ttl: Duration,
     role: Role,
     effects: bool,
+    plan: PlanSpec,
     logs: RefCell<Logs>,
+}
+
+/// A leader that does not take its time: what returns gets its share at once.
+pub(crate) fn lively() -> PlanSpec {
+    PlanSpec {
+        debounce: Some(Duration::from_millis(250)),
+        rejoin_after: Some(Duration::ZERO),
+        cool_down: Some(Duration::ZERO),
+        ..PlanSpec::default()
+    }
 }
 
 impl Site {
@@ -63,6 +75,7 @@ impl Site {
             ttl: TTL,
             role: Role::Node,
             effects: false,
+            plan: lively(),
             logs: RefCell::default(),
         }
     }
@@ -70,6 +83,25 @@ impl Site {
     pub(crate) fn with_ttl(mut self, ttl: Duration) -> Self {
         self.ttl = ttl;
         self
+    }
+
+    pub(crate) fn with_plan(mut self, plan: PlanSpec) -> Self {
+        self.plan = plan;
+        self
+    }
+
+    /// On another store than the file of its own.
+    pub(crate) fn with_store(mut self, url: String) -> Self {
+        self.store = url;
+        self
+    }
+
+    pub(crate) fn ttl(&self) -> Duration {
+        self.ttl
+    }
+
+    pub(crate) fn store(&self) -> &str {
+        &self.store
     }
 
     pub(crate) fn with_role(mut self, role: Role) -> Self {
@@ -98,6 +130,16 @@ impl Site {
 
     /// Starts a worker that has a way of its own to the store, or another store.
     pub(crate) fn launch(&self, node: &str, data_dir: &str, store: &str) -> Process {
+        self.launch_as(node, data_dir, store, Own::default())
+    }
+
+    /// Starts a worker that says this of itself.
+    pub(crate) fn start_as(&self, node: &str, own: Own) -> Process {
+        self.launch_as(node, node, &self.store, own)
+    }
+
+    /// The same with a way of its own to the store.
+    pub(crate) fn launch_as(&self, node: &str, data_dir: &str, store: &str, own: Own) -> Process {
         let work = Work {
             role: self.role,
             node: node.to_owned(),
@@ -107,6 +149,8 @@ impl Site {
             shards: self.shards,
             ttl: self.ttl,
             effects: self.effects,
+            plan: self.plan.clone(),
+            own,
         };
         let role = serde_json::to_string(&work).expect("plain values");
         // Workers with other data than their own name speak for themselves.
@@ -200,6 +244,9 @@ impl Site {
     /// Stops a process between two of its writes: one that is stopped inside a write has the lock of the whole store, and
     /// the test would be about that.
     pub(crate) fn pause(&self, process: &Process) {
+        if !self.store.starts_with("sqlite:") {
+            return process.pause();
+        }
         let mut store = Connection::open(self.path("store.db")).expect("the store");
         store.busy_timeout(Duration::ZERO).expect("no wait");
         for _ in 0..100 {

@@ -11,6 +11,7 @@
 mod backend;
 mod cut;
 mod hands;
+mod leading;
 mod nodes;
 mod only_etcd;
 mod only_postgres;
@@ -20,11 +21,20 @@ mod server;
 
 // The other test has uses for all of this.
 #[allow(dead_code)]
+#[path = "../processes/leading/books.rs"]
+mod books;
+#[allow(dead_code)]
 #[path = "../processes/logs.rs"]
 mod logs;
 #[allow(dead_code)]
+#[path = "../processes/leading/placing.rs"]
+mod placing;
+#[allow(dead_code)]
 #[path = "../processes/process.rs"]
 mod process;
+#[allow(dead_code)]
+#[path = "../processes/leading/scenes.rs"]
+mod scenes;
 #[allow(dead_code)]
 #[path = "../processes/site.rs"]
 mod site;

@@ -16,13 +16,14 @@ use std::time::{Duration, Instant};
 use clap::{Args, ValueEnum};
 use tenure::{Builder, Hashed, MetricsServer, Node, StartError};
 use tenure_core::ids::KeyspaceName;
+use tenure_core::record::KeyspaceMode;
 use tenure_core::settings::Timing;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::cli::Global;
 use crate::config::flags::Flags;
-use crate::config::{Config, Value};
+use crate::config::{Config, Value, planning};
 use crate::fail::Fail;
 use crate::place;
 use crate::supervise::Supervisor;
@@ -58,6 +59,9 @@ pub(crate) struct Exec {
     /// Run the command once in the whole cluster, under this name, instead of once per shard
     #[arg(long, value_name = "NAME")]
     singleton: Option<KeyspaceName>,
+    /// Who assigns the shards: coordinated (a leader plans), symmetric or greedy
+    #[arg(long, default_value = "coordinated")]
+    mode: KeyspaceMode,
     /// When a child that ended is started again
     #[arg(long, value_enum, default_value = "always")]
     restart: Restart,
@@ -86,7 +90,7 @@ pub(crate) enum Restart {
 }
 
 /// How a wait for a signal or for something else ended.
-enum Waited<T> {
+pub(crate) enum Waited<T> {
     Signal,
     Done(T),
 }
@@ -108,6 +112,9 @@ impl Exec {
         let cluster = place::named_cluster(config)?;
         let timing = config
             .timing()
+            .map_err(|problems| Fail::bad(problems.join("\n")))?;
+        let plan = config
+            .plan()
             .map_err(|problems| Fail::bad(problems.join("\n")))?;
         let data = match config.text("data") {
             Some(path) => Some(lock::take(path, timing.ttl, &mut signals).await?),
@@ -133,7 +140,9 @@ impl Exec {
             timing.kill_grace,
             hurried,
         );
-        let mut builder = configured(Node::builder(url, cluster.as_str()), config);
+        let mut builder = configured(Node::builder(url, cluster.as_str()), config)
+            .mode(self.mode)
+            .plan(plan);
         if let Some(data) = data {
             builder = builder.locked_data_dir(data);
         }
@@ -156,6 +165,13 @@ fn configured(mut builder: Builder, config: &Config) -> Builder {
     }
     if let Some(Value::Count(weight)) = config.value("weight") {
         builder = builder.weight(*weight);
+    }
+    if let Some(Value::Count(most)) = config.value("capacity") {
+        builder = builder.capacity(*most);
+    }
+    let labels = config.text("labels").map(planning::labels);
+    for (name, value) in labels.and_then(Result::ok).unwrap_or_default() {
+        builder = builder.label(name, value);
     }
     if let Some(path) = config.text("trace") {
         builder = builder.trace(path);
@@ -208,7 +224,7 @@ async fn stop(node: &Node, signals: &mut Signals, hurry: &watch::Sender<bool>) -
     Err(unreleased())
 }
 
-fn not_started(error: &StartError) -> Fail {
+pub(crate) fn not_started(error: &StartError) -> Fail {
     match error {
         StartError::Trace(_) => Fail::bad(error.to_string()),
         _ => Fail::no(error.to_string()),
@@ -255,7 +271,7 @@ impl Signals {
         }
     }
 
-    async fn or<T>(&mut self, other: impl Future<Output = T>) -> Waited<T> {
+    pub(crate) async fn or<T>(&mut self, other: impl Future<Output = T>) -> Waited<T> {
         tokio::select! {
             biased;
             () = self.any() => Waited::Signal,

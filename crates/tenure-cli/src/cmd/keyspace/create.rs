@@ -17,6 +17,7 @@ use tenure_store::{Expect, PutIf};
 
 use super::draw;
 use crate::config::Config;
+use crate::config::flags::PlanFlags;
 use crate::fail::Fail;
 use crate::place::{Place, Wrote, within};
 use crate::snapshot::Snapshot;
@@ -34,7 +35,8 @@ const ROUNDS: usize = 10;
     after_help = "Does nothing if the keyspace is there and equal. Nodes create their keyspaces by themselves; this is\n\
     for having them before the first node.\n\n\
     Examples:\n  tenure --store sqlite:shop.db --cluster shop keyspace create orders --shards 64\n  \
-    tenure --store sqlite:shop.db --cluster shop keyspace create topics --named --mode greedy"
+    tenure --store sqlite:shop.db --cluster shop keyspace create topics --named --mode greedy\n  \
+    tenure --store sqlite:shop.db --cluster shop keyspace create orders --shards 64 --zones spread:40 --cool-down 5m"
 )]
 pub(crate) struct Create {
     /// The keyspace's name
@@ -49,6 +51,8 @@ pub(crate) struct Create {
     /// Who assigns the shards: coordinated (a leader plans), symmetric or greedy
     #[arg(long, default_value = "coordinated")]
     mode: KeyspaceMode,
+    #[command(flatten)]
+    pub(super) flags: PlanFlags,
 }
 
 /// A generation that this command has drawn.
@@ -60,6 +64,9 @@ struct Drawn {
 
 impl Create {
     pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Fail> {
+        let plan = config
+            .plan()
+            .map_err(|problems| Fail::bad(problems.join("\n")))?;
         let mut place = Place::open_or_make(config).await?;
         let wanted = self
             .shards
@@ -67,7 +74,7 @@ impl Create {
         let mut drawn = None;
         for _ in 0..ROUNDS {
             let snapshot = place.snapshot().await?;
-            if self.is_there(&snapshot, wanted)? {
+            if self.is_there(&snapshot, wanted, &plan)? {
                 return Ok(ExitCode::SUCCESS);
             }
             // One that others have overtaken is of no use any more.
@@ -82,7 +89,8 @@ impl Create {
                 write_all(&place, missing).await?;
                 continue;
             }
-            let (expect, record) = self.record(&mut place, &snapshot, wanted, use_now);
+            let (expect, mut record) = self.record(&mut place, &snapshot, wanted, use_now);
+            record.plan = plan.clone();
             let key = Key::Keyspace(self.name.clone());
             let record = Record::Keyspace(Arc::new(record));
             if place.put(&key, expect, &record).await? == Wrote::Done {
@@ -134,7 +142,12 @@ impl Create {
     }
 
     /// Whether an equal keyspace exists. One that differs, or that must not be touched, is refused.
-    fn is_there(&self, snapshot: &Snapshot, wanted: KeyspaceKind) -> Result<bool, Fail> {
+    fn is_there(
+        &self,
+        snapshot: &Snapshot,
+        wanted: KeyspaceKind,
+        plan: &PlanSpec,
+    ) -> Result<bool, Fail> {
         let name = &self.name;
         if let Some(Cell::Damaged { damage, .. }) = snapshot.view.cluster.cell(&()) {
             return Err(draw::unreadable(damage));
@@ -156,6 +169,12 @@ impl Create {
                         "keyspace {name} is there as {} in mode {}, not as {wanted} in mode {}; use it as it is, choose \
                          another name, or remove it first (`tenure keyspace rm {name}`)",
                         there.kind, there.mode, self.mode
+                    )));
+                }
+                if *plan != PlanSpec::default() && *plan != there.plan {
+                    return Err(Fail::no(format!(
+                        "keyspace {name} is there, but is planned otherwise; `tenure keyspace show {name}` tells how, \
+                         `tenure keyspace set {name}` changes it"
                     )));
                 }
                 eprintln!("keyspace {name} is there already ({wanted}, {})", self.mode);

@@ -6,9 +6,10 @@ use clap::Args;
 use serde::Serialize;
 use serde_json::json;
 use tenure_core::ids::KeyspaceName;
-use tenure_core::record::{KeyspaceKind, KeyspaceMode, KeyspaceRecord};
+use tenure_core::record::{KeyspaceKind, KeyspaceMode, KeyspaceRecord, PlanSpec};
 use tenure_core::view::Cell;
 
+use super::set;
 use crate::config::Config;
 use crate::fail::Fail;
 use crate::out;
@@ -46,6 +47,8 @@ struct Shown {
     shards: usize,
     owned: usize,
     mode: Option<KeyspaceMode>,
+    /// How it is planned, as far as that is not the usual.
+    plan: Option<PlanSpec>,
     generation: Option<u32>,
     floor: Option<u32>,
     removed: bool,
@@ -69,10 +72,22 @@ impl Shown {
             },
             owned: snapshot.owned(name),
             mode: record.map(|r| r.mode),
+            plan: record.map(|r| r.plan.clone()),
             generation: record.map(|r| r.generation),
             floor: record.map(|r| r.floor),
             removed: record.is_some_and(|r| r.removed),
         }
+    }
+}
+
+impl Shown {
+    /// The policy, where a leader plans.
+    fn policy(&self) -> Option<String> {
+        let plan = self
+            .plan
+            .as_ref()
+            .filter(|_| self.mode == Some(KeyspaceMode::Coordinated));
+        plan.map(|plan| plan.settings().policy.to_string())
     }
 }
 
@@ -99,6 +114,7 @@ impl Ls {
             "KEYSPACE",
             "KIND",
             "MODE",
+            "POLICY",
             "#SHARDS",
             "#OWNED",
             "#GENERATION",
@@ -110,6 +126,7 @@ impl Ls {
                 keyspace.name.to_string(),
                 keyspace.kind.to_owned(),
                 dash(keyspace.mode.map(|m| m.to_string())),
+                dash(keyspace.policy()),
                 keyspace.shards.to_string(),
                 keyspace.owned.to_string(),
                 dash(keyspace.generation.map(|g| g.to_string())),
@@ -142,8 +159,9 @@ impl Show {
             ("generation", record.generation.to_string()),
             ("floor", record.floor.to_string()),
         ] {
-            out::line(format!("{name:<10} {value}"));
+            out::line(format!("{name:<18} {value}"));
         }
+        set::show(&record.plan);
         Ok(ExitCode::SUCCESS)
     }
 }

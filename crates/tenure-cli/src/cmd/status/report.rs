@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use tenure_core::ids::{ClusterName, Epoch, KeyspaceName, NodeName, SessionId, ShardName};
 use tenure_core::record::{
-    KeyspaceKind, KeyspaceRecord, MovePhase, NodeMode, ShardRecord, Tenancy,
+    KeyspaceKind, KeyspaceRecord, MovePhase, NodeMode, PlanSpec, Role, ShardRecord, Tenancy,
 };
 use tenure_core::view::Cell;
 
@@ -19,18 +19,36 @@ pub(crate) struct Report {
     pub(crate) store: String,
     /// How often the whole cluster has started from nothing; unknown before the first node.
     pub(crate) boot: Option<u64>,
+    /// Who plans; nobody has if there is no keyspace that wants it.
+    pub(crate) leader: Option<Leader>,
     pub(crate) nodes: Vec<Node>,
     pub(crate) keyspaces: Vec<Keyspace>,
     pub(crate) shards: Vec<Shard>,
     pub(crate) problems: Vec<Problem>,
 }
 
+/// Who plans, or planned last.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Leader {
+    pub(crate) node: NodeName,
+    pub(crate) session: SessionId,
+    /// Grows with every change of leader.
+    pub(crate) term: u64,
+    /// `leads`, `resigned`, `overdue`, `gone` (its session is over), `missing` or `damaged`.
+    pub(crate) state: &'static str,
+    /// The number of the last plan of its term that changed anything, as the shards' records tell.
+    pub(crate) plan: u64,
+}
+
 /// A node by its name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Node {
     pub(crate) name: NodeName,
-    /// `active`, `draining`, `drained`, `leaving` while it stops, or `gone` once its session is over.
+    /// `active`, `cordoned`, `draining`, `drained`, `leaving` while it stops, `gone` once its session is over, or
+    /// `candidate`: it only stands for leader.
     pub(crate) mode: &'static str,
+    /// It is given no shards, whatever its mode.
+    pub(crate) cordoned: bool,
     /// Why it is drained.
     pub(crate) reason: Option<String>,
     pub(crate) session: SessionId,
@@ -39,6 +57,9 @@ pub(crate) struct Node {
     pub(crate) addresses: BTreeMap<String, String>,
     pub(crate) zone: Option<String>,
     pub(crate) weight: Option<u32>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) labels: BTreeMap<String, String>,
+    pub(crate) capacity: Option<u32>,
     pub(crate) version: Option<String>,
     /// How many shards its session owns.
     pub(crate) shards: usize,
@@ -56,6 +77,11 @@ pub(crate) struct Keyspace {
     pub(crate) unowned: usize,
     pub(crate) loading: usize,
     pub(crate) moving: usize,
+    /// How many are to go from their owner to another node, and have not yet.
+    pub(crate) waiting: usize,
+    pub(crate) pinned: usize,
+    /// How it is planned, as far as that is not the usual.
+    pub(crate) plan: PlanSpec,
     /// Removed, but some of its shards are still owned.
     pub(crate) removed: bool,
 }
@@ -71,7 +97,11 @@ pub(crate) struct Shard {
     /// The tenancy's name, or `orphaned` (its owner's session is over), `quarantined`, `damaged`, `missing`.
     pub(crate) state: &'static str,
     pub(crate) phase: Option<MovePhase>,
+    /// Where it goes: the target of its move, or who is to have it instead of its owner.
     pub(crate) to: Option<NodeName>,
+    /// Where an operator wants it always to be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) pin: Option<NodeName>,
     /// Nodes that could not load it, and what they said; those since it was last served.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) failures: Vec<Failed>,
@@ -110,6 +140,7 @@ impl Report {
             cluster: cluster.clone(),
             store: store.to_owned(),
             boot: snapshot.view.cluster.get(&()).map(|c| c.boot),
+            leader: leader(snapshot),
             nodes: nodes(snapshot, &shards),
             problems: problems::all(snapshot, &keyspaces),
             keyspaces,
@@ -134,6 +165,9 @@ impl Keyspace {
             unowned: count(|s| !s.owned),
             loading: count(|s| s.owned && s.state == "loading"),
             moving: count(|s| s.phase.is_some()),
+            waiting: count(|s| s.phase.is_none() && s.to.is_some()),
+            pinned: count(|s| s.pin.is_some()),
+            plan: record.plan.clone(),
             removed: record.removed,
         }
     }
@@ -156,6 +190,7 @@ impl Shard {
             state: "missing",
             phase: None,
             to: None,
+            pin: None,
             failures: Vec::new(),
             trouble: None,
             owned: false,
@@ -173,6 +208,7 @@ impl Shard {
         }
         new.epoch = Some(record.epoch);
         new.state = record.tenancy.name();
+        new.pin = record.pin.clone();
         if !record.served_since {
             let failed = record.failures.iter().map(|f| Failed {
                 node: f.node.clone(),
@@ -186,6 +222,8 @@ impl Shard {
             new.owned = !snapshot.lease(owner.session).is_over();
             if new.owned {
                 new.trouble = record.trouble.clone();
+                let elsewhere = |to: &&NodeName| **to != owner.node;
+                new.to = record.intended.as_ref().filter(elsewhere).cloned();
             } else {
                 new.state = "orphaned";
             }
@@ -200,12 +238,32 @@ impl Shard {
     }
 }
 
+fn leader(snapshot: &Snapshot) -> Option<Leader> {
+    let record = snapshot.view.leader.get(&())?;
+    let plans = snapshot.view.shards.iter().map(|(_, s)| s.record.plan);
+    let of_term = plans.filter(|plan| plan.term == record.term);
+    Some(Leader {
+        node: record.node.clone(),
+        session: record.session,
+        term: record.term,
+        state: match snapshot.lease(record.session) {
+            _ if record.resigned => "resigned",
+            Lease::Live | Lease::Leaving => "leads",
+            Lease::Overdue(_) => "overdue",
+            Lease::Ended(_) => "gone",
+            Lease::Missing => "missing",
+            Lease::Damaged => "damaged",
+        },
+        plan: of_term.map(|plan| plan.seq).max().unwrap_or(0),
+    })
+}
+
 fn nodes(snapshot: &Snapshot, shards: &[Shard]) -> Vec<Node> {
     let mut counts: BTreeMap<SessionId, usize> = BTreeMap::new();
     for session in shards.iter().filter(|s| s.owned).filter_map(|s| s.session) {
         *counts.entry(session).or_default() += 1;
     }
-    let node = |name: &NodeName, session: SessionId, mode: &NodeMode| {
+    let node = |name: &NodeName, session: SessionId, mode: &NodeMode, cordoned: bool| {
         let lease = snapshot.lease(session);
         let record = snapshot.view.sessions.get(&session);
         Node {
@@ -213,10 +271,13 @@ fn nodes(snapshot: &Snapshot, shards: &[Shard]) -> Vec<Node> {
             mode: match mode {
                 _ if lease.is_over() => "gone",
                 _ if lease == Lease::Leaving => "leaving",
+                _ if record.is_some_and(|r| r.role == Role::Leader) => "candidate",
+                NodeMode::Active if cordoned => "cordoned",
                 NodeMode::Active => "active",
                 NodeMode::Draining => "draining",
                 NodeMode::Drained(_) => "drained",
             },
+            cordoned,
             reason: match mode {
                 NodeMode::Drained(reason) => Some(reason.clone()),
                 _ => None,
@@ -226,19 +287,24 @@ fn nodes(snapshot: &Snapshot, shards: &[Shard]) -> Vec<Node> {
             addresses: record.map(|r| r.addresses.clone()).unwrap_or_default(),
             zone: record.and_then(|r| r.zone.clone()),
             weight: record.map(|r| r.weight),
+            labels: record.map(|r| r.labels.clone()).unwrap_or_default(),
+            capacity: record.and_then(|r| r.capacity),
             version: record.map(|r| r.version.clone()),
             shards: counts.get(&session).copied().unwrap_or(0),
         }
     };
     let recorded = snapshot.view.nodes.iter();
     let mut all: Vec<Node> = recorded
-        .map(|(name, seen)| node(name, seen.record.session, &seen.record.mode))
+        .map(|(name, seen)| {
+            let record = &seen.record;
+            node(name, record.session, &record.mode, record.cordoned)
+        })
         .collect();
     // A live session whose node record was lost is a node nevertheless.
     for (id, seen) in snapshot.view.sessions.iter() {
         let known = all.iter().any(|n| n.session == *id);
         if !known && matches!(snapshot.lease(*id), Lease::Live | Lease::Leaving) {
-            all.push(node(&seen.record.node, *id, &NodeMode::Active));
+            all.push(node(&seen.record.node, *id, &NodeMode::Active, false));
         }
     }
     all.sort_by(|a, b| (a.mode == "gone", &a.name).cmp(&(b.mode == "gone", &b.name)));

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::report::{Keyspace, Node, Report, Shard};
+use super::report::{Keyspace, Leader, Node, Report, Shard};
 use crate::table::{Table, WIDTH, cut, wrap};
 
 /// How many lines of a kind are shown before "and so many more".
@@ -27,6 +27,11 @@ pub(crate) fn render(report: &Report, all_shards: bool) -> String {
     if !listed.is_empty() {
         text.push('\n');
         text.push_str(&listed);
+    }
+    let pinned = pins(&report.shards);
+    if !pinned.is_empty() {
+        text.push('\n');
+        text.push_str(&pinned);
     }
     if !report.problems.is_empty() {
         text.push('\n');
@@ -58,6 +63,17 @@ fn summary(report: &Report) -> String {
         count(report.problems.len(), "problem"),
     );
     text.push_str(&wrap(&counts, ""));
+    if let Some(Leader {
+        node,
+        term,
+        state,
+        plan,
+        ..
+    }) = &report.leader
+    {
+        let told = format!("leader {node}, term {term}, plan {plan}: {state}");
+        let _ = writeln!(text, "{}", cut(&told, WIDTH));
+    }
     text
 }
 
@@ -173,7 +189,8 @@ fn every(shards: &[Shard]) -> String {
 
 /// Shards that are not simply served; neighbours that are alike share a line.
 fn exceptions(shards: &[Shard]) -> String {
-    let unusual: Vec<&Shard> = shards.iter().filter(|s| state(s) != "serving").collect();
+    let usual = |s: &&Shard| state(s) == "serving" && s.to.is_none();
+    let unusual: Vec<&Shard> = shards.iter().filter(|s| !usual(s)).collect();
     if unusual.is_empty() {
         return String::new();
     }
@@ -208,6 +225,29 @@ fn exceptions(shards: &[Shard]) -> String {
             count(rest, "shard")
         );
     }
+    text
+}
+
+/// Shards that an operator wants in one place, in the order of their numbers.
+fn pins(shards: &[Shard]) -> String {
+    let pinned: Vec<&Shard> = shards.iter().filter(|s| s.pin.is_some()).collect();
+    if pinned.is_empty() {
+        return String::new();
+    }
+    let mut table = Table::new(&["PINNED SHARD", "TO", "OWNER"]);
+    let dash = |name: &Option<_>| match name {
+        Some(name) => format!("{name}"),
+        None::<tenure_core::ids::NodeName> => "-".to_owned(),
+    };
+    for shard in pinned.iter().take(MOST) {
+        table.row(vec![
+            format!("{}/{}", shard.keyspace, shard.shard),
+            dash(&shard.pin),
+            dash(&shard.owner),
+        ]);
+    }
+    let mut text = table.render(WIDTH);
+    more(&mut text, pinned.len(), "pins; --json lists all");
     text
 }
 

@@ -7,7 +7,9 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use tenure::{Grant, Handler, Hashed, Node, Note, Result, Seal, Shard, ShardId, ShardStep, Shared};
+use tenure::{
+    Grant, Handler, Hashed, Node, Note, PlanSpec, Result, Seal, Shard, ShardId, ShardStep, Shared,
+};
 use tokio::sync::oneshot;
 
 use super::fenced::{Applied, Change, Fenced};
@@ -44,6 +46,16 @@ pub(crate) struct UpNode {
     trace: Option<PathBuf>,
 }
 
+/// A leader that does not keep people waiting: what comes back has its share again within moments.
+fn lively() -> PlanSpec {
+    PlanSpec {
+        debounce: Some(Duration::from_millis(250)),
+        rejoin_after: Some(Duration::from_millis(500)),
+        cool_down: Some(Duration::from_millis(500)),
+        ..PlanSpec::default()
+    }
+}
+
 impl UpNode {
     pub(crate) async fn run(self) -> Result<ExitCode, Fail> {
         let mut ended = stdin_ended();
@@ -55,6 +67,7 @@ impl UpNode {
         let mut builder = Node::builder(&self.url, &self.of)
             .name(&self.node)
             .data_dir(&self.data)
+            .plan(lively())
             .keyspace(KEYSPACE, Hashed(self.shards), counters);
         if let Some(ttl) = self.ttl {
             builder = builder.ttl(ttl);

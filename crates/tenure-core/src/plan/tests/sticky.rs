@@ -2,7 +2,9 @@
 
 use super::harness::*;
 use crate::ids::ShardName;
-use crate::plan::{Decision, NodeState, PlanNode, PlanView, Reason, ShardSpec, ZoneRule, plan};
+use crate::plan::{
+    Decision, Measure, NodeState, PlanNode, PlanView, Reason, ShardSpec, ZoneRule, plan,
+};
 
 /// Plans at once, carries it out, and gives how many shards each node has then, with how many were moved.
 fn settle(view: &mut PlanView, rules: &crate::plan::PlanRules) -> (Vec<u32>, usize) {
@@ -160,6 +162,20 @@ fn no_zone_has_more_than_its_part() {
     let nodes = with(nodes(4), |i, n| n.zone = zone(i));
     let mut view = view(nodes, owned((0..12).map(|i| i % 4)));
     assert_eq!(settle(&mut view, &rules), (vec![2, 2, 2, 6], 3));
+}
+
+#[test]
+fn a_node_that_joins_a_zone_which_has_its_part_gets_its_share_from_within_it() {
+    let zone = |i: usize| Some(["a", "a", "b"][i].to_owned());
+    for measure in [Measure::Shards, Measure::Load] {
+        let rules = rules(|s| {
+            s.zones = ZoneRule::Spread { most_percent: 50 };
+            s.measure = measure;
+        });
+        let nodes = with(nodes(3), |i, n| n.zone = zone(i));
+        let mut view = view(nodes, owned([0, 0, 0, 0, 2, 2, 2, 2]));
+        assert_eq!(settle(&mut view, &rules.at_once()), (vec![2, 2, 4], 2));
+    }
 }
 
 #[test]

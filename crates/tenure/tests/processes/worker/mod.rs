@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
+use tenure::PlanSpec;
 
 /// The environment variable that makes a worker of this binary.
 pub(crate) const ROLE: &str = "TENURE_TEST_ROLE";
@@ -48,6 +49,19 @@ pub(crate) struct Work {
     pub(crate) ttl: Duration,
     /// Whether it also changes a resource that checks epochs.
     pub(crate) effects: bool,
+    /// How its keyspace is planned, should it have to create it.
+    pub(crate) plan: PlanSpec,
+    pub(crate) own: Own,
+}
+
+/// What a node says of itself.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Own {
+    pub(crate) weight: Option<u32>,
+    pub(crate) zone: Option<String>,
+    pub(crate) capacity: Option<u32>,
+    /// It plans for the others and owns nothing.
+    pub(crate) leads_only: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

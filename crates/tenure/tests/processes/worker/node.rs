@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use tenure::{Grant, Handler, Hashed, Node, Result, Settings, Shard, Shared};
+use tenure::{Builder, Grant, Handler, Hashed, Node, Result, Settings, Shard, Shared};
 use tenure_judge::Event;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -39,7 +39,8 @@ async fn live(work: Work) -> i32 {
         ttl: work.ttl,
         ..Settings::default()
     };
-    let start = Node::builder(&work.store, CLUSTER)
+    let builder = set_up(&work, Node::builder(&work.store, CLUSTER));
+    let start = builder
         .name(&work.node)
         .data_dir(&work.data_dir)
         .trace(
@@ -47,9 +48,12 @@ async fn live(work: Work) -> i32 {
                 .join("traces")
                 .join(format!("{}-{}.jsonl", work.node, std::process::id())),
         )
-        .settings(settings)
-        .keyspace(KEYSPACE, Hashed(work.shards), worker.clone())
-        .start();
+        .settings(settings);
+    let start = match work.own.leads_only {
+        true => start.lead_only(),
+        false => start.keyspace(KEYSPACE, Hashed(work.shards), worker.clone()),
+    };
+    let start = start.start();
     let started = tokio::select! {
         started = start => started,
         _ = terminate.recv() => return 0,
@@ -73,6 +77,21 @@ async fn live(work: Work) -> i32 {
             NOT_STOPPED
         }
     }
+}
+
+/// What the node says of itself, and how its keyspace is planned.
+fn set_up(work: &Work, mut builder: Builder) -> Builder {
+    builder = builder.plan(work.plan.clone());
+    if let Some(weight) = work.own.weight {
+        builder = builder.weight(weight);
+    }
+    if let Some(zone) = &work.own.zone {
+        builder = builder.zone(zone);
+    }
+    if let Some(most) = work.own.capacity {
+        builder = builder.capacity(most);
+    }
+    builder
 }
 
 #[derive(Clone)]

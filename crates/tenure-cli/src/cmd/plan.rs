@@ -1,0 +1,189 @@
+//! `tenure plan`: what a leader would make of the cluster as it is, or as it might be.
+//!
+//! The pure planner on a live view. Nothing is written, and whoever reads the same records gets the same answer. Everything
+//! that spreads changes over time is left out: what is shown is what it comes to in the end.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use serde::Serialize;
+use tenure_core::ids::KeyspaceName;
+use tenure_core::plan::{NoMemory, PlanRules, PlanView, Report, plan, what_if};
+use tenure_core::record::{KeyspaceMode, KeyspaceRecord};
+use tenure_core::time::Time;
+
+use crate::config::Config;
+use crate::fail::Fail;
+use crate::out;
+use crate::place::Place;
+use crate::snapshot::Snapshot;
+
+/// Show what a leader would do, now or if things were otherwise
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Shows moves with their reasons, and the balance before and after. Debounce, cool-down and budgets are left\n\
+    out: it is what the plan comes to in the end. Nothing is changed. A policy of an application's own is not\n\
+    known here: `sticky` stands in.\n\n\
+    What can be asked: remove NODE, add COUNT, add NODE, weight NODE=N, capacity NODE=N, zone NODE=ZONE,\n\
+    cordon NODE, drain NODE, activate NODE, pin KEYSPACE/SHARD=NODE, unpin KEYSPACE/SHARD,\n\
+    load KEYSPACE/SHARD=N; several separated by semicolons, or by more --what-if.\n\n\
+    Examples:\n  tenure --store sqlite:shop.db plan\n  \
+    tenure --store sqlite:shop.db plan orders --what-if 'remove n3; add 2'\n  \
+    tenure --store sqlite:shop.db plan orders --what-if 'weight n1=200' --json | jq '.keyspaces[].what_if.plan.balance'"
+)]
+pub(crate) struct Plan {
+    /// The keyspace; all if it is left out
+    keyspace: Option<KeyspaceName>,
+    /// A change to plan for beside the present state
+    #[arg(long, value_name = "CHANGE")]
+    what_if: Vec<String>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// What is said of one keyspace.
+#[derive(Serialize)]
+struct Planned {
+    keyspace: KeyspaceName,
+    mode: KeyspaceMode,
+    /// Whether a leader carries such plans out.
+    followed: bool,
+    plan: Report,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    what_if: Option<Otherwise>,
+}
+
+/// What would be planned if things were otherwise.
+#[derive(Serialize)]
+struct Otherwise {
+    /// The question.
+    question: String,
+    plan: Report,
+}
+
+impl Plan {
+    pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Fail> {
+        let question = self.what_if.join("; ");
+        let changes = match self.what_if.is_empty() {
+            true => Vec::new(),
+            false => what_if::parse(&question).map_err(|e| Fail::bad(e.to_string()))?,
+        };
+        let place = Place::look(config).await?;
+        let snapshot = place.existing().await?;
+        let mut all = Vec::new();
+        for (name, record) in self.keyspaces(&snapshot)? {
+            let view = view(&snapshot, &name)?;
+            let rules = rules(&name, &record)?;
+            all.push((name, record, view, rules));
+        }
+        let otherwise = ask(&snapshot, &all, &changes)?;
+        let planned: Vec<Planned> = all
+            .into_iter()
+            .zip(otherwise)
+            .map(|((keyspace, record, view, rules), otherwise)| Planned {
+                keyspace,
+                mode: record.mode,
+                followed: record.mode == KeyspaceMode::Coordinated,
+                plan: report(&view, &rules),
+                what_if: otherwise.map(|view| Otherwise {
+                    question: question.clone(),
+                    plan: report(&view, &rules),
+                }),
+            })
+            .collect();
+        match self.json {
+            true => out::json(&serde_json::json!({ "keyspaces": planned })),
+            false => planned.iter().for_each(show),
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn keyspaces(&self, snapshot: &Snapshot) -> Result<Vec<(KeyspaceName, KeyspaceRecord)>, Fail> {
+        if let Some(name) = &self.keyspace {
+            return Ok(vec![(name.clone(), snapshot.keyspace(name)?.clone())]);
+        }
+        let all = snapshot.view.keyspaces.iter();
+        let there: Vec<_> = all
+            .filter(|(_, seen)| !seen.record.removed)
+            .map(|(name, seen)| (name.clone(), (*seen.record).clone()))
+            .collect();
+        match there.is_empty() {
+            true => Err(Fail::no(
+                "the cluster has no keyspace; `tenure keyspace create` makes one",
+            )),
+            false => Ok(there),
+        }
+    }
+}
+
+fn view(snapshot: &Snapshot, name: &KeyspaceName) -> Result<PlanView, Fail> {
+    let view = snapshot.live(|live| live.plan_view(name, &mut NoMemory));
+    view.map_err(|problems| {
+        let all: Vec<String> = problems.iter().map(|p| format!("{p:?}")).collect();
+        Fail::no(format!(
+            "keyspace {name} cannot be planned: {}",
+            all.join("; ")
+        ))
+    })
+}
+
+fn rules(name: &KeyspaceName, record: &KeyspaceRecord) -> Result<PlanRules, Fail> {
+    let checked = record.plan.settings().check();
+    checked.map_err(|problems| {
+        let all: Vec<String> = problems.iter().map(ToString::to_string).collect();
+        Fail::no(format!(
+            "keyspace {name} is planned by nobody, because its settings make no sense: {}; `tenure keyspace set {name}` \
+             puts them right",
+            all.join("; ")
+        ))
+    })
+}
+
+fn report(view: &PlanView, rules: &PlanRules) -> Report {
+    Report::new(view, &plan(view, &rules.at_once(), Time::ZERO))
+}
+
+/// The views with the changes, for those keyspaces that they concern. They must concern one.
+fn ask(
+    snapshot: &Snapshot,
+    all: &[(KeyspaceName, KeyspaceRecord, PlanView, PlanRules)],
+    changes: &[what_if::Change],
+) -> Result<Vec<Option<PlanView>>, Fail> {
+    if changes.is_empty() {
+        return Ok(all.iter().map(|_| None).collect());
+    }
+    let mut answers = Vec::new();
+    let mut unclear = None;
+    for (.., view, _) in all {
+        match what_if::apply(view, changes, Time::ZERO) {
+            Ok(changed) => answers.push(Some(changed)),
+            Err(why) => {
+                unclear.get_or_insert(why);
+                answers.push(None);
+            }
+        }
+    }
+    match unclear {
+        Some(why) if answers.iter().all(Option::is_none) => Err(Fail::bad(format!(
+            "{why} (of nodes {})",
+            snapshot.nodes_there_are()
+        ))),
+        _ => Ok(answers),
+    }
+}
+
+fn show(planned: &Planned) {
+    if !planned.followed {
+        out::line(format!(
+            "keyspace {} is in mode {}: nobody follows such a plan",
+            planned.keyspace, planned.mode
+        ));
+    }
+    out::text(&planned.plan.to_string());
+    if let Some(Otherwise { question, plan }) = &planned.what_if {
+        out::line(format!("\nwhat if {question}"));
+        out::text(&plan.to_string());
+    }
+    out::line("");
+}

@@ -1,0 +1,264 @@
+//! `tenure sweep`: what names somebody who is gone, and what any participant may put right of it.
+//!
+//! Nodes do the same by themselves. This is for those who want to see it, and for clusters in which nothing runs.
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::Args;
+use serde::Serialize;
+use tenure::Clock;
+use tenure_core::ids::{NodeName, SessionId, ShardId};
+use tenure_core::layout::Key;
+use tenure_core::plan::{Stale, StaleWhy};
+use tenure_core::record::{Owner, Record};
+use tenure_core::rules::Rules;
+use tenure_core::shard::{self, Change, Facts, Writer};
+use tenure_store::{Expect, Version};
+
+use crate::config::{Config, duration};
+use crate::fail::Fail;
+use crate::out;
+use crate::place::{Place, Wrote};
+use crate::snapshot::Snapshot;
+
+/// How many records are listed as text before "and so many more".
+const SHOWN: usize = 40;
+
+/// List what names somebody who is gone, and put right what anybody may
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Nodes and the leader do this by themselves; a cluster in which some run needs no sweeping. Put right is\n\
+    what anybody may: an intention that names a node that is gone is taken back, and the tombstone of a session\n\
+    that nothing refers to is deleted after it has been watched unchanged for the longest ttl. Shards of ended\n\
+    sessions are left to the nodes that claim them, and the office to the next leader. A record that changed\n\
+    meanwhile is left alone. Exits with 1 if something failed.\n\n\
+    Examples:\n  tenure --store sqlite:shop.db --cluster shop sweep --dry-run\n  \
+    tenure --store sqlite:shop.db --cluster shop sweep --dry-run --json | jq .counts\n  \
+    tenure --store sqlite:shop.db --cluster shop sweep"
+)]
+pub(crate) struct Sweep {
+    /// Only list what is stale
+    #[arg(long)]
+    dry_run: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// What is said of one stale record.
+#[derive(Serialize)]
+struct Line {
+    key: String,
+    /// What is stale about it, as one word.
+    why: &'static str,
+    /// The same as half a sentence.
+    because: &'static str,
+    /// `found`, `swept`, `left` (to nodes and leader), `changed` (by somebody else meanwhile) or `failed`.
+    outcome: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+}
+
+/// The whole answer.
+#[derive(Serialize)]
+struct Swept {
+    dry_run: bool,
+    /// How many there are of each kind.
+    counts: BTreeMap<&'static str, usize>,
+    swept: usize,
+    failed: usize,
+    stale: Vec<Line>,
+}
+
+impl Sweep {
+    pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Fail> {
+        let mut place = match self.dry_run {
+            true => Place::look(config).await?,
+            false => Place::open(config).await?,
+        };
+        let snapshot = place.existing().await?;
+        let stale = snapshot.live(|live| live.stale());
+        let lines = match self.dry_run {
+            true => stale.iter().map(|s| line(s, "found", None)).collect(),
+            false => put_right(&mut place, config, &snapshot, &stale).await,
+        };
+        let swept = Swept::new(self.dry_run, lines);
+        match self.json {
+            true => out::json(&swept),
+            false => swept.show(),
+        }
+        for line in swept.stale.iter().filter(|l| l.outcome == "failed") {
+            let error = line.error.as_deref().unwrap_or_default();
+            eprintln!("error: {}: {error}", line.key);
+        }
+        Ok(match swept.failed {
+            0 => ExitCode::SUCCESS,
+            _ => ExitCode::FAILURE,
+        })
+    }
+}
+
+impl Swept {
+    fn new(dry_run: bool, stale: Vec<Line>) -> Self {
+        let mut counts = BTreeMap::new();
+        for line in &stale {
+            *counts.entry(line.why).or_default() += 1;
+        }
+        let of = |outcome: &str| stale.iter().filter(|l| l.outcome == outcome).count();
+        Self {
+            dry_run,
+            counts,
+            swept: of("swept"),
+            failed: of("failed"),
+            stale,
+        }
+    }
+
+    fn show(&self) {
+        if self.stale.is_empty() {
+            return out::line("nothing is stale");
+        }
+        let counts: Vec<String> = self
+            .counts
+            .iter()
+            .map(|(why, n)| format!("{n} {why}"))
+            .collect();
+        out::line(format!("{} stale: {}", self.stale.len(), counts.join(", ")));
+        for line in self.stale.iter().take(SHOWN) {
+            let outcome = match line.outcome {
+                "found" => "",
+                "swept" => "; swept",
+                "left" => "; left to nodes and leader",
+                "changed" => "; changed meanwhile, left alone",
+                _ => "; not swept",
+            };
+            out::line(format!("{}: {}{outcome}", line.key, line.because));
+        }
+        if self.stale.len() > SHOWN {
+            out::line(format!(
+                "and {} more; --json lists all",
+                self.stale.len() - SHOWN
+            ));
+        }
+    }
+}
+
+fn line(stale: &Stale, outcome: &'static str, error: Option<String>) -> Line {
+    Line {
+        key: stale.key.to_string(),
+        why: stale.why.as_str(),
+        because: stale.why.text(),
+        outcome,
+        error,
+    }
+}
+
+/// How one record fared.
+fn told(stale: &Stale, wrote: Result<Wrote, Fail>) -> Line {
+    match wrote {
+        Ok(Wrote::Done) => line(stale, "swept", None),
+        Ok(Wrote::Lost) => line(stale, "changed", None),
+        Err(fail) => line(stale, "failed", Some(fail.message)),
+    }
+}
+
+/// Goes on after a failure: each record stands for itself.
+async fn put_right(
+    place: &mut Place,
+    config: &Config,
+    snapshot: &Snapshot,
+    stale: &[Stale],
+) -> Vec<Line> {
+    let mut lines = Vec::new();
+    let mut unused: Vec<(&Stale, SessionId, Version)> = Vec::new();
+    for one in stale {
+        match (&one.key, one.why) {
+            (Key::Shard(id), StaleWhy::IntendedGone) => {
+                let wrote = take_back(place, snapshot, id).await;
+                lines.push(told(one, wrote));
+            }
+            (Key::Session(id), StaleWhy::SessionUnused) => {
+                if let Some(seen) = snapshot.view.sessions.seen(id) {
+                    unused.push((one, *id, seen.version.clone()));
+                }
+            }
+            _ => lines.push(line(one, "left", None)),
+        }
+    }
+    if !unused.is_empty() {
+        bury(place, config, snapshot, &unused, &mut lines).await;
+    }
+    lines
+}
+
+/// Takes back an intention, in the name of the plan that had it: a newer one may have spoken since, and then this is refused.
+async fn take_back(place: &mut Place, snapshot: &Snapshot, id: &ShardId) -> Result<Wrote, Fail> {
+    let seen = snapshot.shard(id)?;
+    let writer = Writer {
+        owner: Owner {
+            node: NodeName::new("tenure sweep")?,
+            session: place.writer(),
+        },
+        nonce: place.nonce(),
+    };
+    let facts = Facts {
+        ended: &|_| false,
+        highest: seen.record.epoch,
+        floor: 0,
+        load: None,
+        rules: Rules::sound(),
+    };
+    let change = Change::Intend {
+        node: None,
+        plan: seen.record.plan,
+    };
+    let record = shard::apply(&seen.record, &writer, change, &facts)
+        .map_err(|why| Fail::no(format!("the intention cannot be taken back: {why:?}")))?;
+    let expect = Expect::Version(seen.version.clone());
+    let key = Key::Shard(id.clone());
+    let record = Record::Shard(Arc::new(record));
+    place.put(&key, expect, &record).await
+}
+
+/// Deletes tombstones that nothing refers to, once they have stood unchanged for as long as any lease lasts.
+async fn bury(
+    place: &Place,
+    config: &Config,
+    snapshot: &Snapshot,
+    unused: &[(&Stale, SessionId, Version)],
+    lines: &mut Vec<Line>,
+) {
+    let settings = config.settings();
+    let proof = snapshot.proof(settings.ttl, settings.clock_drift_max_permille);
+    eprintln!(
+        "watching {} tombstones for {}",
+        unused.len(),
+        duration::show(proof)
+    );
+    let clock = Clock::boot();
+    clock.sleep_until(clock.now() + proof).await;
+    let now = match place.snapshot().await {
+        Ok(now) => now,
+        Err(fail) => {
+            let failed = unused
+                .iter()
+                .map(|(stale, ..)| line(stale, "failed", Some(fail.message.clone())));
+            return lines.extend(failed);
+        }
+    };
+    for (stale, id, version) in unused {
+        let same = now
+            .view
+            .sessions
+            .seen(id)
+            .is_some_and(|s| s.version == *version);
+        let unused = same && !now.live(|live| live.is_referred_to(*id));
+        let wrote = match unused {
+            true => place.delete(&stale.key, version.clone()).await,
+            false => Ok(Wrote::Lost),
+        };
+        lines.push(told(stale, wrote));
+    }
+}

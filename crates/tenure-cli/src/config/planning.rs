@@ -1,0 +1,200 @@
+//! How a leader plans for a keyspace, as settings: what is read into a [`PlanSpec`], and the check of the whole.
+
+use std::collections::BTreeMap;
+
+use tenure_core::plan::{Budgets, Measure, ZoneRule};
+use tenure_core::record::PlanSpec;
+
+use super::knobs::{KNOBS, Kind, Knob};
+use super::{Config, Source, Value, knobs};
+
+/// The usual value of a setting that is about planning.
+pub(crate) fn default_text(name: &str) -> Option<&'static str> {
+    Some(match name {
+        "policy" => "sticky",
+        "measure" => "shards",
+        "debounce" => "2s",
+        "rejoin_after" | "load_window" => "30s",
+        "failover_after" => "0ms",
+        "cool_down" => "60s",
+        "band_shards" => "0",
+        "band_load_permille" => "200",
+        "load_floor" => "10",
+        "budget_total" => "64",
+        "budget_per_source" | "budget_per_target" => "16",
+        "zones" => "any",
+        _ => return None,
+    })
+}
+
+pub(super) fn policy(spec: &mut PlanSpec, text: Option<&str>) -> Result<(), String> {
+    spec.policy = text.map(str::parse).transpose()?;
+    Ok(())
+}
+
+pub(super) fn measure(spec: &mut PlanSpec, text: Option<&str>) -> Result<(), String> {
+    spec.measure = match text {
+        None => None,
+        Some("shards") => Some(Measure::Shards),
+        Some("load") => Some(Measure::Load),
+        Some(other) => {
+            return Err(format!(
+                "unknown measure {other:?}; known are shards and load"
+            ));
+        }
+    };
+    Ok(())
+}
+
+pub(super) fn budget(spec: &mut PlanSpec, value: Option<u32>, which: fn(&mut Budgets) -> &mut u32) {
+    let mut budgets = spec.budgets.unwrap_or_default();
+    *which(&mut budgets) = value.unwrap_or_else(|| *which(&mut Budgets::default()));
+    spec.budgets = (budgets != Budgets::default()).then_some(budgets);
+}
+
+pub(super) fn zones(spec: &mut PlanSpec, text: Option<&str>) -> Result<(), String> {
+    let unknown = |text: &str| {
+        format!("{text:?} is no rule for zones; write any, spread:PERCENT or prefer:ZONE,ZONE")
+    };
+    spec.zones = match text.map(|text| (text, text.split_once(':'))) {
+        None | Some(("any", _)) => None,
+        Some((text, Some(("spread", percent)))) => {
+            let most_percent = percent.parse().map_err(|_| unknown(text))?;
+            Some(ZoneRule::Spread { most_percent })
+        }
+        Some((_, Some(("prefer", zones)))) => {
+            let zones = zones.split(',').map(str::trim).filter(|z| !z.is_empty());
+            let zones = zones.map(str::to_owned).collect();
+            Some(ZoneRule::Prefer { zones })
+        }
+        Some((text, _)) => return Err(unknown(text)),
+    };
+    Ok(())
+}
+
+pub(super) fn required_labels(spec: &mut PlanSpec, text: Option<&str>) -> Result<(), String> {
+    spec.required_labels = text.map(labels).transpose()?.unwrap_or_default();
+    Ok(())
+}
+
+/// Reads `NAME=VALUE,NAME=VALUE`.
+pub(crate) fn labels(text: &str) -> Result<BTreeMap<String, String>, String> {
+    let mut all = BTreeMap::new();
+    for part in text.split(',').map(str::trim) {
+        match part.split_once('=') {
+            Some((name, value)) if !name.is_empty() && !value.is_empty() => {
+                if all.insert(name.to_owned(), value.to_owned()).is_some() {
+                    return Err(format!("label {name:?} is given twice; give it once"));
+                }
+            }
+            _ => {
+                return Err(format!(
+                    "{part:?} is no label; write NAME=VALUE, several separated by commas"
+                ));
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// How a spec's settings are written, by their names, as far as they are not the usual.
+pub(crate) fn shown(spec: &PlanSpec) -> Vec<(&'static str, String)> {
+    let time = |time: Option<std::time::Duration>| time.map(super::duration::show);
+    let count = |count: Option<u32>| count.map(|n| n.to_string());
+    let usual = Budgets::default();
+    let budget = |which: fn(&Budgets) -> u32| {
+        let given = spec.budgets.as_ref().map(which);
+        count(given.filter(|n| *n != which(&usual)))
+    };
+    let labels = spec.required_labels.iter().map(|(k, v)| format!("{k}={v}"));
+    let labels: Vec<String> = labels.collect();
+    let all = [
+        ("policy", spec.policy.map(|p| p.to_string())),
+        (
+            "measure",
+            spec.measure.map(|m| match m {
+                Measure::Shards => "shards".to_owned(),
+                Measure::Load => "load".to_owned(),
+            }),
+        ),
+        ("debounce", time(spec.debounce)),
+        ("rejoin_after", time(spec.rejoin_after)),
+        ("failover_after", time(spec.failover_after)),
+        ("cool_down", time(spec.cool_down)),
+        ("band_shards", count(spec.band_shards)),
+        ("band_load_permille", count(spec.band_load_permille)),
+        ("load_floor", count(spec.load_floor)),
+        ("load_window", time(spec.load_window)),
+        ("budget_total", budget(|b| b.total)),
+        ("budget_per_source", budget(|b| b.per_source)),
+        ("budget_per_target", budget(|b| b.per_target)),
+        ("zones", spec.zones.as_ref().map(zone_text)),
+        (
+            "required_labels",
+            (!labels.is_empty()).then(|| labels.join(",")),
+        ),
+    ];
+    let given = all.into_iter();
+    given.filter_map(|(name, v)| Some((name, v?))).collect()
+}
+
+fn zone_text(rule: &ZoneRule) -> String {
+    match rule {
+        ZoneRule::Any => "any".to_owned(),
+        ZoneRule::Spread { most_percent } => format!("spread:{most_percent}"),
+        ZoneRule::Prefer { zones } => format!("prefer:{}", zones.join(",")),
+    }
+}
+
+/// Makes a setting of the spec the usual again; `None` if there is none of that name.
+pub(crate) fn unset(spec: &mut PlanSpec, name: &str) -> Option<()> {
+    let knob = knobs::find(name).filter(|knob| knob.is_plan())?;
+    match knob.kind {
+        Kind::PlanTime(set) => set(spec, None),
+        Kind::PlanCount(set) => set(spec, None),
+        // Taking something back is never wrong.
+        Kind::PlanText(set) => drop(set(spec, None)),
+        _ => {}
+    }
+    Some(())
+}
+
+fn set(knob: &Knob, spec: &mut PlanSpec, value: &Value) {
+    match (&knob.kind, value) {
+        (Kind::PlanTime(set), Value::Time(time)) => set(spec, Some(*time)),
+        (Kind::PlanCount(set), Value::Count(count)) => set(spec, Some(*count)),
+        // It was checked when it was read.
+        (Kind::PlanText(set), Value::Text(text)) => drop(set(spec, Some(text))),
+        _ => {}
+    }
+}
+
+impl Config {
+    /// How a leader is to plan for a keyspace that is created now, checked as a whole.
+    pub(crate) fn plan(&self) -> Result<PlanSpec, Vec<String>> {
+        self.plan_from(PlanSpec::default(), |_| true)
+    }
+
+    /// What flags alone make of the settings that a keyspace has, checked as a whole.
+    pub(crate) fn plan_by_flags(&self, base: PlanSpec) -> Result<PlanSpec, Vec<String>> {
+        self.plan_from(base, |source| *source == Source::Flag)
+    }
+
+    fn plan_from(
+        &self,
+        mut spec: PlanSpec,
+        counts: impl Fn(&Source) -> bool,
+    ) -> Result<PlanSpec, Vec<String>> {
+        for knob in KNOBS.iter().filter(|knob| knob.is_plan()) {
+            if let Some((value, source)) = self.given.get(knob.name)
+                && counts(source)
+            {
+                set(knob, &mut spec, value);
+            }
+        }
+        match spec.settings().check() {
+            Ok(_) => Ok(spec),
+            Err(problems) => Err(problems.iter().map(|p| self.told(p)).collect()),
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! Leaders, on a store that fails on purpose. Names in comments are acceptance cases.
+
+use tenure::Note;
+use tenure::store::Op;
+use tenure_core::layout::Key;
+
+use crate::world::{Counter, TTL, World, note, owns, shard, until};
+
+// E3, E5
+#[tokio::test(start_paused = true)]
+async fn a_sweep_that_fails_is_told_with_its_key_counted_and_tried_again() {
+    let world = World::new();
+    let handler = Counter::default();
+    let (leader, faults) = world.start("a", &handler).await;
+    owns(&leader, 4).await;
+    let mut notes = leader.notes();
+    faults.fail_where(|op, key| op == Op::Put && key.contains("/shards/"));
+    // Whoever wrote this is gone.
+    let id = shard(2);
+    let mut record = world.record(&id).await;
+    record.head.rev += 1;
+    record.intended = Some("departed".parse().unwrap());
+    let bytes = tenure_core::record::Record::Shard(record.into()).encode();
+    world.overwrite(&Key::Shard(id.clone()), &bytes).await;
+    for _ in 0..2 {
+        let failed = note(&mut notes, |note| match note {
+            Note::SweepFailed { key, error } => Some((key.clone(), error.clone())),
+            _ => None,
+        });
+        let (key, error) = failed.await;
+        assert_eq!(key, Key::Shard(id.clone()));
+        assert!(!error.is_empty());
+    }
+    let count = |name: &'static str| leader.metrics().value(name, "");
+    assert!(count("tenure_sweep_failures_total") >= 2.0);
+    // Everything else goes on.
+    tokio::time::sleep(TTL * 2).await;
+    assert_eq!(leader.owned().len(), 4);
+    faults.heal();
+    let swept = until("it is put right", async || {
+        world
+            .record(&id)
+            .await
+            .intended
+            .as_ref()
+            .map(|n| n.as_str())
+            != Some("departed")
+    });
+    assert!(swept.await <= TTL);
+    assert!(count("tenure_stale_assignments_swept_total") >= 1.0);
+    leader.stop().await.unwrap();
+}
