@@ -78,11 +78,13 @@ impl Knob {
 
     /// Whether it matters to a process that only leads.
     pub(crate) fn is_leaders(&self) -> bool {
-        const OTHERS: [&str; 4] = [
+        const OTHERS: [&str; 6] = [
             "zone",
             "release_batch",
             "rebalance_debounce",
             "drain_timeout",
+            "freeze_timeout",
+            "take_timeout",
         ];
         let of_shards = self.name.starts_with("acquire_") || self.name.starts_with("load_");
         let of_owners = matches!(self.kind, Kind::Weight | Kind::Limit | Kind::Labels);
@@ -269,6 +271,21 @@ pub(crate) const KNOBS: &[Knob] = &[
         "drain_timeout",
         Kind::Time(|s, v| s.drain_timeout = v, |t| t.drain_timeout),
         "how long what is in flight may take to finish before it is cancelled",
+    ),
+    knob(
+        "freeze_timeout",
+        Kind::Time(|s, v| s.freeze_timeout = v, |t| t.freeze_timeout),
+        "how long a move waits for routers to hold what comes for the shard",
+    ),
+    knob(
+        "take_timeout",
+        Kind::Time(|s, v| s.take_timeout = v, |t| t.take_timeout),
+        "how long a move waits, once the shard is sealed, for its new owner",
+    ),
+    knob(
+        "move_retry_max",
+        Kind::Time(|s, v| s.move_retry_max = v, |t| t.move_retry_max),
+        "the longest wait before a move that was called off is tried again",
     ),
     knob(
         "tick_interval",

@@ -222,8 +222,9 @@ impl Node {
                 return self.decide_seal_again(id, &record);
             }
             if barred && !reopens {
+                let given = self.gives(id, &record).and_then(|(to, _)| to);
                 return Decision::Write(Change::Release {
-                    to: record.intended.clone(),
+                    to: given.or_else(|| record.intended.clone()),
                     why: Why::Rebalance,
                 });
             }

@@ -170,6 +170,14 @@ impl Node {
                 }
             }
             Then::Seal { mv, seal } if self.may_own() => self.write_seal(id, mv, seal),
+            Then::GiveUp => {
+                if let (Some(stay), Some(record)) =
+                    (self.stays.get_mut(id), self.view.shards.get(id))
+                {
+                    stay.given_up = stay.given_up.max(record.epoch);
+                }
+                self.left(id);
+            }
             Then::Rest => {
                 let error = self
                     .stays

@@ -51,6 +51,8 @@ enum Then {
     Release { to: Option<NodeName>, why: Why },
     /// Load it again after a while.
     Rest,
+    /// Give it up although its state has no end that a successor could go on from: it is loaded from nothing elsewhere.
+    GiveUp,
     /// Say where its state ends, for the target of this move.
     Seal { mv: u64, seal: String },
 }

@@ -179,7 +179,7 @@ impl Node {
                 Decision::Close(Close::Cut, Why::MoveCancelled, Then::Look)
             }
             Ok(_) if self.now >= limit => {
-                Decision::Close(Close::Cut, Why::DrainTimeout, Then::Look)
+                Decision::Close(Close::Cut, Why::DrainTimeout, Then::GiveUp)
             }
             Ok(_) => Decision::WaitUntil(limit),
         }
