@@ -108,13 +108,13 @@ impl World {
             self.break_watch(pid, 0);
         }
         let (store, shards) = (&self.store, &self.shards);
-        self.epochs.restored(|n| match store.get(&shards[n]) {
-            Some(found) => match &found.record {
-                Ok(Record::Shard(record)) => record.epoch,
-                _ => Default::default(),
-            },
-            None => Default::default(),
-        });
+        let record = |n: usize| match &store.get(&shards[n])?.record {
+            Ok(Record::Shard(record)) => Some(record),
+            _ => None,
+        };
+        self.epochs
+            .restored(|n| record(n).map_or_else(Default::default, |r| r.epoch));
+        self.order.restored(|n| Some(record(n)?.owner()?.session));
         if running {
             self.demand_one_owner(false);
             self.epochs.unfenced();

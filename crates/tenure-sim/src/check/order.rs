@@ -34,6 +34,14 @@ impl Order {
         self.clocks_hold = clocks_hold;
     }
 
+    /// The store was put back; `now` tells who owns each shard there. Whoever owned it in what is lost lets go of nothing by
+    /// writing about it.
+    pub(crate) fn restored(&mut self, now: impl Fn(usize) -> Option<SessionId>) {
+        for (shard, holder) in self.holders.iter_mut().enumerate() {
+            *holder = now(shard);
+        }
+    }
+
     /// A shard's record was written.
     pub(crate) fn shard_written(
         &mut self,

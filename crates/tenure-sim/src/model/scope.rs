@@ -184,7 +184,7 @@ pub const SCOPES: &[Scope] = &[
         delays: 1,
         ..REMOVAL
     })
-    .sees(&[CutMissing, CutSuperseded, Restored]),
+    .sees(&[CutMissing, Restored]),
     two(
         "stop-delay",
         "a node is asked to stop, and one message is late or lost",
