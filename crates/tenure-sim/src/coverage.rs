@@ -20,6 +20,7 @@ pub struct Coverage {
     pub freezes: u64,
     pub thaws: u64,
     pub moves: u64,
+    pub ambushes: u64,
     pub unknown_outcomes: u64,
     pub detachments: u64,
     pub recoveries: u64,
@@ -78,6 +79,7 @@ impl Coverage {
         self.freezes += other.freezes;
         self.thaws += other.thaws;
         self.moves += other.moves;
+        self.ambushes += other.ambushes;
         self.unknown_outcomes += other.unknown_outcomes;
         self.detachments += other.detachments;
         self.recoveries += other.recoveries;

@@ -5,6 +5,7 @@
 //! a seed; the checkers see everything with an omniscient clock and share no code with what they check.
 
 mod check;
+pub mod ambush;
 pub mod clock;
 pub mod coverage;
 mod driver;

@@ -122,6 +122,7 @@ impl World {
                 let Some(&shard) = self.shard_numbers.get(id) else {
                     return Ok(());
                 };
+                self.look_for_ambush(&record);
                 self.epochs.written(self.now, shard, &record)?;
                 self.order
                     .shard_written(self.now, shard, &record, &self.processes, &self.gates)

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tenure_core::record::{KeyspaceMode, PlanSpec};
 use tenure_core::settings::Timing;
 
+use crate::ambush::Ambush;
 use crate::clock::{Clock, Instant, MS, SEC};
 use crate::extras;
 use crate::fault::Fault;
@@ -114,6 +115,8 @@ pub struct Plan {
     pub spec: PlanSpec,
     /// Whether the application can load a shard while another node serves it.
     pub catches_up: bool,
+    /// A fault that waits for a move.
+    pub ambush: Option<Ambush>,
     /// Further keyspaces.
     pub others: Vec<Other>,
     /// How many processes look on and own nothing. They are numbered after the nodes.
@@ -218,6 +221,7 @@ impl Plan {
             mode: KeyspaceMode::Symmetric,
             spec: PlanSpec::default(),
             catches_up: false,
+            ambush: None,
             others: Vec::new(),
             observers: 0,
             timing,

@@ -8,6 +8,7 @@ use tenure_core::layout::Key;
 use tenure_core::machine::{Event, Expect, OpId, Reply, Request, RunId};
 
 use crate::clock::Instant;
+use crate::fault::Fault;
 use crate::hand_over::Chore;
 
 /// Number of a process, in order of starting.
@@ -62,6 +63,8 @@ pub(crate) enum Due {
     Raise,
     /// A fault, by its number in the plan.
     Fault(usize),
+    /// A fault that waited for its moment.
+    Strike(Fault),
     /// Faults are over.
     Heal,
     /// The checkers look at the whole, once or from now on.

@@ -55,6 +55,7 @@ pub(crate) fn draw(seed: u64, size: Option<(usize, u32)>) -> Plan {
         ]),
         spec: PlanSpec::default(),
         catches_up: false,
+        ambush: None,
         others: Vec::new(),
         observers: 0,
         clocks: draw_clocks(&mut rng, class, family, nodes, &timing),

@@ -82,6 +82,8 @@ pub(crate) struct World {
     /// Of what the application does while it serves.
     pub(crate) work_rng: Rng,
     pub(crate) journal: Journal,
+    /// How often an ambush was sprung.
+    pub(crate) ambushed: u32,
     pub(crate) gates: Gates,
     pub(crate) epochs: Epochs,
     pub(crate) order: Order,
@@ -144,6 +146,7 @@ impl World {
             app_rng: plan.rng(4),
             work_rng: plan.rng(9),
             journal: Journal::new(count),
+            ambushed: 0,
             gates: Gates::new(count, clocks_hold),
             epochs: Epochs::new(count),
             order: Order::new(count, clocks_hold),
@@ -245,6 +248,7 @@ impl World {
             Due::Chore { pid, run, chore } => self.do_chore(pid, run, chore),
             Due::Tell { pid, event } => self.step(pid, *event),
             Due::Resume(pid) => self.resume(pid),
+            Due::Strike(fault) => self.fault(fault),
             Due::Fault(n) => self.fault(self.plan.faults[n].1),
             Due::Heal => self.heal(),
             Due::Look { again } => self.look(again),

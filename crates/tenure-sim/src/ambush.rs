@@ -1,0 +1,125 @@
+//! A fault that waits for a move: it strikes a participant at the moment at which a shard enters a phase.
+
+use tenure_core::ids::NodeName;
+use tenure_core::layout::Key;
+use tenure_core::record::{MovePhase, Record, ShardRecord, Tenancy};
+use tenure_core::why::Why;
+
+use crate::fault::{Cut, Fault};
+use crate::plan::nanos;
+use crate::queue::Due;
+use crate::world::World;
+
+/// Where in a move it strikes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum At {
+    /// When a move enters this phase.
+    Phase(MovePhase),
+    /// When its target has taken the shard.
+    Taken,
+}
+
+/// Whom it strikes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Victim {
+    /// Who owns the shard.
+    Owner,
+    /// Who is to own it.
+    Target,
+    /// Who plans.
+    Leader,
+}
+
+/// How it strikes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Blow {
+    /// It dies.
+    Kill,
+    /// It dies, and starts again at once with its data directory.
+    Restart,
+    /// It is stopped for so long, in hundredths of the ttl.
+    Pause(u64),
+    /// It is cut off from the store for so long, in hundredths of the ttl.
+    Cut(u64),
+    /// It is asked to stop.
+    Stop,
+}
+
+/// A fault that waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Ambush {
+    /// Where.
+    pub at: At,
+    /// Whom.
+    pub victim: Victim,
+    /// How.
+    pub blow: Blow,
+    /// How many times.
+    pub times: u32,
+}
+
+impl World {
+    /// A shard's record was written: does that spring an ambush?
+    pub(crate) fn look_for_ambush(&mut self, record: &ShardRecord) {
+        let Some(ambush) = self.plan.ambush.filter(|a| self.ambushed < a.times) else {
+            return;
+        };
+        let taken = record
+            .history
+            .last()
+            .is_some_and(|p| p.why == Why::Taken && p.epoch == record.epoch);
+        let moving = record.tenancy.moving();
+        let (owner, target): (NodeName, NodeName) = match (ambush.at, moving, &record.tenancy) {
+            (At::Phase(phase), Some((mv, now)), _) if phase == now => {
+                let Some(owner) = record.owner() else {
+                    return;
+                };
+                (owner.node.clone(), mv.to.node.clone())
+            }
+            (At::Taken, None, Tenancy::Held { by, serving: true }) if taken => {
+                let from = record.history.last().and_then(|p| p.from.clone());
+                (from.unwrap_or_else(|| by.node.clone()), by.node.clone())
+            }
+            _ => return,
+        };
+        let name = match ambush.victim {
+            Victim::Owner => Some(owner),
+            Victim::Target => Some(target),
+            Victim::Leader => self.leader(),
+        };
+        let Some(node) = name.and_then(|name| self.number_of(&name)) else {
+            return;
+        };
+        self.ambushed += 1;
+        self.coverage.ambushes += 1;
+        let percent = nanos(self.plan.timing.ttl) / 100;
+        let faults = match ambush.blow {
+            Blow::Kill => vec![Fault::Kill { node }],
+            Blow::Restart => vec![Fault::Kill { node }, Fault::Restart { node, dir: true }],
+            Blow::Pause(span) => {
+                let span = span * percent;
+                vec![Fault::Pause { node, span }]
+            }
+            Blow::Cut(span) => vec![Fault::Cut {
+                node,
+                how: Cut::Both,
+                span: span * percent,
+            }],
+            Blow::Stop => vec![Fault::Stop { node }],
+        };
+        for fault in faults {
+            self.queue.push(self.now, Due::Strike(fault));
+        }
+    }
+
+    fn leader(&self) -> Option<NodeName> {
+        match self.store.get(&Key::Leader)?.record.as_ref() {
+            Ok(Record::Leader(record)) => Some(record.node.clone()),
+            _ => None,
+        }
+    }
+
+    fn number_of(&self, name: &NodeName) -> Option<usize> {
+        (0..self.plan.nodes).find(|n| self.plan.name(*n) == name.as_str())
+    }
+}

@@ -1,0 +1,104 @@
+//! Every participant of a move, struck in every phase of it: one owner at a time, nothing acknowledged lost, and in the end
+//! every shard is served. A table of phase × participant × blow, all cells, in every family of stores.
+
+use std::time::Duration;
+
+use tenure_core::record::{KeyspaceMode, MovePhase};
+use tenure_core::settings::Settings;
+use tenure_sim::ambush::{Ambush, At, Blow, Victim};
+use tenure_sim::clock::SEC;
+use tenure_sim::plan::{Family, Plan};
+use tenure_sim::run::run_plan;
+use tenure_sim::trace::Trace;
+use tenure_sim::world::Under;
+
+const PLACES: [At; 4] = [
+    At::Phase(MovePhase::Warming),
+    At::Phase(MovePhase::Freezing),
+    At::Phase(MovePhase::Sealed),
+    At::Taken,
+];
+
+const VICTIMS: [Victim; 3] = [Victim::Owner, Victim::Target, Victim::Leader];
+
+const BLOWS: [Blow; 7] = [
+    Blow::Kill,
+    Blow::Restart,
+    Blow::Pause(40),
+    Blow::Pause(300),
+    Blow::Cut(40),
+    Blow::Cut(300),
+    Blow::Stop,
+];
+
+/// Three nodes; the last joins late, so that shards move to it.
+fn plan(seed: u64, family: Family, mode: KeyspaceMode, catches_up: bool, ambush: Ambush) -> Plan {
+    let settings = Settings {
+        ttl: Duration::from_millis(2500),
+        drain_timeout: Duration::from_secs(1),
+        move_retry_max: Duration::from_secs(2),
+        ..Settings::default()
+    };
+    let timing = settings.check(Duration::ZERO).unwrap();
+    let mut plan = Plan::quiet(seed, 3, 6, timing);
+    plan.family = family;
+    plan.mode = mode;
+    plan.catches_up = catches_up;
+    plan.spec.debounce = Some(Duration::from_millis(300));
+    plan.spec.rejoin_after = Some(Duration::from_millis(300));
+    plan.spec.cool_down = Some(Duration::from_millis(500));
+    plan.app.load = (1_000_000, 200_000_000);
+    plan.app.drain = (1_000_000, 100_000_000);
+    plan.starts = vec![0, 0, 8 * SEC];
+    plan.ambush = Some(ambush);
+    plan.heal_at = 40 * SEC;
+    plan.end_at = plan.heal_at + plan.heal_bound() + plan.rest_window();
+    plan
+}
+
+fn strike(family: Family, mode: KeyspaceMode) {
+    let mut struck = 0;
+    for at in PLACES {
+        for victim in VICTIMS {
+            for blow in BLOWS {
+                for (seed, catches_up) in [(1, true), (2, false), (3, true)] {
+                    let ambush = Ambush {
+                        at,
+                        victim,
+                        blow,
+                        times: 1 + (seed % 2) as u32,
+                    };
+                    let plan = plan(seed, family, mode, catches_up, ambush);
+                    let outcome = run_plan(plan, Under::default(), Trace::Off);
+                    let cell = format!("{ambush:?}, seed {seed}, {mode}, {family:?}");
+                    assert_eq!(outcome.violation, None, "{cell}");
+                    struck += u32::from(outcome.coverage.ambushes > 0);
+                    // There is no leader to strike where nobody leads.
+                    let nobody = victim == Victim::Leader && mode == KeyspaceMode::Symmetric;
+                    assert!(outcome.coverage.ambushes > 0 || nobody, "never sprung: {cell}");
+                }
+            }
+        }
+    }
+    assert!(struck > 150, "{struck}");
+}
+
+#[test]
+fn a_planned_move_survives_every_blow_in_every_phase() {
+    strike(Family::Watched, KeyspaceMode::Coordinated);
+}
+
+#[test]
+fn an_owners_own_move_survives_every_blow_in_every_phase() {
+    strike(Family::Watched, KeyspaceMode::Symmetric);
+}
+
+#[test]
+fn a_move_on_leases_of_the_store_survives_every_blow_in_every_phase() {
+    strike(Family::Leased, KeyspaceMode::Coordinated);
+}
+
+#[test]
+fn a_move_on_a_polled_store_survives_every_blow_in_every_phase() {
+    strike(Family::Polled, KeyspaceMode::Coordinated);
+}
