@@ -4,8 +4,8 @@
 //! the network, the store, the application, and the people who lay hands on records. A run is a [`plan::Plan`], drawn from
 //! a seed; the checkers see everything with an omniscient clock and share no code with what they check.
 
-mod check;
 pub mod ambush;
+mod check;
 pub mod clock;
 pub mod coverage;
 mod driver;

@@ -75,7 +75,10 @@ fn strike(family: Family, mode: KeyspaceMode) {
                     struck += u32::from(outcome.coverage.ambushes > 0);
                     // There is no leader to strike where nobody leads.
                     let nobody = victim == Victim::Leader && mode == KeyspaceMode::Symmetric;
-                    assert!(outcome.coverage.ambushes > 0 || nobody, "never sprung: {cell}");
+                    assert!(
+                        outcome.coverage.ambushes > 0 || nobody,
+                        "never sprung: {cell}"
+                    );
                 }
             }
         }

@@ -4,6 +4,7 @@
 //! should be. Whatever fails is tried again, for ever; what can never succeed is refused with its reason. A node whose
 //! session ended while it ran goes through the same steps.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::ids::{KeyspaceName, SessionId, ShardId, ShardName, Version};
@@ -128,7 +129,11 @@ impl Node {
                 .iter()
                 .filter(|(_, stay)| stay.is_settling())
                 .map(|(id, _)| id.clone());
-            self.initial = Some(settling.collect());
+            let mut initial: BTreeSet<ShardId> = settling.collect();
+            initial.extend(self.unplanned());
+            self.initial = Some(initial);
+            self.start_by = self.now + self.config.timing.ttl;
+            self.timers.set(Timer::Start, self.start_by);
         }
     }
 

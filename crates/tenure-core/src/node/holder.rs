@@ -201,11 +201,14 @@ impl Node {
         record.boot_clock = boot_clock;
         // Nobody should count on a node that stops; what it has released goes to the others at once.
         record.leaving |= stopping;
+        let tells_load = !loads.is_empty();
         record.load = loads;
         record.held = self.held.clone();
         let record = Record::Session(Arc::new(record));
         let id = holder.id;
-        self.load_was_told(self.now);
+        if tells_load {
+            self.load_was_told(self.now);
+        }
         let request = Request::Put {
             key: Key::Session(id),
             expect: Expect::Version(version),

@@ -227,6 +227,8 @@ pub struct Node {
     /// Shards that must be settled before the node counts as started; `None` once it has.
     initial: Option<BTreeSet<ShardId>>,
     started: bool,
+    /// A start waits for a leader's word until then.
+    start_by: Time,
     /// The end of the node's own session is not written again before this.
     resign_not_before: Time,
     /// The last sign of life of the application's runtime.
@@ -302,6 +304,7 @@ impl Node {
             from_watch: false,
             initial: None,
             started: false,
+            start_by: Time::ZERO,
             resign_not_before: Time::ZERO,
             progress: Time::ZERO,
             wedged: false,
@@ -445,7 +448,7 @@ impl Node {
         match timer {
             Timer::Boot => self.resume_boot(),
             Timer::Renew => self.renew(),
-            Timer::Lease => {}
+            Timer::Lease | Timer::Start => {}
             Timer::Judge(session) => self.judge(session),
             Timer::Stay(shard) => self.look_at(&shard),
             Timer::Tick => self.on_tick(),
@@ -595,12 +598,14 @@ impl Node {
     }
 
     fn check_started(&mut self) {
-        let Some(initial) = &mut self.initial else {
+        let Some(mut initial) = self.initial.take() else {
             return;
         };
         // One at a time: with many shards, looking at all of them at every step would take the start's time squared.
         while let Some(first) = initial.first() {
-            if self.stays.get(first).is_some_and(Stay::is_settling) {
+            let settling = self.stays.get(first).is_some_and(Stay::is_settling);
+            if settling || self.awaits_plan(first, self.start_by) {
+                self.initial = Some(initial);
                 return;
             }
             initial.pop_first();
@@ -608,7 +613,7 @@ impl Node {
         if self.started {
             return;
         }
-        self.initial = None;
+        self.timers.clear(&Timer::Start);
         self.started = true;
         let loaded = self.stays.values().filter(|s| s.is_serving()).count();
         let failed = self.stays.values().filter(|s| s.attempts > 0).count();

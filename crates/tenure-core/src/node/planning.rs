@@ -16,7 +16,8 @@ use crate::plan::{
     Decision, Live, Memory, NodeState, Plan, PlanNode, PlanRules, PlanView, plan, plan_with,
 };
 use crate::record::{
-    KeyspaceMode, MovePhase, Owner, PlanMark, Record, SessionRecord, ShardRecord, Tenancy,
+    KeyspaceMode, MovePhase, NodeMode, Owner, PlanMark, Record, Role, SessionRecord, ShardRecord,
+    Tenancy,
 };
 use crate::shard::{self, Change, Facts, Writer};
 use crate::time::Time;
@@ -405,6 +406,35 @@ impl Node {
                 workers,
             });
         }
+    }
+
+    /// Shards that nobody has and of which a leader is about to say who should: a start waits for that.
+    pub(super) fn unplanned(&self) -> Vec<ShardId> {
+        let me = self.view.nodes.get(&self.config.name);
+        let takes_part = me.is_none_or(|n| n.mode == NodeMode::Active);
+        if self.config.role != Role::Node || !takes_part {
+            return Vec::new();
+        }
+        let all = self.view.shards.iter().map(|(id, _)| id);
+        let mine = all.filter(|id| self.config.keyspaces.contains_key(&id.keyspace));
+        mine.filter(|id| self.is_coordinated(&id.keyspace) && self.awaits_plan(id, Time::NEVER))
+            .cloned()
+            .collect()
+    }
+
+    /// Whether a shard has no owner, and may before long be given to this node.
+    pub(super) fn awaits_plan(&self, id: &ShardId, until: Time) -> bool {
+        let Some(record) = self.view.shards.get(id).filter(|_| self.now < until) else {
+            return false;
+        };
+        let free = matches!(&record.tenancy, Tenancy::Free { witnesses } if witnesses.is_empty());
+        let open = free && record.quarantine.is_none();
+        let for_others = record
+            .intended
+            .as_ref()
+            .is_some_and(|n| *n != self.config.name);
+        let tried = self.stays.get(id).is_some_and(|stay| stay.attempts > 0);
+        open && !for_others && !tried
     }
 
     /// The node that the planner chose, or another if its present incarnation has failed to load the shard.
