@@ -120,14 +120,7 @@ impl Node {
         }
         self.look_at_every_shard();
         self.look_at_leader();
-        if !self.started {
-            let settling = self
-                .stays
-                .iter()
-                .filter(|(_, stay)| stay.is_settling())
-                .map(|(id, _)| id.clone());
-            self.initial = Some(settling.collect());
-        }
+        self.begin_ready();
     }
 
     fn boot_put(&mut self, key: Key, expect: Expect, record: Record) {

@@ -31,6 +31,7 @@ mod native;
 mod ops;
 mod peers;
 mod planning;
+mod ready;
 mod restore;
 mod sets;
 mod share;
@@ -219,8 +220,8 @@ pub struct Node {
     absent_not_before: Time,
     /// The event being handled came from the watch.
     from_watch: bool,
-    /// Shards that must be settled before the node counts as started; `None` once it has.
-    initial: Option<BTreeSet<ShardId>>,
+    /// What must come to rest before the node counts as started; `None` once it has.
+    initial: Option<ready::Initial>,
     started: bool,
     /// The end of the node's own session is not written again before this.
     resign_not_before: Time,
@@ -529,6 +530,8 @@ impl Node {
                     self.cordoned = record.cordoned;
                 }
                 self.refresh_members();
+                // A cordon changes no member, and a plan nevertheless.
+                self.plan_soon();
             }
             Key::Keyspace(name) => {
                 if let Some(record) = self.view.keyspaces.get(name) {
@@ -569,28 +572,6 @@ impl Node {
             epoch: record.epoch,
             serving,
         });
-    }
-
-    fn check_started(&mut self) {
-        let Some(initial) = &mut self.initial else {
-            return;
-        };
-        // One at a time: with many shards, looking at all of them at every step would take the start's time squared.
-        while let Some(first) = initial.first() {
-            if self.stays.get(first).is_some_and(Stay::is_settling) {
-                return;
-            }
-            initial.pop_first();
-        }
-        if self.started {
-            return;
-        }
-        self.initial = None;
-        self.started = true;
-        let loaded = self.stays.values().filter(|s| s.is_serving()).count();
-        let failed = self.stays.values().filter(|s| s.attempts > 0).count();
-        self.note(Note::StartedWith { loaded, failed });
-        self.out.push(Action::Started);
     }
 
     fn refuse(&mut self, refusal: Refusal) {
