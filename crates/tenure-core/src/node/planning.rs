@@ -449,7 +449,7 @@ impl Node {
     pub(super) fn unled_winner(&self, id: &ShardId, record: &ShardRecord) -> Option<&NodeName> {
         let keyspace = self.view.keyspaces.get(&id.keyspace)?;
         let labels = &keyspace.plan.required_labels;
-        let fits = |name: &NodeName| {
+        let fits = |name: &NodeName, forgiving: bool| {
             let Some((session, node)) = self.present(name, &id.keyspace) else {
                 return false;
             };
@@ -459,13 +459,17 @@ impl Node {
                 .capacity
                 .is_none_or(|most| self.owned_by(session) < most as usize);
             let pinned_elsewhere = record.pin.as_ref().is_some_and(|pin| pin != name);
-            !cordoned && labelled && room && !pinned_elsewhere && !record.was_failed_by(session)
+            let failed = record.was_failed_by(session) && !forgiving;
+            !cordoned && labelled && room && !pinned_elsewhere && !failed
         };
-        // If none fits it stays as it is: its leader says why.
-        self.peers
-            .ranking
-            .winner(id, fits)
-            .filter(|name| fits(name))
+        // Who has failed to load it may try again where there is nobody else. If none fits it stays as it is: its leader
+        // says why.
+        let best = |forgiving| {
+            let ranking = &self.peers.ranking;
+            let winner = ranking.winner(id, |name| fits(name, forgiving));
+            winner.filter(|name| fits(name, forgiving))
+        };
+        best(false).or_else(|| best(true))
     }
 
     fn owned_by(&self, session: SessionId) -> usize {

@@ -11,7 +11,9 @@ use crate::machine::{Action, Event};
 use crate::node::OwnPolicy;
 use crate::note::Note;
 use crate::plan::{Measure, Placement, Policy, PolicyInput, PolicyKind};
-use crate::record::{Damage, KeyspaceMode, LeaderRecord, NodeMode, PlanSpec, Record, Role};
+use crate::record::{
+    Damage, Failure, KeyspaceMode, LeaderRecord, NodeMode, PlanSpec, Record, Role, Tenancy,
+};
 
 fn led(shards: u32) -> Bench {
     let mut bench = Bench::new(shards);
@@ -219,6 +221,27 @@ fn shards_without_a_leader_are_served_after_a_while() {
     );
     bench.run(bench.ttl() * 10);
     assert_eq!(bench.serving(n1), 4);
+}
+
+#[test]
+fn a_shard_that_is_left_to_a_node_which_once_failed_to_load_it_is_served_again() {
+    let mut bench = led(2);
+    let n1 = bench.start("n1");
+    bench.run(bench.ttl());
+    let session = bench.node(n1).session().unwrap();
+    bench.edit_shard(&shard(0), |record| {
+        record.tenancy = Tenancy::FREE;
+        record.intended = Some(name("n1"));
+        record.failures = vec![Failure {
+            node: name("n1"),
+            session,
+            error: "x".to_owned(),
+        }];
+    });
+    bench.run(bench.ttl());
+    assert_eq!(bench.serving(n1), 1, "somebody else might load it");
+    bench.run(bench.ttl() * 10);
+    assert_eq!(bench.serving(n1), 2);
 }
 
 #[test]
