@@ -139,6 +139,16 @@ fn shard(transition: &Transition) {
     }
 }
 
+/// The first of many keys, for a line that people read.
+fn few(keys: &[Key]) -> String {
+    const SHOWN: usize = 10;
+    let mut text: Vec<String> = keys.iter().take(SHOWN).map(Key::to_string).collect();
+    if keys.len() > SHOWN {
+        text.push(format!("and {} more", keys.len() - SHOWN));
+    }
+    text.join(", ")
+}
+
 #[cfg(test)]
 pub(crate) mod tests {
     use std::io::{self, Write};
@@ -230,14 +240,4 @@ pub(crate) mod tests {
             assert!(line.contains(part), "{part}: {line}");
         }
     }
-}
-
-/// The first of many keys, for a line that people read.
-fn few(keys: &[Key]) -> String {
-    const SHOWN: usize = 10;
-    let mut text: Vec<String> = keys.iter().take(SHOWN).map(Key::to_string).collect();
-    if keys.len() > SHOWN {
-        text.push(format!("and {} more", keys.len() - SHOWN));
-    }
-    text.join(", ")
 }

@@ -4,7 +4,6 @@
 //! should be. Whatever fails is tried again, for ever; what can never succeed is refused with its reason. A node whose
 //! session ended while it ran goes through the same steps.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::ids::{KeyspaceName, SessionId, ShardId, ShardName, Version};
@@ -123,18 +122,7 @@ impl Node {
         }
         self.look_at_every_shard();
         self.look_at_leader();
-        if !self.started {
-            let settling = self
-                .stays
-                .iter()
-                .filter(|(_, stay)| stay.is_settling())
-                .map(|(id, _)| id.clone());
-            let mut initial: BTreeSet<ShardId> = settling.collect();
-            initial.extend(self.unplanned());
-            self.initial = Some(initial);
-            self.start_by = self.now + self.config.timing.ttl;
-            self.timers.set(Timer::Start, self.start_by);
-        }
+        self.begin_ready();
     }
 
     fn boot_put(&mut self, key: Key, expect: Expect, record: Record) {

@@ -31,6 +31,7 @@ mod native;
 mod ops;
 mod peers;
 mod planning;
+mod ready;
 mod restore;
 mod sets;
 mod share;
@@ -224,11 +225,9 @@ pub struct Node {
     absent_not_before: Time,
     /// The event being handled came from the watch.
     from_watch: bool,
-    /// Shards that must be settled before the node counts as started; `None` once it has.
-    initial: Option<BTreeSet<ShardId>>,
+    /// What must come to rest before the node counts as started; `None` once it has.
+    initial: Option<ready::Initial>,
     started: bool,
-    /// A start waits for a leader's word until then.
-    start_by: Time,
     /// The end of the node's own session is not written again before this.
     resign_not_before: Time,
     /// The last sign of life of the application's runtime.
@@ -304,7 +303,6 @@ impl Node {
             from_watch: false,
             initial: None,
             started: false,
-            start_by: Time::ZERO,
             resign_not_before: Time::ZERO,
             progress: Time::ZERO,
             wedged: false,
@@ -448,7 +446,7 @@ impl Node {
         match timer {
             Timer::Boot => self.resume_boot(),
             Timer::Renew => self.renew(),
-            Timer::Lease | Timer::Start => {}
+            Timer::Lease => {}
             Timer::Judge(session) => self.judge(session),
             Timer::Stay(shard) => self.look_at(&shard),
             Timer::Tick => self.on_tick(),
@@ -548,6 +546,8 @@ impl Node {
                     self.cordoned = record.cordoned;
                 }
                 self.refresh_members();
+                // A cordon changes no member, and a plan nevertheless.
+                self.plan_soon();
             }
             Key::Keyspace(name) => {
                 if let Some(record) = self.view.keyspaces.get(name) {
@@ -595,30 +595,6 @@ impl Node {
             moving: record.tenancy.moving().map(|(mv, phase)| (mv.id, phase)),
             rev: record.head.rev,
         });
-    }
-
-    fn check_started(&mut self) {
-        let Some(mut initial) = self.initial.take() else {
-            return;
-        };
-        // One at a time: with many shards, looking at all of them at every step would take the start's time squared.
-        while let Some(first) = initial.first() {
-            let settling = self.stays.get(first).is_some_and(Stay::is_settling);
-            if settling || self.awaits_plan(first, self.start_by) {
-                self.initial = Some(initial);
-                return;
-            }
-            initial.pop_first();
-        }
-        if self.started {
-            return;
-        }
-        self.timers.clear(&Timer::Start);
-        self.started = true;
-        let loaded = self.stays.values().filter(|s| s.is_serving()).count();
-        let failed = self.stays.values().filter(|s| s.attempts > 0).count();
-        self.note(Note::StartedWith { loaded, failed });
-        self.out.push(Action::Started);
     }
 
     fn refuse(&mut self, refusal: Refusal) {

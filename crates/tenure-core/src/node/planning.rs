@@ -16,8 +16,7 @@ use crate::plan::{
     Decision, Live, Memory, NodeState, Plan, PlanNode, PlanRules, PlanView, plan, plan_with,
 };
 use crate::record::{
-    KeyspaceMode, MovePhase, NodeMode, Owner, PlanMark, Record, Role, SessionRecord, ShardRecord,
-    Tenancy,
+    KeyspaceMode, MovePhase, Owner, PlanMark, Record, SessionRecord, ShardRecord, Tenancy,
 };
 use crate::shard::{self, Change, Facts, Writer};
 use crate::time::Time;
@@ -408,35 +407,6 @@ impl Node {
         }
     }
 
-    /// Shards that nobody has and of which a leader is about to say who should: a start waits for that.
-    pub(super) fn unplanned(&self) -> Vec<ShardId> {
-        let me = self.view.nodes.get(&self.config.name);
-        let takes_part = me.is_none_or(|n| n.mode == NodeMode::Active);
-        if self.config.role != Role::Node || !takes_part {
-            return Vec::new();
-        }
-        let all = self.view.shards.iter().map(|(id, _)| id);
-        let mine = all.filter(|id| self.config.keyspaces.contains_key(&id.keyspace));
-        mine.filter(|id| self.is_coordinated(&id.keyspace) && self.awaits_plan(id, Time::NEVER))
-            .cloned()
-            .collect()
-    }
-
-    /// Whether a shard has no owner, and may before long be given to this node.
-    pub(super) fn awaits_plan(&self, id: &ShardId, until: Time) -> bool {
-        let Some(record) = self.view.shards.get(id).filter(|_| self.now < until) else {
-            return false;
-        };
-        let free = matches!(&record.tenancy, Tenancy::Free { witnesses } if witnesses.is_empty());
-        let open = free && record.quarantine.is_none();
-        let for_others = record
-            .intended
-            .as_ref()
-            .is_some_and(|n| *n != self.config.name);
-        let tried = self.stays.get(id).is_some_and(|stay| stay.attempts > 0);
-        open && !for_others && !tried
-    }
-
     /// The node that the planner chose, or another if its present incarnation has failed to load the shard.
     fn able(
         &self,
@@ -565,7 +535,7 @@ impl Node {
     pub(super) fn unled_winner(&self, id: &ShardId, record: &ShardRecord) -> Option<&NodeName> {
         let keyspace = self.view.keyspaces.get(&id.keyspace)?;
         let labels = &keyspace.plan.required_labels;
-        let fits = |name: &NodeName| {
+        let fits = |name: &NodeName, forgiving: bool| {
             let Some((session, node)) = self.present(name, &id.keyspace) else {
                 return false;
             };
@@ -575,18 +545,17 @@ impl Node {
                 .capacity
                 .is_none_or(|most| self.owned_by(session) < most as usize);
             let pinned_elsewhere = record.pin.as_ref().is_some_and(|pin| pin != name);
-            !cordoned && labelled && room && !pinned_elsewhere
+            let failed = record.was_failed_by(session) && !forgiving;
+            !cordoned && labelled && room && !pinned_elsewhere && !failed
         };
-        let failed = |name: &NodeName| {
-            let session = self.present(name, &id.keyspace).map(|(session, _)| session);
-            session.is_some_and(|session| record.was_failed_by(session))
+        // Who has failed to load it may try again where there is nobody else. If none fits it stays as it is: its leader
+        // says why.
+        let best = |forgiving| {
+            let ranking = &self.peers.ranking;
+            let winner = ranking.winner(id, |name| fits(name, forgiving));
+            winner.filter(|name| fits(name, forgiving))
         };
-        let best = |fits: &dyn Fn(&NodeName) -> bool| {
-            let winner = self.peers.ranking.winner(id, fits);
-            winner.filter(|name| fits(name))
-        };
-        // If none fits it stays as it is: its leader says why.
-        best(&|name| fits(name) && !failed(name)).or_else(|| best(&fits))
+        best(false).or_else(|| best(true))
     }
 
     fn owned_by(&self, session: SessionId) -> usize {

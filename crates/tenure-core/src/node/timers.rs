@@ -35,14 +35,12 @@ pub(super) enum Timer {
     Lead,
     /// Plan for the others.
     Plan,
-    /// Wait for a leader's word no longer.
-    Start,
     /// Stop, finished or not.
     Stop,
 }
 
 /// How many kinds of timers there are.
-const KINDS: usize = 14;
+const KINDS: usize = 13;
 const JUDGE: usize = 3;
 const STAY: usize = 4;
 
@@ -61,8 +59,7 @@ impl Timer {
             Self::Restore => 9,
             Self::Lead => 10,
             Self::Plan => 11,
-            Self::Start => 12,
-            Self::Stop => 13,
+            Self::Stop => 12,
         }
     }
 }
@@ -199,7 +196,6 @@ impl Timers {
             9 => Timer::Restore,
             10 => Timer::Lead,
             11 => Timer::Plan,
-            12 => Timer::Start,
             _ => Timer::Stop,
         };
         self.kinds[kind] = match kind {

@@ -1,17 +1,23 @@
 //! A12: an observer says what it would do, and does none of it.
 
-use tenure::{Note, ShardStep};
+use tenure::{Hashed, KeyspaceMode, Note, ShardStep};
 
 use crate::world::*;
 
 #[tokio::test(start_paused = true)]
 async fn an_observer_joins_and_owns_nothing() {
     let world = World::new();
-    let (a, _) = world.start("a", &Counter::default()).await;
+    let symmetric = |name: &str, handler: &Counter| {
+        let (builder, _) = world.bare(name);
+        builder
+            .mode(KeyspaceMode::Symmetric)
+            .keyspace("orders", Hashed(4), handler.clone())
+    };
+    let a = started(symmetric("a", &Counter::default())).await.unwrap();
     owns(&a, 4).await;
     let handler = Counter::default();
-    let (builder, _) = world.node("watcher", &handler);
-    let watcher = started(builder.observe(true)).await.unwrap();
+    let watcher = symmetric("watcher", &handler).observe(true);
+    let watcher = started(watcher).await.unwrap();
     tokio::time::sleep(TTL * 3).await;
     assert_eq!(a.owned().len(), 4, "nothing is given away to an observer");
     let refused = watcher.enter::<Counter>("orders", "user").unwrap_err();

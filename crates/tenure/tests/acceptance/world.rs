@@ -8,8 +8,8 @@ use tenure::store::fault::{FaultConfig, FaultHandle, FaultStore};
 use tenure::store::memory::MemoryStore;
 use tenure::store::{PutIf, Store};
 use tenure::{
-    Builder, Clock, Epoch, Grant, Handler, Hashed, Node, Note, Result, Seal, Settings, Shard,
-    ShardId, Shared, StartError,
+    Builder, Clock, Epoch, Grant, Handler, Hashed, Node, Note, PlanSpec, Result, Seal, Settings,
+    Shard, ShardId, Shared, StartError,
 };
 use tenure_core::ids::ClusterName;
 use tenure_core::layout::Key;
@@ -33,6 +33,16 @@ pub(crate) fn settings() -> Settings {
     Settings {
         ttl: TTL,
         ..Settings::default()
+    }
+}
+
+/// A leader that does not take its time: what returns gets its share at once.
+fn lively() -> PlanSpec {
+    PlanSpec {
+        debounce: Some(Duration::from_millis(250)),
+        rejoin_after: Some(Duration::ZERO),
+        cool_down: Some(Duration::ZERO),
+        ..PlanSpec::default()
     }
 }
 
@@ -135,7 +145,9 @@ impl World {
     pub(crate) fn node(&self, name: &str, handler: &Counter) -> (Builder, FaultHandle) {
         let (builder, faults) = self.bare(name);
         (
-            builder.keyspace("orders", Hashed(4), handler.clone()),
+            builder
+                .plan(lively())
+                .keyspace("orders", Hashed(4), handler.clone()),
             faults,
         )
     }

@@ -91,6 +91,7 @@ impl Site {
     }
 
     /// On another store than the file of its own.
+    #[allow(dead_code, reason = "for stores that are servers")]
     pub(crate) fn with_store(mut self, url: String) -> Self {
         self.store = url;
         self

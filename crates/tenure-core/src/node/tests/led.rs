@@ -11,7 +11,9 @@ use crate::machine::{Action, Event};
 use crate::node::OwnPolicy;
 use crate::note::Note;
 use crate::plan::{Measure, Placement, Policy, PolicyInput, PolicyKind};
-use crate::record::{Damage, KeyspaceMode, LeaderRecord, NodeMode, PlanSpec, Record, Role};
+use crate::record::{
+    Damage, Failure, KeyspaceMode, LeaderRecord, NodeMode, PlanSpec, Record, Role, Tenancy,
+};
 
 fn led(shards: u32) -> Bench {
     let mut bench = Bench::new(shards);
@@ -210,8 +212,48 @@ fn shards_without_a_leader_are_served_after_a_while() {
     let mut bench = led(4);
     bench.damage(Key::Leader, Damage::Newer(2));
     let n1 = bench.start("n1");
-    bench.run(bench.ttl() * 12);
+    bench.run(bench.ttl());
+    assert!(!bench.started(n1), "a plan may still come");
+    bench.run(bench.ttl() * 11 / 10);
+    assert!(
+        bench.started(n1),
+        "nobody plans, and a start does not wait for ever"
+    );
+    bench.run(bench.ttl() * 10);
     assert_eq!(bench.serving(n1), 4);
+}
+
+#[test]
+fn a_shard_that_is_left_to_a_node_which_once_failed_to_load_it_is_served_again() {
+    let mut bench = led(2);
+    let n1 = bench.start("n1");
+    bench.run(bench.ttl());
+    let session = bench.node(n1).session().unwrap();
+    bench.edit_shard(&shard(0), |record| {
+        record.tenancy = Tenancy::FREE;
+        record.intended = Some(name("n1"));
+        record.failures = vec![Failure {
+            node: name("n1"),
+            session,
+            error: "x".to_owned(),
+        }];
+    });
+    bench.run(bench.ttl());
+    assert_eq!(bench.serving(n1), 1, "somebody else might load it");
+    bench.run(bench.ttl() * 10);
+    assert_eq!(bench.serving(n1), 2);
+}
+
+#[test]
+fn the_first_node_counts_as_started_once_it_serves_what_its_own_plan_gives_it() {
+    let mut bench = led(8);
+    let n1 = bench.start("n1");
+    bench.run(bench.ttl() / 2);
+    assert_eq!((bench.started(n1), bench.serving(n1)), (true, 8));
+    let log = bench.log(n1);
+    let started = log.iter().position(|a| *a == Action::Started).unwrap();
+    let opened = log.iter().rposition(|a| matches!(a, Action::Open(_)));
+    assert!(opened.unwrap() < started);
 }
 
 #[test]

@@ -1,0 +1,106 @@
+//! When a node counts as started: once what it is given at its start is loaded, or has failed to load.
+//!
+//! Where a leader plans, what a node is given shows only when a plan has spoken. A starter waits for the plan of shards that
+//! nobody has, so that the first node of a cluster is ready when it says so; but not for long, as there may be nobody to plan.
+
+use std::collections::BTreeSet;
+
+use crate::ids::ShardId;
+use crate::note::Note;
+use crate::record::{Role, Tenancy};
+use crate::time::Time;
+
+use super::stays::Stay;
+use super::timers::Timer;
+use super::{Action, Node};
+
+/// For how many ttls a starter waits for a plan: as long as it would not take shards without one.
+const PATIENCE: u32 = 2;
+
+/// What must come to rest before a node counts as started.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Initial {
+    /// Shards that nobody has and no plan has spoken of.
+    unplanned: BTreeSet<ShardId>,
+    /// How long to wait for that.
+    until: Time,
+    /// Shards that are being claimed or loaded; looked up once all are planned.
+    settling: Option<BTreeSet<ShardId>>,
+}
+
+impl Node {
+    /// Notes what a node that has just registered must wait for.
+    pub(super) fn begin_ready(&mut self) {
+        if self.started {
+            return;
+        }
+        let until = self.now + self.config.timing.ttl * PATIENCE;
+        let unplanned: BTreeSet<ShardId> = match self.config.role {
+            Role::Node => {
+                let all = self.view.shards.iter().map(|(id, _)| id);
+                all.filter(|id| self.is_unplanned(id)).cloned().collect()
+            }
+            Role::Observer | Role::Leader | Role::Router => BTreeSet::new(),
+        };
+        if !unplanned.is_empty() {
+            self.timers.set_sooner(Timer::Tick, until);
+        }
+        self.initial = Some(Initial {
+            unplanned,
+            until,
+            settling: None,
+        });
+    }
+
+    fn is_unplanned(&self, id: &ShardId) -> bool {
+        let mine = self.config.keyspaces.contains_key(&id.keyspace);
+        let record = self.view.shards.get(id);
+        mine && self.is_coordinated(&id.keyspace)
+            && record.is_some_and(|record| {
+                record.tenancy == Tenancy::FREE
+                    && record.intended.is_none()
+                    && record.quarantine.is_none()
+            })
+    }
+
+    pub(super) fn check_started(&mut self) {
+        let Some(mut initial) = self.initial.take() else {
+            return;
+        };
+        if self.is_ready(&mut initial) {
+            return self.now_started();
+        }
+        self.initial = Some(initial);
+    }
+
+    /// One shard at a time: with many, looking at all of them at every step would take the start's time squared.
+    fn is_ready(&self, initial: &mut Initial) -> bool {
+        while let Some(first) = initial.unplanned.first() {
+            if self.now < initial.until && self.is_unplanned(first) {
+                return false;
+            }
+            initial.unplanned.pop_first();
+        }
+        let settling = initial.settling.get_or_insert_with(|| {
+            let stays = self.stays.iter().filter(|(_, stay)| stay.is_settling());
+            stays.map(|(id, _)| id.clone()).collect()
+        });
+        while let Some(first) = settling.first() {
+            if self.stays.get(first).is_some_and(Stay::is_settling) {
+                return false;
+            }
+            settling.pop_first();
+        }
+        true
+    }
+
+    fn now_started(&mut self) {
+        if std::mem::replace(&mut self.started, true) {
+            return;
+        }
+        let loaded = self.stays.values().filter(|s| s.is_serving()).count();
+        let failed = self.stays.values().filter(|s| s.attempts > 0).count();
+        self.note(Note::StartedWith { loaded, failed });
+        self.out.push(Action::Started);
+    }
+}
