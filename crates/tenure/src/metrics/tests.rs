@@ -105,6 +105,12 @@ fn every_note() -> Vec<Note> {
             plan: PlanMark { term: 2, seq: 7 },
             workers: 3,
         },
+        Note::SealFailed {
+            shard: shard(),
+            epoch: Epoch::first(1),
+            attempt: 1,
+            error: "full".to_owned(),
+        },
         Note::SweepFailed {
             key: Key::Cluster,
             error: "away".to_owned(),

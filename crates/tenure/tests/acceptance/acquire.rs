@@ -7,24 +7,36 @@ use tenure::{Grant, Node, Note, Result, Settings, ShardStep};
 
 use crate::world::*;
 
-/// How long after a release by `a` the shard is served by `b`.
+/// How long after a shard of `a` was released for `b`, it is served there.
 async fn check_taken(settings: Settings, within: u64) {
     let world = World::new();
     let (a, _) = world.start("a", &Counter::default()).await;
     owns(&a, 4).await;
     let (builder, _) = world.node("b", &Counter::default());
-    let mut released = a.notes();
     let b = started(builder.settings(settings)).await.unwrap();
-    let step = |wanted: ShardStep| {
-        move |n: &Note| match n {
-            Note::Shard(t) if t.step == wanted => Some(t.clone()),
-            _ => None,
-        }
-    };
-    let given = note(&mut released, step(ShardStep::Released)).await;
-    until("taken", async || b.owned().contains(&given.shard)).await;
-    let late = world.clock.now().since(given.time);
-    assert!(late <= ms(within), "taken after {late:?}");
+    owns(&b, 2).await;
+    let given = some_shard(&a);
+    world.release(&given, &b).await;
+    let took = until("taken", async || b.owned().contains(&given)).await;
+    assert!(took <= ms(within), "taken after {took:?}");
+}
+
+/// How long a shard that moves is served by nobody.
+#[tokio::test(start_paused = true)]
+async fn a_moving_shard_is_served_again_at_once() {
+    let world = World::new();
+    let (a, _) = world.start("a", &Counter::default()).await;
+    owns(&a, 4).await;
+    let mut notes = a.notes();
+    let (b, _) = world.start("b", &Counter::default()).await;
+    let sealed = note(&mut notes, |n| match n {
+        Note::Shard(t) if t.step == ShardStep::Sealed => Some(t.clone()),
+        _ => None,
+    });
+    let sealed = sealed.await;
+    until("taken", async || b.owned().contains(&sealed.shard)).await;
+    let late = world.clock.now().since(sealed.time);
+    assert!(late <= ms(100), "taken after {late:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -13,7 +13,7 @@ use tenure::{
 };
 use tenure_core::ids::ClusterName;
 use tenure_core::layout::Key;
-use tenure_core::record::{Record, ShardRecord};
+use tenure_core::record::{Record, ShardRecord, Tenancy};
 use tokio::sync::broadcast;
 
 /// The ttl of every test: margin 1.5 s, renewal every second, recovery window 2 s, requests 0.6 s.
@@ -198,6 +198,16 @@ impl World {
             .expect("a key to delete");
         let delete = tenure::store::DeleteIf::new(path, entry.version);
         self.store.delete_if(delete).await.unwrap();
+    }
+
+    /// Takes a shard from its owner by hand, for another node.
+    pub(crate) async fn release(&self, shard: &ShardId, to: &Node) {
+        let mut record = self.record(shard).await;
+        record.head.rev += 1;
+        record.tenancy = Tenancy::FREE;
+        record.intended = Some(to.name().clone());
+        let value = Record::Shard(Arc::new(record)).encode();
+        self.overwrite(&Key::Shard(shard.clone()), &value).await;
     }
 
     /// Overwrites a key by hand.

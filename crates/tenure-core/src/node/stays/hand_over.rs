@@ -95,6 +95,7 @@ impl Node {
             since: now,
         };
         stay.served = epoch;
+        self.wait_for(id, false);
         self.timers.clear(&Timer::Stay(id.clone()));
         self.out.push(Action::Own { run, epoch });
         self.out.push(Action::Open(run));

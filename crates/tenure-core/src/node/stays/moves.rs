@@ -241,7 +241,10 @@ impl Node {
             let waits = owner_ended && self.now < until && !self.ended(mv.to.session);
             return waits.then_some(Decision::WaitUntil(until));
         }
-        if phase == MovePhase::Sealed {
+        // Until it is here its record is read now and then: a watch may leave out what comes next.
+        let phase_is_sealed = phase == MovePhase::Sealed;
+        self.wait_for(id, !phase_is_sealed && !owner_ended);
+        if phase_is_sealed {
             // What this node had loaded, if anything, is gone: it takes the shard, and loads it then.
             return Some(Decision::Write(Change::Take { serving: false }));
         }
@@ -309,6 +312,7 @@ impl Node {
         if self.now >= limit && matches!(step, Readiness::Loading | Readiness::CatchingUp) {
             return Decision::Close(Close::Cut, Why::LoadFailed, Then::Look);
         }
+        self.wait_for(id, phase != MovePhase::Sealed);
         let (writing, not_before) = match self.stays.get(id) {
             Some(stay) => (stay.writing.is_some(), stay.not_before),
             None => return Decision::Nothing,
