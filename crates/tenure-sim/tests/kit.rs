@@ -207,7 +207,7 @@ fn things_do_go_wrong_and_work_is_done_all_the_same() {
     ] {
         assert!(told.contains(fault), "never {fault}");
     }
-    assert!(requests > 5_000 && openings > 100, "{requests} {openings}");
+    assert!(requests > 5_000 && openings > 50, "{requests} {openings}");
     let calm = kit()
         .without_faults()
         .run(0, scene(Way::Right, Table::fencing()));

@@ -127,18 +127,13 @@ pub const SCOPES: &[Scope] = &[
     .begin(Begin::Joining)
     .may(DELAY)
     .sees(&[
-        Draining,
-        ReleasedForBalance,
-        ClaimedFree,
-        UnknownOwn,
-        UnknownNot,
-        LateWrite,
+        Moving, Frozen, Sealed, Taken, UnknownOwn, UnknownNot, LateWrite,
     ]),
     two("stop", "a node is asked to stop, and comes back")
         .begin(OUT_OF_STEP)
         .may(STOP)
         .back(&[Back::WithDirectory])
-        .sees(&[ReleasedStopping, Resigned, ClaimedFree])
+        .sees(&[Taken, Resigned])
         .everyday(),
     two(
         "crash",
@@ -147,13 +142,7 @@ pub const SCOPES: &[Scope] = &[
     .begin(OUT_OF_STEP)
     .may(CRASH)
     .back(&[Back::WithDirectory, Back::Without])
-    .sees(&[
-        TakenAfterEnd,
-        Expired,
-        Replaced,
-        WaitedForName,
-        ReleasedForBalance,
-    ]),
+    .sees(&[TakenAfterEnd, Expired, Replaced, WaitedForName, Taken]),
     two("pause", "a node stands still for any time")
         .begin(OUT_OF_STEP)
         .may(PAUSE)
@@ -190,14 +179,7 @@ pub const SCOPES: &[Scope] = &[
         "a node is asked to stop, and one message is late or lost",
     )
     .may(Budget { delays: 1, ..STOP })
-    .sees(&[
-        ReleasedStopping,
-        Resigned,
-        ClaimedFree,
-        UnknownOwn,
-        UnknownNot,
-        LateWrite,
-    ]),
+    .sees(&[Taken, Resigned, UnknownOwn, UnknownNot, LateWrite]),
     two(
         "crash-delay",
         "a node dies for good, and one message is late or lost",
@@ -211,7 +193,7 @@ pub const SCOPES: &[Scope] = &[
     .begin(Begin::Joining)
     .may(Budget { delays: 1, ..CRASH })
     .sees(&[
-        ReleasedForBalance,
+        Taken,
         TakenAfterEnd,
         Expired,
         UnknownOwn,
@@ -236,11 +218,11 @@ pub const SCOPES: &[Scope] = &[
     .sees(&[Overslept, SessionLost, Expired]),
     three("three-join", "a third node starts")
         .begin(Begin::Joining)
-        .sees(&[ReleasedForBalance, ClaimedFree])
+        .sees(&[Sealed, Taken])
         .everyday(),
     three("three-stop", "one of three nodes is asked to stop")
         .may(STOP)
-        .sees(&[ReleasedStopping, Resigned, ClaimedFree]),
+        .sees(&[Taken, Resigned]),
     three("three-crash", "one of three nodes dies for good")
         .may(CRASH)
         .sees(&[TakenAfterEnd, Expired]),

@@ -129,8 +129,11 @@ impl Cluster {
         place: &Place,
     ) {
         let session = self.sessions.entry(id).or_default();
-        if !session.values.contains_key(version) {
-            let value = (record.head.rev, !record.is_proven_end(), place.clone());
+        // A creation that lands late, or an end without proof, after somebody removed a proven one, is neither.
+        let renewed = record.is_live() && record.renewals > 0;
+        let counts = renewed || record.is_proven_end();
+        if counts && !session.values.contains_key(version) {
+            let value = (record.head.rev, renewed, place.clone());
             session.values.insert(version.clone(), value);
         }
     }

@@ -27,6 +27,7 @@ struct Run {
     failed: bool,
     closing: bool,
     drained: bool,
+    catches_up: bool,
 }
 
 impl Conduct {
@@ -43,7 +44,8 @@ impl Conduct {
                 !std::mem::replace(&mut run.loaded, true) && !run.failed && !run.drained
             })?,
             Event::LoadFailed { run, .. } => self.of_run(*run, "failed to load", |run| {
-                !std::mem::replace(&mut run.failed, true) && !run.loaded && !run.drained
+                let loads = !run.loaded || run.catches_up;
+                !std::mem::replace(&mut run.failed, true) && loads && !run.drained
             })?,
             Event::RunEnded { run, .. } => {
                 self.of_run(*run, "ended", |run| run.loaded)?;
@@ -83,6 +85,11 @@ impl Conduct {
             }
             Action::Load { run, .. } | Action::Warm { run, .. } => {
                 self.runs.insert(*run, Run::default());
+            }
+            Action::CatchUp { run, .. } => {
+                if let Some(run) = self.runs.get_mut(run) {
+                    run.catches_up = true;
+                }
             }
             Action::Close { run, .. } => {
                 if let Some(run) = self.runs.get_mut(run) {

@@ -270,6 +270,11 @@ impl Node {
         }
         match self.decide(id) {
             Decision::Nothing => {
+                // What it once waited for is over.
+                let rests = |stay: &Stay| matches!(stay.phase, Phase::Idle | Phase::Serving { .. });
+                if self.stays.get(id).is_none_or(rests) {
+                    self.timers.clear_stay(id);
+                }
                 if waited_until > Time::ZERO
                     && let Some(stay) = self.stays.get_mut(id)
                     && self.now >= stay.not_before
