@@ -17,7 +17,8 @@ pub fn check_successor(old: &ShardRecord, new: &ShardRecord) -> Result<(), &'sta
     {
         return Err("P2: a new owner without a new epoch");
     }
-    if matches!(old.tenancy, Tenancy::Sealed { .. }) && after.is_some() && new.epoch <= old.epoch {
+    let is_sealed = |record: &ShardRecord| matches!(record.tenancy, Tenancy::Sealed { .. });
+    if is_sealed(old) && !is_sealed(new) && after.is_some() && new.epoch <= old.epoch {
         return Err("P3: a sealed epoch is used again");
     }
     if after.is_some()

@@ -16,7 +16,7 @@ use crate::plan::{
     Decision, Live, Memory, NodeState, Plan, PlanNode, PlanRules, PlanView, plan, plan_with,
 };
 use crate::record::{
-    KeyspaceMode, MovePhase, Owner, PlanMark, Record, SessionRecord, ShardRecord, Tenancy,
+    KeyspaceMode, Move, MovePhase, Owner, PlanMark, Record, SessionRecord, ShardRecord, Tenancy,
 };
 use crate::shard::{self, Change, Facts, Writer};
 use crate::time::Time;
@@ -322,6 +322,11 @@ impl Node {
         }
         let owner = record.owner().filter(|o| !self.ended(o.session));
         let moving = record.tenancy.moving();
+        let comes = |mv: &Move| !self.ended(mv.to.session);
+        if moving.is_some_and(|(mv, phase)| phase == MovePhase::Sealed && comes(mv)) {
+            // Its successor is about to take it, whatever became of its owner.
+            return None;
+        }
         let word = match decision {
             Decision::Intend { to, .. } | Decision::Move { to, .. } => {
                 let to = self.able(id, record, &id.keyspace, view.node(*to).name.clone())?;

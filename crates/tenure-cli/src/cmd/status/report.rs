@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use tenure_core::ids::{ClusterName, Epoch, KeyspaceName, NodeName, SessionId, ShardName};
+use tenure_core::ids::{ClusterName, Epoch, KeyspaceName, NodeName, SessionId, ShardId, ShardName};
 use tenure_core::record::{
-    KeyspaceKind, KeyspaceRecord, MovePhase, NodeMode, PlanSpec, Role, ShardRecord, Tenancy,
+    KeyspaceKind, KeyspaceRecord, Move, MovePhase, NodeMode, PlanSpec, Role, ShardRecord, Tenancy,
 };
 use tenure_core::view::Cell;
 
@@ -99,6 +99,9 @@ pub(crate) struct Shard {
     pub(crate) phase: Option<MovePhase>,
     /// Where it goes: the target of its move, or who is to have it instead of its owner.
     pub(crate) to: Option<NodeName>,
+    /// Who has to do what before its move goes on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) waits_for: Option<String>,
     /// Where an operator wants it always to be.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) pin: Option<NodeName>,
@@ -190,6 +193,7 @@ impl Shard {
             state: "missing",
             phase: None,
             to: None,
+            waits_for: None,
             pin: None,
             failures: Vec::new(),
             trouble: None,
@@ -233,8 +237,39 @@ impl Shard {
         if let Some((mv, phase)) = record.tenancy.moving() {
             new.phase = Some(phase);
             new.to = Some(mv.to.node.clone());
+            let id = ShardId::new(keyspace.clone(), new.shard.clone());
+            new.waits_for = Some(waits_for(snapshot, &id, record, mv, phase));
         }
         Some(new)
+    }
+}
+
+/// Who has to do what before a move goes on.
+fn waits_for(
+    snapshot: &Snapshot,
+    id: &ShardId,
+    record: &ShardRecord,
+    mv: &Move,
+    phase: MovePhase,
+) -> String {
+    let to = &mv.to.node;
+    let owner = record.owner().map_or("its owner", |o| o.node.as_str());
+    match phase {
+        MovePhase::Warming => format!("{to} to load it"),
+        MovePhase::Sealed => format!("{to} to take it"),
+        MovePhase::Freezing => {
+            let routers = snapshot.view.sessions.iter().filter(|(_, seen)| {
+                let session = &seen.record;
+                session.role == Role::Router
+                    && session.is_live()
+                    && session.holds(id) != Some(mv.id)
+            });
+            let routers: Vec<&str> = routers.map(|(_, s)| s.record.node.as_str()).collect();
+            match routers.is_empty() {
+                true => format!("{owner} to finish what is in flight"),
+                false => format!("{} to hold what comes for it", routers.join(", ")),
+            }
+        }
     }
 }
 

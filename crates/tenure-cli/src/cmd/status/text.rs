@@ -147,7 +147,7 @@ fn keyspaces(keyspaces: &[Keyspace]) -> String {
 }
 
 fn shard_table() -> Table {
-    Table::new(&["SHARD", "STATE", "OWNER", "EPOCH", "TO"])
+    Table::new(&["SHARD", "STATE", "OWNER", "EPOCH", "TO", "WAITS FOR"])
 }
 
 /// How a shard is: of one that is served but does not fare well, that it does not.
@@ -166,6 +166,7 @@ fn shard_row(name: String, shard: &Shard, epoch: String) -> Vec<String> {
         dash(shard.owner.as_ref().map(ToString::to_string)),
         epoch,
         dash(shard.to.as_ref().map(ToString::to_string)),
+        dash(shard.waits_for.clone()),
     ]
 }
 
@@ -260,6 +261,7 @@ fn alike(a: &Shard, b: &Shard) -> bool {
         && state(a) == state(b)
         && a.owner == b.owner
         && a.to == b.to
+        && a.waits_for == b.waits_for
 }
 
 fn problems(report: &Report) -> String {
