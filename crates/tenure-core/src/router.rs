@@ -271,7 +271,8 @@ impl Shard {
         (Verdict::Wait, Step { actions, wake })
     }
 
-    fn known(&self) -> Mark {
+    /// How new what is known is.
+    pub fn known(&self) -> Mark {
         self.sight.as_ref().map(|s| s.mark).unwrap_or_default()
     }
 
