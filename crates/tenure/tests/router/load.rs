@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 
 use crate::site::*;
 
-const CLIENTS: u64 = 20;
+const CLIENTS: u64 = 10;
 
 /// Clients that write, one write after the other, until they are told to stop. Each says how many were acknowledged.
 struct Clients {
@@ -30,7 +30,7 @@ impl Clients {
                     n += 1;
                     let sent = site.send(&router, &key, n).await;
                     sent.unwrap_or_else(|e| panic!("{key}, request {n}: {e}"));
-                    tokio::time::sleep(ms(i % 5)).await;
+                    tokio::time::sleep(ms(5 + i % 7)).await;
                 }
                 (key, n)
             })
