@@ -30,7 +30,7 @@ impl Clients {
                     n += 1;
                     let sent = site.send(&router, &key, n).await;
                     sent.unwrap_or_else(|e| panic!("{key}, request {n}: {e}"));
-                    tokio::time::sleep(ms(5 + i % 7)).await;
+                    tokio::time::sleep(ms(10 + i % 7)).await;
                 }
                 (key, n)
             })

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tenure::router::{Answer, HoldLimits, Route, RouteError, Router, RouterBuilder};
+use tenure::store::fault::{FaultConfig, FaultStore};
 use tenure::store::memory::MemoryStore;
 use tenure::store::{Put, PutIf, Store};
 use tenure::{
@@ -171,7 +172,7 @@ impl<const C: bool> Site<C> {
         };
         let mut builder = Node::builder(&self.url, "shop");
         if self.is_virtual() {
-            builder = builder.store(self.store.clone());
+            builder = builder.store(self.slow());
         }
         let builder = builder
             .name(name)
@@ -190,6 +191,13 @@ impl<const C: bool> Site<C> {
         node
     }
 
+    /// The store as it is over a network: in virtual time a bare memory store takes no time at all.
+    fn slow(&self) -> Arc<dyn Store> {
+        let (store, faults) = FaultStore::new(self.store.clone(), FaultConfig::none(1));
+        faults.slow(ms(1));
+        Arc::new(store)
+    }
+
     fn is_virtual(&self) -> bool {
         self.url == "memory:"
     }
@@ -197,7 +205,7 @@ impl<const C: bool> Site<C> {
     pub(crate) fn router_builder(&self, name: &str) -> RouterBuilder {
         let mut builder = Router::builder(&self.url, "shop");
         if self.is_virtual() {
-            builder = builder.store(self.store.clone());
+            builder = builder.store(self.slow());
         }
         builder
             .name(name)

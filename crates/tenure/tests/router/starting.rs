@@ -6,6 +6,7 @@ use tenure::router::{Answer, RouteError};
 use tenure::store::fault::{FaultConfig, FaultStore};
 use tenure::{Named, Node};
 use tenure_core::layout::Key;
+use tenure_core::record::Record;
 
 use crate::site::*;
 
@@ -81,7 +82,12 @@ async fn a_shard_whose_record_cannot_be_read_is_held_and_the_others_are_not() {
         .await
         .unwrap()
         .unwrap();
-    assert!(site.put(&key, record.encode(), entry.version).await);
+    let Record::Shard(mut record) = record else {
+        panic!("{record:?}")
+    };
+    Arc::make_mut(&mut record).head.rev += 1;
+    let repaired = Record::Shard(record).encode();
+    assert!(site.put(&key, repaired, entry.version).await);
     held.await.unwrap().unwrap();
 }
 
