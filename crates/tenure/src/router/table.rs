@@ -119,11 +119,14 @@ enum Shards {
         slots: Box<[Slot]>,
         cold: Box<[Cold]>,
     },
-    Named {
-        names: Names,
-        cells: Grow<(Slot, Cold)>,
-        count: AtomicUsize,
-    },
+    Named(Box<Named>),
+}
+
+#[derive(Default)]
+struct Named {
+    names: Names,
+    cells: Grow<(Slot, Cold)>,
+    count: AtomicUsize,
 }
 
 /// The shards of one keyspace.
@@ -142,11 +145,7 @@ impl Keyspace {
                 slots: (0..n).map(|_| Slot::default()).collect(),
                 cold: (0..n).map(cold).collect(),
             },
-            KeyspaceKind::Named => Shards::Named {
-                names: Names::default(),
-                cells: Grow::default(),
-                count: AtomicUsize::new(0),
-            },
+            KeyspaceKind::Named => Shards::Named(Box::default()),
         };
         Self {
             name,
@@ -165,7 +164,7 @@ impl Keyspace {
     pub(super) fn len(&self) -> usize {
         match &self.shards {
             Shards::Hashed { slots, .. } => slots.len(),
-            Shards::Named { count, .. } => count.load(Ordering::Acquire),
+            Shards::Named(named) => named.count.load(Ordering::Acquire),
         }
     }
 
@@ -174,7 +173,7 @@ impl Keyspace {
     pub(super) fn of_key(&self, key: &[u8], hash: u64) -> Option<usize> {
         match &self.shards {
             Shards::Hashed { slots, .. } => Some(index_of(hash, slots.len() as u32) as usize),
-            Shards::Named { names, .. } => names.find(std::str::from_utf8(key).ok()?),
+            Shards::Named(named) => named.names.find(std::str::from_utf8(key).ok()?),
         }
     }
 
@@ -185,27 +184,22 @@ impl Keyspace {
                 let at = shard.as_str().parse::<usize>().ok()?;
                 cold.get(at).filter(|c| c.id.shard == *shard).map(|_| at)
             }
-            Shards::Named { names, .. } => names.find(shard.as_str()),
+            Shards::Named(named) => named.names.find(shard.as_str()),
         }
     }
 
     /// The place of a shard, made if it is a new one.
     pub(super) fn place(&self, shard: &ShardName) -> Option<usize> {
         let known = self.of_shard(shard);
-        let Shards::Named {
-            names,
-            cells,
-            count,
-        } = &self.shards
-        else {
+        let Shards::Named(named) = &self.shards else {
             return known;
         };
         known.or_else(|| {
-            let at = count.load(Ordering::Acquire);
+            let at = named.count.load(Ordering::Acquire);
             let id = ShardId::new(self.name.clone(), shard.clone());
-            cells.put(at, (Slot::default(), Cold::new(id)));
-            names.add(shard.as_str(), at);
-            count.store(at + 1, Ordering::Release);
+            named.cells.put(at, (Slot::default(), Cold::new(id)));
+            named.names.add(shard.as_str(), at);
+            named.count.store(at + 1, Ordering::Release);
             Some(at)
         })
     }
@@ -215,7 +209,7 @@ impl Keyspace {
     pub(super) fn slot(&self, at: usize) -> Option<&Slot> {
         match &self.shards {
             Shards::Hashed { slots, .. } => slots.get(at),
-            Shards::Named { cells, .. } => cells.get(at).map(|cell| &cell.0),
+            Shards::Named(named) => named.cells.get(at).map(|cell| &cell.0),
         }
     }
 
@@ -224,7 +218,7 @@ impl Keyspace {
     pub(super) fn cold(&self, at: usize) -> Option<&Cold> {
         match &self.shards {
             Shards::Hashed { cold, .. } => cold.get(at),
-            Shards::Named { cells, .. } => cells.get(at).map(|cell| &cell.1),
+            Shards::Named(named) => named.cells.get(at).map(|cell| &cell.1),
         }
     }
 }
