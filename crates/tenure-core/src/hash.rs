@@ -15,7 +15,19 @@ use crate::ids::{NodeName, ShardId, ShardName};
 /// assert_eq!(tenure_core::hash::shard_index(b"user-42", 64), 14);
 /// ```
 pub fn shard_index(key: &[u8], shards: u32) -> u32 {
-    ((u128::from(xxh64(key, 0)) * u128::from(shards)) >> 64) as u32
+    index_of(key_hash(key), shards)
+}
+
+/// The number that stands for a key.
+#[inline]
+pub fn key_hash(key: &[u8]) -> u64 {
+    xxh64(key, 0)
+}
+
+/// The shard, among `shards` shards, of a key with this [`key_hash`].
+#[inline]
+pub fn index_of(hash: u64, shards: u32) -> u32 {
+    ((u128::from(hash) * u128::from(shards)) >> 64) as u32
 }
 
 /// The shard of `key` in a hashed keyspace of `shards` shards, by name.

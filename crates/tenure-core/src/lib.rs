@@ -13,6 +13,7 @@ pub mod node;
 pub mod note;
 pub mod plan;
 pub mod record;
+pub mod router;
 pub mod rules;
 pub mod settings;
 pub mod shard;

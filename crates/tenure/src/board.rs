@@ -17,6 +17,7 @@ pub(crate) struct Seen {
     pub(crate) owner: Option<Owner>,
     pub(crate) epoch: Epoch,
     pub(crate) serving: bool,
+    pub(crate) rev: u64,
 }
 
 /// What is known of a shard here.
@@ -154,8 +155,12 @@ impl Board {
         stays
     }
 
-    /// Notes where a session can be reached, or that it is over.
-    pub(crate) fn addresses_of(&self, session: SessionId, at: Option<&BTreeMap<String, String>>) {
+    /// Notes where a session can be reached, or that it is over. Says whether that is news.
+    pub(crate) fn addresses_of(
+        &self,
+        session: SessionId,
+        at: Option<&BTreeMap<String, String>>,
+    ) -> bool {
         let known = read(&self.addresses).contains_key(&session);
         match at {
             Some(at) if !known => {
@@ -164,8 +169,9 @@ impl Board {
             None if known => {
                 write(&self.addresses).remove(&session);
             }
-            _ => {}
+            _ => return false,
         }
+        true
     }
 
     pub(crate) fn addresses(&self, session: SessionId) -> BTreeMap<String, String> {

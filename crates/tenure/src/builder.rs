@@ -21,6 +21,7 @@ use crate::handler::{Handler, Result};
 use crate::launch;
 use crate::life::{AnyHandler, Typed};
 use crate::node::Node;
+use crate::router::RouterParts;
 use crate::singleton::Singleton;
 
 /// A node that is being set up.
@@ -48,6 +49,8 @@ pub struct Builder {
     pub(crate) clock: Clock,
     on_current_runtime: bool,
     pub(crate) entropy: Option<u128>,
+    /// What a router has beside a node.
+    pub(crate) router: Option<RouterParts>,
 }
 
 /// Where the store comes from.
@@ -88,6 +91,7 @@ impl Builder {
             clock: Clock::boot(),
             on_current_runtime: false,
             entropy: None,
+            router: None,
         }
     }
 

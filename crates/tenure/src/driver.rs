@@ -10,6 +10,7 @@ use tenure_core::machine::{Action, Close, Event, Found, Refusal, Reply, RunId, S
 use tenure_core::node::Node as Machine;
 use tenure_core::note::Note;
 use tenure_core::record::Record;
+use tenure_core::router::{Mark, Sight};
 use tenure_core::time::Time;
 use tokio::sync::{broadcast, mpsc, watch};
 use tokio::task::AbortHandle;
@@ -20,6 +21,7 @@ use crate::gate::LeaseCell;
 use crate::io::Io;
 use crate::life::{AnyHandler, Ground};
 use crate::metrics::Metrics;
+use crate::router::Told;
 use crate::stay::{Begin, Order, Stay};
 use crate::trace::Recorder;
 use crate::trouble::Trouble;
@@ -88,6 +90,8 @@ pub(crate) struct Parts {
     pub(crate) notes: broadcast::Sender<Arc<Note>>,
     /// Writes every step down, if that was asked for.
     pub(crate) trace: Option<Recorder>,
+    /// The router that this is the driver of.
+    pub(crate) router: Option<mpsc::UnboundedSender<Told>>,
     pub(crate) _heartbeat: Heartbeat,
 }
 
@@ -273,12 +277,26 @@ impl Driver {
                 owner,
                 epoch,
                 serving,
-                ..
+                moving,
+                rev,
             } => {
+                let mark = Mark { epoch, rev };
+                let sight = Sight {
+                    mark,
+                    owner: owner.as_ref().map(|owner| owner.session),
+                    serving,
+                    moving,
+                };
+                self.tell_router(|| Told::Shard {
+                    shard: shard.clone(),
+                    owner: owner.clone(),
+                    sight,
+                });
                 let seen = Seen {
                     owner,
                     epoch,
                     serving,
+                    rev,
                 };
                 self.parts.board.seen(&shard, seen);
             }
@@ -378,12 +396,39 @@ impl Driver {
     }
 
     fn learn(&self, key: &Key, found: Option<&Found>) {
-        let Key::Session(session) = key else { return };
-        let addresses = match found.map(|found| &found.record) {
-            Some(Ok(Record::Session(record))) if record.is_live() => Some(&record.addresses),
-            _ => None,
-        };
-        self.parts.board.addresses_of(*session, addresses);
+        let record = found.map(|found| &found.record);
+        match (key, record) {
+            (Key::Session(session), record) => {
+                let live = match record {
+                    Some(Ok(Record::Session(r))) if r.is_live() => Some(r),
+                    _ => None,
+                };
+                let addresses = live.map(|r| &r.addresses);
+                let news = self.parts.board.addresses_of(*session, addresses);
+                // A record that is gone or cannot be read says nothing about the session.
+                if news && matches!(record, Some(Ok(Record::Session(_)))) {
+                    self.tell_router(|| Told::Session {
+                        session: *session,
+                        at: live.map(|r| (r.node.clone(), r.addresses.clone())),
+                    });
+                }
+            }
+            (Key::Keyspace(name), Some(Ok(Record::Keyspace(record)))) => {
+                self.tell_router(|| Told::Keyspace {
+                    name: name.clone(),
+                    rev: record.head.rev,
+                    kind: (!record.removed).then_some(record.kind),
+                });
+            }
+            _ => {}
+        }
+    }
+
+    fn tell_router(&self, told: impl FnOnce() -> Told) {
+        if let Some(router) = &self.parts.router {
+            // One that is gone needs to know nothing.
+            let _ = router.send(told());
+        }
     }
 }
 

@@ -88,6 +88,8 @@ pub enum Reason {
     UnknownKeyspace,
     /// The keyspace has another handler than the request asked for.
     OtherHandler,
+    /// This node serves the shard, but not at the epoch that the request named.
+    OtherEpoch,
 }
 
 impl Reason {
@@ -100,6 +102,7 @@ impl Reason {
             Self::UnknownShard => "unknown_shard",
             Self::UnknownKeyspace => "unknown_keyspace",
             Self::OtherHandler => "other_handler",
+            Self::OtherEpoch => "other_epoch",
         }
     }
 }
@@ -115,6 +118,8 @@ pub struct NotOwner {
     pub owner: Option<Box<OwnerAt>>,
     /// Its epoch by the same records.
     pub epoch: Epoch,
+    /// Which of the record's values that is from: tells whether somebody else knows more.
+    pub rev: u64,
     /// Why.
     pub reason: Reason,
 }
@@ -137,6 +142,9 @@ impl std::fmt::Display for NotOwner {
             (Reason::UnknownShard, _) => write!(f, "not known to this node"),
             (Reason::UnknownKeyspace, _) => {
                 write!(f, "this node takes no part in it; add it to the builder")
+            }
+            (Reason::OtherEpoch, _) => {
+                write!(f, "served here at epoch {}; ask for that", self.epoch)
             }
             (Reason::OtherHandler, _) => {
                 write!(f, "has another handler than the one that `enter` named")

@@ -1,10 +1,11 @@
 //! From a builder to a running driver.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tenure_core::node::{Node as Machine, NodeConfig, Timekeeper};
 use tenure_core::rules::Rules;
-use tenure_core::settings::Timing;
+use tenure_core::settings::{Settings, Timing};
 use tenure_core::trace;
 use tenure_store::{ClockScope, Store, StoreError};
 use tokio::runtime::Handle;
@@ -21,6 +22,7 @@ use crate::io::{Calls, Io};
 use crate::life::Ground;
 use crate::metrics::Metrics;
 use crate::node::Node;
+use crate::router::{HoldLimits, Keeper};
 use crate::trace::{Recorder, TraceError};
 use crate::trouble::Trouble;
 use crate::watch::backoff;
@@ -53,7 +55,10 @@ pub(crate) async fn start(builder: Builder) -> Result<Node, StartError> {
     let launch = Launch {
         board: Arc::new(Board::new(names.node.clone(), keyspaces)),
         life: Arc::new(watch::channel(Life::Starting).0),
-        metrics: Arc::new(Metrics::new(builder.clock.clone())),
+        metrics: match &builder.router {
+            Some(router) => router.keeper.metrics(),
+            None => Arc::new(Metrics::new(builder.clock.clone())),
+        },
         notes: broadcast::channel(NOTES).0,
         application: Handle::current(),
         inputs,
@@ -116,9 +121,8 @@ impl Launch {
             Source::Open(store) => store.clone(),
         };
         let settings = self.builder.effective_settings(&*store);
-        let timing = settings.check(store.info().min_ttl).map_err(|problems| {
-            StartError::Invalid(problems.iter().map(ToString::to_string).collect())
-        })?;
+        let hold = self.builder.router.as_ref().map(|router| router.hold);
+        let timing = checked(&settings, store.info().min_ttl, hold)?;
         let data_dir = match (self.builder.locked.take(), &self.builder.data_dir) {
             (Some(locked), _) => Some(Arc::new(locked)),
             (None, Some(path)) => Some(Arc::new(DataDir::open(path, self.builder.clock.id())?)),
@@ -143,6 +147,11 @@ impl Launch {
         let _heartbeat = Heartbeat::begin(&ground, timing.renew_interval);
         let config = self.config(&*store, timing, ground.data_dir.as_deref());
         let trace = self.recorder(&config)?;
+        let router = self.builder.router.take().map(|parts| {
+            let tell = parts.keeper.tell();
+            tokio::spawn(Keeper::new(parts.keeper, self.inputs.clone()).run());
+            tell
+        });
         Ok(Driver::new(Parts {
             machine: Machine::new(Arc::new(config)),
             io: Io::open(calls, store, ground.clock.clone())?,
@@ -160,6 +169,7 @@ impl Launch {
             trouble,
             notes: self.notes,
             trace,
+            router,
             _heartbeat,
         }))
     }
@@ -211,6 +221,37 @@ impl Launch {
             entropy: builder.entropy.unwrap_or_else(entropy),
             last_session: data_dir.and_then(DataDir::last_session),
         }
+    }
+}
+
+/// Checks the settings and, for a router, that it can hold a request for as long as a move may take.
+fn checked(
+    settings: &Settings,
+    min_ttl: Duration,
+    hold: Option<HoldLimits>,
+) -> Result<Timing, StartError> {
+    let timing = settings.check(min_ttl);
+    let mut problems: Vec<String> = Vec::new();
+    if let Err(found) = &timing {
+        problems.extend(found.iter().map(ToString::to_string));
+    }
+    if let Some(HoldLimits { count, bytes, age }) = hold {
+        let longest = settings.freeze_timeout + settings.drain_timeout + settings.take_timeout;
+        if age < longest {
+            problems.push(format!(
+                "hold.age: {age:?} is below freeze_timeout + drain_timeout + take_timeout ({longest:?}): a move could outlast \
+                 what it holds; raise the age or lower these"
+            ));
+        }
+        for (name, value) in [("count", count), ("bytes", bytes)] {
+            if value == 0 {
+                problems.push(format!("hold.{name}: must be at least 1"));
+            }
+        }
+    }
+    match timing {
+        Ok(timing) if problems.is_empty() => Ok(timing),
+        _ => Err(StartError::Invalid(problems)),
     }
 }
 

@@ -40,6 +40,8 @@
 //! # }
 //! ```
 //!
+//! A [`Router`] sends requests to the owners of their shards, and holds them for the moment in which a shard changes hands.
+//!
 //! By default the node runs on a thread of its own, so that a busy application cannot keep it from renewing its lease.
 //! An application whose runtime stands still for long loses the lease nevertheless: a process that does nothing must not
 //! keep shards.
@@ -63,6 +65,7 @@ mod log;
 pub mod metrics;
 mod metrics_http;
 mod node;
+pub mod router;
 mod singleton;
 mod stay;
 mod trace;
@@ -79,6 +82,7 @@ pub use handler::{BoxError, Handler, Result, Seal, Shard, Shared};
 pub use metrics::Metrics;
 pub use metrics_http::MetricsServer;
 pub use node::Node;
+pub use router::Router;
 pub use singleton::Singleton;
 pub use tenure_core::ids::{Epoch, NodeName, SessionId, ShardId, ShardName};
 pub use tenure_core::machine::Refusal;

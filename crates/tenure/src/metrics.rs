@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
 
 use tenure_core::ids::ShardId;
 use tenure_core::lease::LeasePhase;
@@ -75,6 +76,14 @@ metrics! {
     PLAN_PROBLEMS "counter" "tenure_plan_problems_total" false "Things that the planner had to work around.";
     STALE_SWEPT "counter" "tenure_stale_assignments_swept_total" false "Assignments to departed nodes that were put right.";
     SEAL_FAILURES "counter" "tenure_seal_failures_total" false "Moves called off because the application could not seal.";
+    HELD "gauge" "tenure_router_held" false "Requests that the router holds now.";
+    HELD_TOTAL "counter" "tenure_router_held_total" false "Times that it held a request.";
+    HOLD_SECONDS "counter" "tenure_router_hold_seconds_total" false "For how long it held them, all together.";
+    FLUSHES "counter" "tenure_router_flushes_total" false "Times that it let go what it held of a shard.";
+    HOPS "counter" "tenure_router_extra_hops_total" false "Requests that it sent on after another node had refused them.";
+    OVERFLOWS "counter" "tenure_router_overflows_total" false "Requests that it turned away because it held too much.";
+    EXPIRED "counter" "tenure_router_expired_total" false "Requests that it gave up because they were held for too long.";
+    PUBLISHED "counter" "tenure_router_published_total" false "Times that it told owners which moves it holds requests for.";
     SWEEP_FAILURES "counter" "tenure_sweep_failures_total" false "Sweeps of one record that failed.";
 }
 
@@ -147,6 +156,36 @@ impl Metrics {
 
     pub(crate) fn refused(&self, reason: Reason) {
         self.add(&REFUSED, &labels(&[("reason", reason.as_str())]));
+    }
+
+    pub(crate) fn held(&self) {
+        self.add(&HELD, "");
+        self.add(&HELD_TOTAL, "");
+    }
+
+    pub(crate) fn released(&self, after: Duration) {
+        self.add_n(&HELD, "", -1.0);
+        self.add_n(&HOLD_SECONDS, "", after.as_secs_f64());
+    }
+
+    pub(crate) fn flushed(&self) {
+        self.add(&FLUSHES, "");
+    }
+
+    pub(crate) fn hopped(&self) {
+        self.add(&HOPS, "");
+    }
+
+    pub(crate) fn overflowed(&self) {
+        self.add(&OVERFLOWS, "");
+    }
+
+    pub(crate) fn expired(&self) {
+        self.add(&EXPIRED, "");
+    }
+
+    pub(crate) fn published(&self) {
+        self.add(&PUBLISHED, "");
     }
 
     pub(crate) fn watch_gap(&self) {

@@ -72,7 +72,24 @@ impl Node {
         let key = key.as_ref();
         let shards = self.shards::<H>(keyspace)?;
         let stay = shards.stay_of_key(key);
-        self.admit(stay, || match shards.shard_of_key(key) {
+        self.admit(stay, None, || match shards.shard_of_key(key) {
+            Some(shard) => self.not_owner(shards, shard),
+            None => nobody(keyspace, Reason::UnknownShard),
+        })
+    }
+
+    /// Enters the shard of `key` if it is served at the epoch that the request names: the way in for requests that a router
+    /// sent. One that was sent to another epoch is refused before it has any effect.
+    pub fn enter_at<H: Handler>(
+        &self,
+        keyspace: &str,
+        key: impl AsRef<[u8]>,
+        epoch: Epoch,
+    ) -> Result<Entered<H>, NotOwner> {
+        let key = key.as_ref();
+        let shards = self.shards::<H>(keyspace)?;
+        let stay = shards.stay_of_key(key);
+        self.admit(stay, Some(epoch), || match shards.shard_of_key(key) {
             Some(shard) => self.not_owner(shards, shard),
             None => nobody(keyspace, Reason::UnknownShard),
         })
@@ -82,7 +99,19 @@ impl Node {
     pub fn enter_shard<H: Handler>(&self, shard: &ShardId) -> Result<Entered<H>, NotOwner> {
         let shards = self.shards::<H>(shard.keyspace.as_str())?;
         let stay = shards.look_up(&shard.shard).and_then(|slot| slot.stay);
-        self.admit(stay, || self.not_owner(shards, shard.shard.clone()))
+        self.admit(stay, None, || self.not_owner(shards, shard.shard.clone()))
+    }
+
+    /// Enters a shard that the request names itself, if it is served at the epoch that the request names too.
+    pub fn enter_shard_at<H: Handler>(
+        &self,
+        shard: &ShardId,
+        epoch: Epoch,
+    ) -> Result<Entered<H>, NotOwner> {
+        let shards = self.shards::<H>(shard.keyspace.as_str())?;
+        let stay = shards.look_up(&shard.shard).and_then(|slot| slot.stay);
+        let refuse = || self.not_owner(shards, shard.shard.clone());
+        self.admit(stay, Some(epoch), refuse)
     }
 
     /// The shards whose gates are open.
@@ -158,13 +187,27 @@ impl Node {
     fn admit<H: Handler>(
         &self,
         stay: Option<Arc<Stay>>,
+        at: Option<Epoch>,
         refuse: impl FnOnce() -> NotOwner,
     ) -> Result<Entered<H>, NotOwner> {
         if let Some(stay) = stay
             && let Ok(state) = stay.state.clone().downcast::<StateCell<H::State>>()
             && stay.gate.count_in().is_ok()
         {
-            return Ok(Entered::new(stay, state));
+            // The epoch of a stay is set before its gate opens.
+            let epoch = stay.epoch();
+            let entered = Entered::new(stay, state);
+            if at.is_none_or(|at| at == epoch) {
+                return Ok(entered);
+            }
+            drop(entered);
+            let refused = NotOwner {
+                epoch,
+                reason: Reason::OtherEpoch,
+                ..refuse()
+            };
+            self.0.metrics.refused(refused.reason);
+            return Err(refused);
         }
         let refused = refuse();
         self.0.metrics.refused(refused.reason);
@@ -184,6 +227,7 @@ impl Node {
             owner,
             epoch,
             serving,
+            rev,
         }) = slot.seen
         else {
             answer.reason = if here {
@@ -193,7 +237,7 @@ impl Node {
             };
             return answer;
         };
-        answer.epoch = epoch;
+        (answer.epoch, answer.rev) = (epoch, rev);
         answer.reason = match &owner {
             _ if here => Reason::NotReady,
             Some(owner) if owner.node == *self.name() => Reason::NotReady,
@@ -218,6 +262,7 @@ fn nobody(keyspace: &str, reason: Reason) -> NotOwner {
         shard: None,
         owner: None,
         epoch: Epoch::default(),
+        rev: 0,
         reason,
     }
 }

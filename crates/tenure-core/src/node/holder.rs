@@ -232,8 +232,17 @@ impl Node {
     /// A router holds other shards than before: owners wait to hear of it.
     pub(super) fn hold(&mut self, held: Held) {
         if self.held != held {
+            // Nobody waits to hear of what is no longer held: the next renewal says it.
+            let news = held.iter().any(|(keyspace, shards)| {
+                let told = self.held.get(keyspace);
+                shards
+                    .iter()
+                    .any(|(shard, mv)| told.and_then(|told| told.get(shard)) != Some(mv))
+            });
             self.held = held;
-            self.renew();
+            if news {
+                self.renew();
+            }
         }
     }
 

@@ -145,6 +145,14 @@ fn every_metric_moves_and_none_before_its_time() {
     metrics.deadline(Clock::boot().now() + Duration::from_secs(9));
     metrics.refused(Reason::NotReady);
     metrics.watch_gap();
+    metrics.held();
+    metrics.held();
+    metrics.released(Duration::from_secs(1));
+    metrics.flushed();
+    metrics.hopped();
+    metrics.overflowed();
+    metrics.expired();
+    metrics.published();
     metrics.waiting(&Waiting {
         unclaimed: 1,
         unclaimed_for: Duration::from_secs(1),

@@ -1,0 +1,398 @@
+//! The router's decisions for one shard: what to hold, when that can be published, when to let go, and what a refusal means.
+//!
+//! A value per shard, told what the records say and what its transport reports. It never waits: through [`Step::wake`] it
+//! says when it wants to be asked again. Late, repeated and crossing reports change nothing, because each names what it is an
+//! answer to.
+//!
+//! | the record says | requests |
+//! |---|---|
+//! | nothing yet, or nobody owns it | are held (a router starts closed) |
+//! | owned, not serving | are held |
+//! | owned and serving, also while another node warms up | pass |
+//! | freezing | are held; once none is in flight the move is published, and the owner need not wait any longer |
+//! | sealed | are held |
+//! | any newer value, owned and serving | pass, those held first: also after a move that was called off |
+
+use std::time::Duration;
+
+use crate::ids::{Epoch, SessionId};
+use crate::record::MovePhase;
+use crate::time::Time;
+
+/// For how long what was in flight before a hold may still come back refused, and so go first, when the hold is over.
+const SETTLE: Duration = Duration::from_millis(20);
+/// The first pause after an owner has refused what the records say it should take; doubles with each.
+const PAUSE_MIN: Duration = Duration::from_millis(1);
+/// The longest such pause.
+const PAUSE_MAX: Duration = Duration::from_millis(256);
+
+/// How new a piece of knowledge about a shard is: compared from top to bottom.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Mark {
+    /// The shard's epoch.
+    pub epoch: Epoch,
+    /// Which of the record's values.
+    pub rev: u64,
+}
+
+/// What a shard's record says, as far as a router cares.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Sight {
+    /// How new it is.
+    pub mark: Mark,
+    /// The session that owns the shard.
+    pub owner: Option<SessionId>,
+    /// Whether the owner serves.
+    pub serving: bool,
+    /// The move that the shard is in.
+    pub moving: Option<(u64, MovePhase)>,
+}
+
+/// What is known of the session that owns a shard.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Reach {
+    /// Its record was not seen yet, so nobody knows where it is.
+    #[default]
+    Unknown,
+    /// It lives, and where it can be reached is known.
+    Known,
+    /// It is over.
+    Ended,
+}
+
+/// Why requests for a shard are held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum HoldWhy {
+    /// No record of the shard was seen yet.
+    Unknown,
+    /// Nobody owns it.
+    Unowned,
+    /// Its owner is loading it.
+    Loading,
+    /// It is about to change hands.
+    Freezing,
+    /// It is changing hands.
+    Sealed,
+    /// Its owner's session has ended.
+    OwnerEnded,
+    /// Where its owner can be reached is not known.
+    Unreachable,
+    /// Its owner refused a request that it should take by all that is known.
+    Refused,
+}
+
+impl HoldWhy {
+    /// The reason in words.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Unknown => "no record of it was seen yet",
+            Self::Unowned => "nobody owns it",
+            Self::Loading => "its owner is loading it",
+            Self::Freezing => "it is about to change hands",
+            Self::Sealed => "it is changing hands",
+            Self::OwnerEnded => "its owner's session has ended",
+            Self::Unreachable => "its owner's address is not known",
+            Self::Refused => "its owner refuses requests",
+        }
+    }
+}
+
+/// Something that happened to a shard.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Event {
+    /// Its record says this, and of its owner's session this is known.
+    Seen(Sight, Reach),
+    /// Of its owner's session this is known now.
+    Reach(Reach),
+    /// Nothing that was in flight when this hold began is any more. In answer to [`Action::Drain`].
+    Drained(u64),
+    /// An owner answered a request that was let go with [`Action::FlushOne`], or nobody was waiting to be.
+    Answered,
+    /// Time has passed.
+    Tick,
+}
+
+/// Something for the transport to do with a shard, or for the session to say of it. In the order given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Action {
+    /// Send nothing more; keep what comes.
+    Hold(HoldWhy),
+    /// Report when nothing is in flight any more, with this number.
+    Drain(u64),
+    /// From now on requests go to this session.
+    Switch(SessionId),
+    /// Send what was kept, in order, and then what comes.
+    Flush,
+    /// Send the first of what was kept and report what becomes of it; go on keeping the rest.
+    FlushOne,
+    /// The session is to say that what comes for the shard is held during this move.
+    Publish(u64),
+    /// The session need no longer say so.
+    Retract,
+}
+
+/// What follows from an event.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Step {
+    /// What to do, in this order.
+    pub actions: Vec<Action>,
+    /// When the next [`Event::Tick`] is wanted at the latest.
+    pub wake: Option<Time>,
+}
+
+/// A refusal, as the request that met it tells of it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Refusal {
+    /// What the request was sent by.
+    pub sent_by: Mark,
+    /// Who owns the shard, by the word of whoever refused, and what is known here of that session.
+    pub owner: Option<(SessionId, Reach)>,
+    /// How new that word is.
+    pub mark: Mark,
+    /// Whether the request followed a refusal before.
+    pub followed: bool,
+}
+
+/// What a refused request is to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Verdict {
+    /// Go to this session, once.
+    Follow(SessionId),
+    /// Go back to its place among those that are held.
+    Wait,
+}
+
+/// An owner that refuses what it should take: it is behind, or cut off for a while.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Refused {
+    /// How new what is known must be for the refusal to be history. Exclusive.
+    upto: Mark,
+    tries: u32,
+    again_at: Time,
+}
+
+/// One shard at a router.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Shard {
+    sight: Option<Sight>,
+    reach: Reach,
+    /// Why the transport holds, if it does.
+    holding: Option<HoldWhy>,
+    /// Counts the times that the transport was told to send, so that a report is known for what it is about.
+    hold: u64,
+    drained: bool,
+    published: Option<u64>,
+    refused: Option<Refused>,
+    /// The hold is over once nothing is in flight, or at this time.
+    settling: Option<Time>,
+    switched: Option<SessionId>,
+}
+
+impl Default for Shard {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Shard {
+    /// A shard of which nothing is known: what comes for it is held.
+    pub fn new() -> Self {
+        Self {
+            sight: None,
+            reach: Reach::Unknown,
+            holding: Some(HoldWhy::Unknown),
+            hold: 0,
+            drained: true,
+            published: None,
+            refused: None,
+            settling: None,
+            switched: None,
+        }
+    }
+
+    /// Why requests are held; nothing if they pass.
+    pub fn holding(&self) -> Option<HoldWhy> {
+        self.holding
+    }
+
+    /// The session that owns the shard, as far as is known.
+    pub fn owner(&self) -> Option<SessionId> {
+        self.sight.as_ref().and_then(|sight| sight.owner)
+    }
+
+    /// Takes an event at a time and says what to do.
+    pub fn step(&mut self, now: Time, event: Event) -> Step {
+        let mut actions = Vec::new();
+        match event {
+            Event::Seen(sight, reach) => self.seen(sight, reach),
+            Event::Reach(reach) => {
+                // A session that has ended has done so for ever.
+                if self.reach != Reach::Ended {
+                    self.reach = reach;
+                }
+            }
+            Event::Drained(hold) => self.drained |= hold == self.hold,
+            Event::Answered => self.refused = None,
+            Event::Tick => {}
+        }
+        self.settle(now, &mut actions);
+        Step {
+            actions,
+            wake: self.wake(),
+        }
+    }
+
+    /// A request was refused: says what it is to do, and what follows for the others.
+    ///
+    /// It is followed at most once and only to newer knowledge than this router has. Else it waits until the record changes.
+    /// A record that need not change (its owner has not heard yet that it owns the shard, or is cut off for a while) is
+    /// tried again after growing pauses, by one request at a time.
+    pub fn refused(&mut self, now: Time, refusal: &Refusal) -> (Verdict, Step) {
+        let known = self.known();
+        if refusal.mark > known
+            && !refusal.followed
+            && let Some((session, Reach::Known)) = refusal.owner
+        {
+            return (Verdict::Follow(session), Step::default());
+        }
+        // Whatever was refused by older knowledge says nothing of what is known now.
+        if refusal.sent_by >= known {
+            let tries = self.refused.map_or(0, |refused| refused.tries);
+            let pending = self.refused.filter(|refused| now < refused.again_at);
+            self.refused = Some(pending.unwrap_or(Refused {
+                upto: known,
+                tries: tries + 1,
+                again_at: now + pause(tries),
+            }));
+        }
+        let mut actions = Vec::new();
+        self.settle(now, &mut actions);
+        let wake = self.wake();
+        (Verdict::Wait, Step { actions, wake })
+    }
+
+    /// How new what is known is.
+    pub fn known(&self) -> Mark {
+        self.sight.as_ref().map(|s| s.mark).unwrap_or_default()
+    }
+
+    fn seen(&mut self, sight: Sight, reach: Reach) {
+        if sight.mark < self.known() {
+            return;
+        }
+        if self.refused.is_some_and(|r| r.upto < sight.mark) {
+            self.refused = None;
+        }
+        (self.sight, self.reach) = (Some(sight), reach);
+    }
+
+    /// Why requests are to be held by what is known.
+    fn why(&self) -> Option<HoldWhy> {
+        let Some(sight) = &self.sight else {
+            return Some(HoldWhy::Unknown);
+        };
+        match (sight.owner, sight.moving) {
+            (None, _) => return Some(HoldWhy::Unowned),
+            (_, Some((_, MovePhase::Freezing))) => return Some(HoldWhy::Freezing),
+            (_, Some((_, MovePhase::Sealed))) => return Some(HoldWhy::Sealed),
+            _ if !sight.serving => return Some(HoldWhy::Loading),
+            _ => {}
+        }
+        match self.reach {
+            Reach::Ended => Some(HoldWhy::OwnerEnded),
+            Reach::Unknown => Some(HoldWhy::Unreachable),
+            Reach::Known => self.refused.map(|_| HoldWhy::Refused),
+        }
+    }
+
+    /// Brings what the transport does and what the session says in line with what is known.
+    fn settle(&mut self, now: Time, actions: &mut Vec<Action>) {
+        match self.why() {
+            Some(why) => self.keep(now, why, actions),
+            None => self.let_go(now, actions),
+        }
+        self.publish(actions);
+    }
+
+    fn keep(&mut self, now: Time, why: HoldWhy, actions: &mut Vec<Action>) {
+        self.settling = None;
+        if self.holding != Some(why) {
+            self.holding = Some(why);
+            actions.push(Action::Hold(why));
+            if !self.drained {
+                actions.push(Action::Drain(self.hold));
+            }
+        }
+        if let Some(refused) = &mut self.refused
+            && why == HoldWhy::Refused
+            && now >= refused.again_at
+        {
+            let again_at = now + pause(refused.tries);
+            (refused.tries, refused.again_at) = (refused.tries + 1, again_at);
+            self.sends();
+            actions.extend([Action::FlushOne, Action::Drain(self.hold)]);
+        }
+    }
+
+    fn let_go(&mut self, now: Time, actions: &mut Vec<Action>) {
+        let owner = self.owner();
+        if self.holding.is_none() {
+            return self.switch(owner, actions);
+        }
+        let until = *self.settling.get_or_insert(now + SETTLE);
+        if !self.drained && now < until {
+            return;
+        }
+        self.holding = None;
+        self.settling = None;
+        self.switch(owner, actions);
+        self.sends();
+        actions.push(Action::Flush);
+    }
+
+    fn switch(&mut self, owner: Option<SessionId>, actions: &mut Vec<Action>) {
+        if let Some(owner) = owner
+            && self.switched.replace(owner) != Some(owner)
+        {
+            actions.push(Action::Switch(owner));
+        }
+    }
+
+    /// Requests go out: what was reported of those before is no longer the whole.
+    fn sends(&mut self) {
+        self.hold += 1;
+        self.drained = false;
+    }
+
+    fn publish(&mut self, actions: &mut Vec<Action>) {
+        let moving = self.sight.as_ref().and_then(|sight| sight.moving);
+        let published = match moving {
+            Some((mv, MovePhase::Freezing)) if self.drained => Some(mv),
+            // What was said stays said until the move is over.
+            Some((mv, MovePhase::Freezing | MovePhase::Sealed)) => {
+                self.published.filter(|said| *said == mv)
+            }
+            _ => None,
+        };
+        if published == self.published {
+            return;
+        }
+        self.published = published;
+        actions.push(published.map_or(Action::Retract, Action::Publish));
+    }
+
+    fn wake(&self) -> Option<Time> {
+        let again = self
+            .refused
+            .filter(|_| self.holding == Some(HoldWhy::Refused))
+            .map(|refused| refused.again_at);
+        self.settling.or(again)
+    }
+}
+
+fn pause(tries: u32) -> Duration {
+    PAUSE_MIN.saturating_mul(1 << tries.min(16)).min(PAUSE_MAX)
+}
+
+#[cfg(test)]
+mod tests;

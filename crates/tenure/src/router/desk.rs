@@ -1,0 +1,346 @@
+//! The router's own transport: requests are calls of the application's, and wait as tasks.
+
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tenure_core::ids::ShardId;
+use tenure_core::router::HoldWhy;
+use tenure_core::time::Time;
+use tokio::sync::{Notify, oneshot};
+
+use super::error::RouteError;
+use super::line::Waiting;
+use super::slot::Ticket;
+use super::table::{Route, Spot, Table};
+use super::transport::{Drained, Flush, Transport, Trial};
+use crate::clock::Clock;
+use crate::metrics::Metrics;
+
+/// How much a router may hold, of all shards together. One shard may take up half of it, so that one which nobody serves
+/// leaves room for those that move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HoldLimits {
+    /// How many requests.
+    pub count: u64,
+    /// How many bytes, as their senders count them.
+    pub bytes: u64,
+    /// How long any one of them, in all. Must be no less than `freeze_timeout` + `drain_timeout` + `take_timeout`.
+    pub age: Duration,
+}
+
+impl Default for HoldLimits {
+    fn default() -> Self {
+        Self {
+            count: 10_000,
+            bytes: 64 << 20,
+            age: Duration::from_secs(30),
+        }
+    }
+}
+
+/// Where requests wait.
+pub(super) struct Desk {
+    pub(super) table: Arc<Table>,
+    pub(super) limits: HoldLimits,
+    pub(super) clock: Clock,
+    pub(super) metrics: Arc<Metrics>,
+    count: AtomicU64,
+    bytes: AtomicU64,
+    /// Shards that whoever stops waits for.
+    busy: AtomicU64,
+    idle: Notify,
+}
+
+impl Desk {
+    pub(super) fn new(
+        table: Arc<Table>,
+        limits: HoldLimits,
+        clock: Clock,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        Self {
+            table,
+            limits,
+            clock,
+            metrics,
+            count: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            busy: AtomicU64::new(0),
+            idle: Notify::new(),
+        }
+    }
+
+    fn with(&self, shard: &ShardId, act: impl FnOnce(Spot<'_>, &mut Waiting)) {
+        let keyspace = self.table.keyspace(shard.keyspace.as_str());
+        if let Some(spot) = keyspace.and_then(|k| Table::of_shard(k, &shard.shard)) {
+            let mut waiting = spot.cold.lock();
+            act(spot, &mut waiting);
+            self.settled(spot, &mut waiting);
+        }
+    }
+
+    /// Looks whether somebody waits for what has just happened to a shard.
+    fn settled(&self, spot: Spot<'_>, waiting: &mut Waiting) {
+        waiting.check_empty(spot.slot);
+        if waiting.busy && waiting.is_idle(spot.slot) {
+            waiting.busy = false;
+            if self.busy.fetch_sub(1, Ordering::AcqRel) == 1 {
+                self.idle.notify_waiters();
+            }
+        }
+    }
+
+    /// Makes room for one more, or says which limit is in the way.
+    fn admit(&self, waiting: &Waiting, bytes: u64) -> Result<(), &'static str> {
+        let HoldLimits {
+            count: most,
+            bytes: size,
+            ..
+        } = self.limits;
+        if waiting.count >= most.div_ceil(2) {
+            return Err("half of the requests");
+        }
+        if waiting.bytes + bytes > size.div_ceil(2) {
+            return Err("half of the bytes");
+        }
+        if self.count.fetch_add(1, Ordering::AcqRel) >= most {
+            self.count.fetch_sub(1, Ordering::AcqRel);
+            return Err("all requests");
+        }
+        if self.bytes.fetch_add(bytes, Ordering::AcqRel) + bytes > size {
+            self.count.fetch_sub(1, Ordering::AcqRel);
+            self.bytes.fetch_sub(bytes, Ordering::AcqRel);
+            return Err("all bytes");
+        }
+        Ok(())
+    }
+
+    fn released(&self, bytes: u64, since: Time) {
+        self.count.fetch_sub(1, Ordering::AcqRel);
+        self.bytes.fetch_sub(bytes, Ordering::AcqRel);
+        self.metrics.released(self.clock.now().since(since));
+    }
+}
+
+impl Transport for Desk {
+    fn hold(&self, shard: &ShardId, why: HoldWhy) {
+        self.with(shard, |spot, waiting| waiting.hold(spot.slot, why));
+    }
+
+    fn drain(&self, shard: &ShardId, drained: Drained) {
+        self.with(shard, |spot, waiting| waiting.drain(spot.slot, drained));
+    }
+
+    fn switch(&self, _shard: &ShardId, _to: &Route) {
+        // Requests read the table when they go, and the router has written it.
+    }
+
+    fn flush(&self, shard: &ShardId, flush: Flush) {
+        self.with(shard, |spot, waiting| {
+            if waiting.flush(spot.slot, flush) > 0 {
+                self.metrics.flushed();
+            }
+        });
+    }
+
+    fn stop(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        for keyspace in self.table.keyspaces() {
+            for at in 0..keyspace.len() {
+                let (Some(slot), Some(cold)) = (keyspace.slot(at), keyspace.cold(at)) else {
+                    continue;
+                };
+                let mut waiting = cold.lock();
+                slot.hold();
+                let first = !std::mem::replace(&mut waiting.stopping, true);
+                if first && !waiting.is_idle(slot) {
+                    waiting.busy = true;
+                    self.busy.fetch_add(1, Ordering::AcqRel);
+                }
+            }
+        }
+        Box::pin(async {
+            loop {
+                // Listens before it looks, so that nothing that happens in between is missed.
+                let mut idle = pin!(self.idle.notified());
+                idle.as_mut().enable();
+                if self.busy.load(Ordering::Acquire) == 0 {
+                    return;
+                }
+                idle.await;
+            }
+        })
+    }
+}
+
+/// What a request is doing.
+enum Doing {
+    /// It is in flight, and passed without waiting.
+    Passing,
+    /// It waits in its line.
+    Waiting(Time),
+    /// It was told to go; those behind it wait for its end.
+    Running,
+    /// Nothing any more.
+    Over,
+}
+
+/// The place of one request at the desk. Dropping it, also because its caller went away, lets the next one go.
+pub(super) struct Place<'a> {
+    desk: &'a Desk,
+    spot: Spot<'a>,
+    bytes: u64,
+    ticket: Ticket,
+    doing: Doing,
+    /// Until when it may be held, once it was.
+    deadline: Option<Time>,
+    trial: Option<Trial>,
+}
+
+impl<'a> Place<'a> {
+    /// Waits until the request may go; says where.
+    pub(super) async fn take(
+        desk: &'a Desk,
+        spot: Spot<'a>,
+        bytes: u64,
+    ) -> Result<(Self, Route), RouteError> {
+        let (ticket, passed) = spot.slot.arrive();
+        let mut place = Self {
+            desk,
+            spot,
+            bytes,
+            ticket,
+            doing: Doing::Passing,
+            deadline: None,
+            trial: None,
+        };
+        if passed && let Some(route) = desk.table.route(spot) {
+            return Ok((place, route));
+        }
+        let route = place.wait(false).await?;
+        Ok((place, route))
+    }
+
+    /// The request was refused: it goes back to its place, and waits there until it may go again.
+    pub(super) async fn again(&mut self) -> Result<Route, RouteError> {
+        self.wait(true).await
+    }
+
+    /// An owner has answered.
+    pub(super) fn answered(mut self) {
+        let trial = self.trial.take();
+        // First it is over, then that is told.
+        drop(self);
+        if let Some(trial) = trial {
+            trial.answered();
+        }
+    }
+
+    async fn wait(&mut self, refused: bool) -> Result<Route, RouteError> {
+        self.trial = None;
+        if let Some(mut go) = self.join(refused)? {
+            let deadline = self.deadline.unwrap_or(Time::NEVER);
+            self.trial = tokio::select! {
+                biased;
+                trial = &mut go => trial.ok().flatten(),
+                () = self.desk.clock.sleep_until(deadline) => match self.expire() {
+                    Some(error) => return Err(error),
+                    None => go.await.ok().flatten(),
+                },
+            };
+            self.goes();
+        }
+        // Nothing is sent before the shard had an owner.
+        self.desk.table.route(self.spot).ok_or(RouteError::Stopping)
+    }
+
+    /// Goes to its line, unless it may pass at once.
+    fn join(
+        &mut self,
+        refused: bool,
+    ) -> Result<Option<oneshot::Receiver<Option<Trial>>>, RouteError> {
+        let (desk, spot) = (self.desk, self.spot);
+        let mut waiting = spot.cold.lock();
+        if !refused && !waiting.stopping && waiting.passes(spot.line) {
+            return Ok(None);
+        }
+        if waiting.stopping && !refused {
+            return Err(RouteError::Stopping);
+        }
+        if let Err(what) = desk.admit(&waiting, self.bytes) {
+            desk.metrics.overflowed();
+            return Err(RouteError::Full {
+                shard: spot.cold.id.clone(),
+                what,
+                why: waiting.why,
+            });
+        }
+        let now = desk.clock.now();
+        self.deadline.get_or_insert(now + desk.limits.age);
+        self.doing = Doing::Waiting(now);
+        desk.metrics.held();
+        let go = waiting.join(spot.slot, spot.line, self.ticket, self.bytes);
+        spot.slot.count_out();
+        desk.settled(spot, &mut waiting);
+        Ok(Some(go))
+    }
+
+    /// It has been told to go.
+    fn goes(&mut self) {
+        if let Doing::Waiting(since) = self.doing {
+            self.desk.released(self.bytes, since);
+            self.doing = Doing::Running;
+        }
+    }
+
+    /// It has been held for too long; nothing if it was told to go just now.
+    fn expire(&mut self) -> Option<RouteError> {
+        let why = self.leave_line()?;
+        self.desk.metrics.expired();
+        Some(RouteError::HeldTooLong {
+            shard: self.spot.cold.id.clone(),
+            age: self.desk.limits.age,
+            why,
+        })
+    }
+
+    /// Takes it out of its line; nothing if it was told to go.
+    fn leave_line(&mut self) -> Option<HoldWhy> {
+        let Spot { slot, cold, line } = self.spot;
+        let Doing::Waiting(since) = self.doing else {
+            return None;
+        };
+        let mut waiting = cold.lock();
+        let bytes = waiting.give_up(slot, line, self.ticket)?;
+        self.desk.settled(self.spot, &mut waiting);
+        self.desk.released(bytes, since);
+        self.doing = Doing::Over;
+        Some(waiting.why)
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        let Spot { slot, cold, line } = self.spot;
+        if matches!(self.doing, Doing::Waiting(_)) && self.leave_line().is_none() {
+            // It was told to go while it was going away.
+            self.goes();
+        }
+        match std::mem::replace(&mut self.doing, Doing::Over) {
+            Doing::Passing => {
+                if slot.count_out() {
+                    self.desk.settled(self.spot, &mut cold.lock());
+                }
+            }
+            Doing::Running => {
+                let mut waiting = cold.lock();
+                slot.count_out();
+                waiting.over(slot, line, self.ticket);
+                self.desk.settled(self.spot, &mut waiting);
+            }
+            Doing::Waiting(_) | Doing::Over => {}
+        }
+    }
+}

@@ -1,0 +1,316 @@
+//! A router: sends requests to the owners of their shards, and holds them while a shard changes hands.
+//!
+//! ```
+//! use tenure::router::{Answer, Router};
+//! # use tenure::{Hashed, Result, Shard};
+//! # struct Orders;
+//! # impl tenure::Handler for Orders {
+//! #     type State = u32;
+//! #     async fn load(&self, _: &Shard) -> Result<u32> { Ok(41) }
+//! # }
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<()> {
+//! # let node = tenure::Node::builder("memory:route", "shop").name("n").keyspace("orders", Hashed(4), Orders).start().await?;
+//! let router = Router::builder("memory:route", "shop").name("router-1").start().await?;
+//! // In real life: send the bytes to `route.owner.address("http")`, with the epoch; the node there uses `enter_at`.
+//! let answer = router
+//!     .send("orders", "user-42", 128, async |route| {
+//!         match node.enter_at::<Orders>("orders", "user-42", route.epoch) {
+//!             Ok(entered) => Answer::Done(entered.run(async |n, _| *n + 1).await),
+//!             Err(refused) => refused.into(),
+//!         }
+//!     })
+//!     .await?;
+//! assert_eq!(answer, Ok(42));
+//! router.stop().await?;
+//! # Ok(())
+//! # }
+//! ```
+
+mod builder;
+mod desk;
+mod error;
+mod grow;
+mod keeper;
+mod line;
+mod slot;
+mod table;
+mod transport;
+
+use std::sync::Arc;
+
+pub use builder::RouterBuilder;
+pub(crate) use builder::RouterParts;
+pub use desk::HoldLimits;
+pub use error::RouteError;
+pub(crate) use keeper::{Keeper, Told};
+pub use table::{Found, Peer, Route};
+use tenure_core::ids::{Epoch, NodeName, SessionId, ShardId};
+pub use tenure_core::router::HoldWhy;
+use tenure_core::router::Mark;
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::DropGuard;
+pub use transport::{Drained, Flush, Transport, Trial};
+
+use crate::enter::NotOwner;
+use crate::error::StopError;
+use crate::metrics::Metrics;
+use crate::node::Node;
+use desk::{Desk, Place};
+use keeper::Refused;
+use table::{Keyspace, Spot, Table};
+
+/// What became of a request that was sent to a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer<R> {
+    /// The owner answered, well or badly: whatever it said is final, and the request is not sent again.
+    Done(R),
+    /// The node does not own the shard at the epoch that the request named. It has done nothing for it.
+    NotOwner {
+        /// The session that owns the shard and serves it, by that node's word.
+        owner: Option<SessionId>,
+        /// Its epoch.
+        epoch: Epoch,
+        /// Which of the record's values that is from.
+        rev: u64,
+    },
+}
+
+impl<R> From<NotOwner> for Answer<R> {
+    fn from(refused: NotOwner) -> Self {
+        let serving = refused.owner.filter(|owner| owner.serving);
+        Self::NotOwner {
+            owner: serving.map(|owner| owner.session),
+            epoch: refused.epoch,
+            rev: refused.rev,
+        }
+    }
+}
+
+/// A router: a session in the cluster, a table of who owns what, and a place where requests wait. Cheap to clone.
+///
+/// It begins closed: what it knows nothing of it holds. What it holds is bounded in number, size and age, and kept in order
+/// per key. It makes moves smooth; that they are safe is the owners' doing, so a router that lags or dies delays a move by
+/// `freeze_timeout` at most.
+#[derive(Clone)]
+pub struct Router {
+    directory: Directory,
+    desk: Arc<Desk>,
+}
+
+impl Router {
+    /// Sets up a router of the cluster named `cluster` in the store at `url`.
+    pub fn builder(url: impl Into<String>, cluster: impl Into<String>) -> RouterBuilder {
+        RouterBuilder::new(url, cluster)
+    }
+
+    /// Sends a request to the owner of the shard of `key`, and waits for its answer.
+    ///
+    /// `call` carries it to one node and says what came back. It is called again only after [`Answer::NotOwner`]. `bytes` is
+    /// what the request counts for while it is held. Requests of one key that are held go one after the other, in the order
+    /// in which they came; those that pass at the same time have no order. Dropping the future gives the request up.
+    pub async fn send<R, A: Future<Output = Answer<R>>>(
+        &self,
+        keyspace: &str,
+        key: impl AsRef<[u8]>,
+        bytes: u64,
+        call: impl FnMut(Route) -> A,
+    ) -> Result<R, RouteError> {
+        let spot = self.directory.spot(keyspace, key.as_ref())?;
+        self.carry(spot, bytes, call).await
+    }
+
+    /// Sends a request to the owner of a shard that it names itself. All such requests of a shard keep their order.
+    pub async fn send_to<R, A: Future<Output = Answer<R>>>(
+        &self,
+        shard: &ShardId,
+        bytes: u64,
+        call: impl FnMut(Route) -> A,
+    ) -> Result<R, RouteError> {
+        let spot = self.directory.spot_of(shard)?;
+        self.carry(spot, bytes, call).await
+    }
+
+    async fn carry<R, A: Future<Output = Answer<R>>>(
+        &self,
+        spot: Spot<'_>,
+        bytes: u64,
+        mut call: impl FnMut(Route) -> A,
+    ) -> Result<R, RouteError> {
+        let (mut place, mut route) = Place::take(&self.desk, spot, bytes).await?;
+        let mut followed = false;
+        loop {
+            let sent_by = route.mark();
+            let (owner, mark) = match call(route).await {
+                Answer::Done(answer) => {
+                    place.answered();
+                    return Ok(answer);
+                }
+                Answer::NotOwner { owner, epoch, rev } => (owner, Mark { epoch, rev }),
+            };
+            let refused = Refused {
+                sent_by,
+                owner,
+                mark,
+                followed,
+            };
+            route = match self.directory.verdict(&spot.cold.id, refused).await? {
+                Some(route) => {
+                    followed = true;
+                    self.desk.metrics.hopped();
+                    route
+                }
+                None => place.again().await?,
+            };
+        }
+    }
+
+    /// Ends the router in good order: takes nothing more, finishes what it holds and what is in flight, then ends its
+    /// session. Takes no longer than the holding age and the slowest answer.
+    pub async fn stop(&self) -> Result<(), StopError> {
+        self.directory.stop().await
+    }
+}
+
+impl std::ops::Deref for Router {
+    type Target = Directory;
+
+    fn deref(&self) -> &Directory {
+        &self.directory
+    }
+}
+
+/// What a router knows: who owns which shard. Cheap to clone.
+#[derive(Clone)]
+pub struct Directory(Arc<Inner>);
+
+struct Inner {
+    node: Node,
+    table: Arc<Table>,
+    transport: Arc<dyn Transport>,
+    tell: mpsc::UnboundedSender<Told>,
+    _over: DropGuard,
+}
+
+impl Directory {
+    fn new(
+        node: Node,
+        table: Arc<Table>,
+        transport: Arc<dyn Transport>,
+        tell: mpsc::UnboundedSender<Told>,
+        over: DropGuard,
+    ) -> Self {
+        Self(Arc::new(Inner {
+            node,
+            table,
+            transport,
+            tell,
+            _over: over,
+        }))
+    }
+
+    /// The router's name.
+    pub fn name(&self) -> &NodeName {
+        self.0.node.name()
+    }
+
+    /// The router's metrics.
+    pub fn metrics(&self) -> &Arc<Metrics> {
+        self.0.node.metrics()
+    }
+
+    /// Who owns the shard of `key`. Neither waits nor allocates.
+    #[inline]
+    pub fn look_up(&self, keyspace: &str, key: impl AsRef<[u8]>) -> Result<Found<'_>, RouteError> {
+        let spot = self.spot(keyspace, key.as_ref())?;
+        Ok(self.0.table.found(spot))
+    }
+
+    /// Who owns a shard.
+    pub fn look_up_shard(&self, shard: &ShardId) -> Result<Found<'_>, RouteError> {
+        let spot = self.spot_of(shard)?;
+        Ok(self.0.table.found(spot))
+    }
+
+    /// A node has refused a request that was sent by `route`: says where it is to go instead, at most once for a request that
+    /// has not `followed` before. Nothing: it waits with the others until it is flushed. For transports of one's own.
+    pub async fn refused<R>(
+        &self,
+        route: &Route,
+        answer: &Answer<R>,
+        followed: bool,
+    ) -> Result<Option<Route>, RouteError> {
+        let Answer::NotOwner { owner, epoch, rev } = *answer else {
+            return Ok(None);
+        };
+        let refused = Refused {
+            sent_by: route.mark(),
+            owner,
+            mark: Mark { epoch, rev },
+            followed,
+        };
+        self.verdict(&route.shard, refused).await
+    }
+
+    /// Ends the router in good order: its transport finishes what it has, then the session ends.
+    pub async fn stop(&self) -> Result<(), StopError> {
+        self.0.transport.stop().await;
+        self.0.node.stop().await
+    }
+
+    async fn verdict(
+        &self,
+        shard: &ShardId,
+        refused: Refused,
+    ) -> Result<Option<Route>, RouteError> {
+        let (verdict, heard) = oneshot::channel();
+        let shard = shard.clone();
+        let _ = self.0.tell.send(Told::Refused {
+            shard,
+            refused,
+            verdict,
+        });
+        // Without its keeper a router knows nothing new.
+        heard.await.map_err(|_| RouteError::Stopping)
+    }
+
+    #[inline]
+    fn keyspace(&self, name: &str) -> Result<&Keyspace, RouteError> {
+        let unknown = || RouteError::UnknownKeyspace {
+            keyspace: name.to_owned(),
+        };
+        self.0
+            .table
+            .keyspace(name)
+            .map(|k| &**k)
+            .ok_or_else(unknown)
+    }
+
+    #[inline]
+    fn spot(&self, keyspace: &str, key: &[u8]) -> Result<Spot<'_>, RouteError> {
+        Table::of_key(self.keyspace(keyspace)?, key).ok_or_else(|| RouteError::UnknownShard {
+            keyspace: keyspace.to_owned(),
+            shard: String::from_utf8_lossy(key).into_owned(),
+        })
+    }
+
+    fn spot_of(&self, shard: &ShardId) -> Result<Spot<'_>, RouteError> {
+        let keyspace = self.keyspace(shard.keyspace.as_str())?;
+        Table::of_shard(keyspace, &shard.shard).ok_or_else(|| RouteError::UnknownShard {
+            keyspace: shard.keyspace.to_string(),
+            shard: shard.shard.to_string(),
+        })
+    }
+}
+
+impl std::fmt::Debug for Directory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Directory").field(self.name()).finish()
+    }
+}
+
+impl std::fmt::Debug for Router {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Router").field(self.name()).finish()
+    }
+}

@@ -1,0 +1,10 @@
+//! What routers promise, in virtual time over a memory store; `real.rs` in real time over SQLite. Names in comments are
+//! acceptance cases.
+
+mod holding;
+mod load;
+mod moving;
+mod real;
+mod refusing;
+mod site;
+mod starting;
