@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::assign::{Shares, greedy_surplus, rank};
 use crate::hash::shard_number;
 use crate::ids::{KeyspaceName, NodeName, ShardId};
-use crate::record::{KeyspaceMode, NodeMode, ShardRecord, Tenancy};
+use crate::plan::{Decision, Delta, Live, NoMemory, PlanNode, PlanSettings, Planner};
+use crate::record::{KeyspaceMode, NodeMode, Role, ShardRecord, Tenancy};
 use crate::time::Time;
 use crate::why::Why;
 
@@ -17,6 +18,8 @@ pub(super) struct Wants {
     /// Who should have each shard that nobody failed to load: follows from the members alone.
     winners: BTreeMap<ShardId, Option<NodeName>>,
     greedy: BTreeMap<KeyspaceName, Option<Greedy>>,
+    /// What a leader would give to an observer if that took part.
+    imagined: BTreeMap<KeyspaceName, Option<BTreeSet<ShardId>>>,
 }
 
 /// What a node takes and gives in a greedy keyspace.
@@ -31,6 +34,9 @@ impl Wants {
         if let Some(plan) = self.greedy.get_mut(keyspace) {
             *plan = None;
         }
+        if let Some(plan) = self.imagined.get_mut(keyspace) {
+            *plan = None;
+        }
     }
 
     /// The members are others.
@@ -40,10 +46,11 @@ impl Wants {
 
     pub(super) fn all_stale(&mut self) {
         self.greedy.values_mut().for_each(|plan| *plan = None);
+        self.imagined.values_mut().for_each(|plan| *plan = None);
     }
 
     pub(super) fn depends_on_shards(&self, keyspace: &KeyspaceName) -> bool {
-        self.greedy.contains_key(keyspace)
+        self.greedy.contains_key(keyspace) || self.imagined.contains_key(keyspace)
     }
 }
 
@@ -54,6 +61,11 @@ impl Node {
             && self.config.keyspaces.contains_key(keyspace);
         if !runs || matches!(self.wants.greedy.get(keyspace), Some(Some(_))) {
             return;
+        }
+        let imagined = self.wants.imagined.get(keyspace);
+        if self.imagines(keyspace) && !matches!(imagined, Some(Some(_))) {
+            let plan = self.imagine(keyspace);
+            self.wants.imagined.insert(keyspace.clone(), Some(plan));
         }
         let greedy = self
             .view
@@ -71,6 +83,10 @@ impl Node {
         if let Some(Some(plan)) = self.wants.greedy.get(&id.keyspace) {
             return plan.take.contains(id);
         }
+        if self.imagines(&id.keyspace) {
+            let plan = self.wants.imagined.get(&id.keyspace);
+            return plan.is_some_and(|plan| plan.as_ref().is_some_and(|p| p.contains(id)));
+        }
         if self.is_coordinated(&id.keyspace) {
             return self.is_meant_for_me(id, record);
         }
@@ -82,6 +98,44 @@ impl Node {
     pub(super) fn is_coordinated(&self, keyspace: &KeyspaceName) -> bool {
         let record = self.view.keyspaces.get(keyspace);
         record.is_some_and(|k| k.mode == KeyspaceMode::Coordinated)
+    }
+
+    /// Whether this node only looks on while a leader plans for a keyspace.
+    pub(super) fn imagines(&self, keyspace: &KeyspaceName) -> bool {
+        self.config.role == Role::Observer && self.is_coordinated(keyspace)
+    }
+
+    /// What a leader would give to this observer, in the end, if it took part.
+    fn imagine(&self, keyspace: &KeyspaceName) -> BTreeSet<ShardId> {
+        let settings = self.view.keyspaces.get(keyspace).map(|k| k.plan.settings());
+        let ended = |session| self.ended(session);
+        let live = Live::new(&self.view, &ended);
+        let (Some(Ok(rules)), Ok(view)) = (
+            settings.map(PlanSettings::check),
+            live.plan_view(keyspace, &mut NoMemory),
+        ) else {
+            return BTreeSet::new();
+        };
+        let config = &self.config;
+        let mut planner = Planner::new(view, rules.at_once());
+        planner.apply(Delta::Node(PlanNode {
+            weight: config.weight,
+            zone: config.zone.clone(),
+            labels: config.labels.clone(),
+            capacity: config.capacity,
+            ..PlanNode::new(config.name.clone(), Time::ZERO)
+        }));
+        let plan = planner.plan(self.now);
+        let view = planner.view();
+        let mine = plan.actions().filter(|decision| {
+            let to = match decision {
+                Decision::Intend { to, .. } | Decision::Move { to, .. } => *to,
+                _ => return false,
+            };
+            view.node(to).name == config.name
+        });
+        mine.map(|decision| view.shard_id(decision.shard()))
+            .collect()
     }
 
     /// Whether a leader means this node to have a shard; or, where none has said so for too long, whether it is the one to

@@ -271,6 +271,9 @@ impl Node {
         if !wanted {
             return Decision::Nothing;
         }
+        if live_owner && self.imagines(&id.keyspace) {
+            return Decision::Would(ShardStep::Moving, Why::Planned);
+        }
         if live_owner && !self.config.rules.broken_by(Mutant::TakeoverWithoutProof) {
             return Decision::Nothing;
         }

@@ -9,11 +9,12 @@ use crate::ids::{KeyspaceName, NodeName, ShardId, ShardName, Version};
 use crate::layout::Key;
 use crate::machine::{Action, Event};
 use crate::node::OwnPolicy;
-use crate::note::Note;
+use crate::note::{Note, ShardStep};
 use crate::plan::{Measure, Placement, Policy, PolicyInput, PolicyKind};
 use crate::record::{
     Damage, Failure, KeyspaceMode, LeaderRecord, NodeMode, PlanSpec, Record, Role, Tenancy,
 };
+use crate::why::Why;
 
 fn led(shards: u32) -> Bench {
     let mut bench = Bench::new(shards);
@@ -473,4 +474,23 @@ fn two_leaders_on_diverging_views_do_no_harm_and_converge() {
     let served = [nodes[0], nodes[1], nodes[2], fourth].map(|i| bench.serving(i));
     assert_eq!(served, [6, 6, 6, 6]);
     assert_eq!(bench.overlaps(), 0);
+}
+
+#[test]
+fn an_observer_says_what_a_leader_would_give_it_and_gets_nothing() {
+    let mut bench = led(12);
+    let nodes = ["n1", "n2"].map(|name| bench.start(name));
+    bench.run(ms(10_000));
+    let watcher = bench.start_with("o", |c| c.role = Role::Observer);
+    bench.run(ms(10_000));
+    assert_eq!(nodes.map(|i| bench.serving(i)), [6, 6]);
+    assert_eq!(bench.serving(watcher), 0);
+    let would = bench.notes(watcher).filter_map(|note| match note {
+        Note::Would { shard, step, why } => Some((shard.clone(), *step, *why)),
+        _ => None,
+    });
+    let would: BTreeSet<_> = would.collect();
+    assert_eq!(would.len(), 4, "a third of all: {would:?}");
+    let planned = |w: &&(ShardId, ShardStep, Why)| (w.1, w.2) == (ShardStep::Moving, Why::Planned);
+    assert_eq!(would.iter().filter(planned).count(), 4);
 }
