@@ -8,7 +8,7 @@ use tenure_core::layout::Key;
 use tenure_core::machine::Found;
 use tenure_core::plan::Live;
 use tenure_core::record::{
-    EndedWhy, KeyspaceKind, KeyspaceRecord, NodeRecord, Record, Role, ShardRecord, Tenancy,
+    EndedWhy, KeyspaceKind, KeyspaceRecord, NodeRecord, Record, ShardRecord, Tenancy,
 };
 use tenure_core::rules::Rules;
 use tenure_core::time::Time;
@@ -275,8 +275,11 @@ impl Snapshot {
     /// Sessions that may own a shard whose record is lost: every one of a node that is not proven to be over.
     pub(crate) fn witnesses(&self) -> Vec<SessionId> {
         let all = self.view.sessions.cells();
-        all.filter(|(_, cell)| match cell {
-            Cell::Present(seen) => seen.record.role == Role::Node && !seen.record.is_proven_end(),
+        all.filter(|(id, cell)| match cell {
+            Cell::Present(seen) => {
+                let record = &seen.record;
+                self.view.may_own_shards(**id, record) && !record.is_proven_end()
+            }
             Cell::Damaged { .. } => true,
             Cell::Missing { .. } => false,
         })

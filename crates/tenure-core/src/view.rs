@@ -11,7 +11,7 @@ use crate::ids::{KeyspaceName, NodeName, Revision, SessionId, ShardId, Version};
 use crate::layout::Key;
 use crate::machine::Found;
 use crate::record::{
-    ClusterRecord, Damage, KeyspaceRecord, LeaderRecord, NodeRecord, Record, SessionRecord,
+    ClusterRecord, Damage, KeyspaceRecord, LeaderRecord, NodeRecord, Record, Role, SessionRecord,
     ShardRecord,
 };
 use crate::rules::{Mutant, Rules};
@@ -214,6 +214,14 @@ pub struct View {
 }
 
 impl View {
+    /// Whether a session may own shards. One whose record says that it is not there for that counts all the same unless the name
+    /// in it has this session: somebody may have written another's record there.
+    pub fn may_own_shards(&self, id: SessionId, record: &SessionRecord) -> bool {
+        let registered = self.nodes.get(&record.node);
+        let is_named = registered.is_some_and(|node| node.session == id);
+        record.role == Role::Node || !is_named
+    }
+
     /// A view that has seen nothing.
     pub fn new(rules: Rules) -> Self {
         Self {

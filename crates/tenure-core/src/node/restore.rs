@@ -299,7 +299,9 @@ impl Node {
     pub(super) fn possible_owners(&self) -> Vec<SessionId> {
         let cells = self.view.sessions.cells();
         let possible = cells.filter(|(id, cell)| match cell {
-            Cell::Present(seen) => seen.record.role == Role::Node && !self.ended(**id),
+            Cell::Present(seen) => {
+                self.view.may_own_shards(**id, &seen.record) && !self.ended(**id)
+            }
             Cell::Damaged { .. } => true,
             Cell::Missing { since } => self.now < self.restore_at(*since),
         });
