@@ -332,13 +332,9 @@ impl Node {
     /// What this node has to say about a restored shard.
     pub(super) fn deny(&self, witnesses: &[SessionId]) -> Option<Change> {
         let me = self.session()?;
-        if self.config.role != Role::Node {
-            return None;
-        }
-        let session = witnesses
-            .iter()
-            .copied()
-            .find(|w| *w == me || self.ended(*w))?;
+        // Who owns nothing speaks for itself alone, and only if it is asked: its record may have been taken for a node's.
+        let speaks = |of: SessionId| self.config.role == Role::Node && self.ended(of);
+        let session = witnesses.iter().copied().find(|w| *w == me || speaks(*w))?;
         Some(Change::Deny { session })
     }
 
