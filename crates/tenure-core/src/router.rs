@@ -13,11 +13,19 @@
 //! | sealed | are held |
 //! | any newer value, owned and serving | pass, those held first: also after a move that was called off |
 
+mod keeper;
+mod limits;
+pub mod lines;
+
 use std::time::Duration;
 
 use crate::ids::{Epoch, SessionId};
-use crate::record::MovePhase;
+use crate::machine::Found;
+use crate::record::{MovePhase, Record};
+use crate::rules::{Mutant, Rules};
 use crate::time::Time;
+pub use keeper::{GATHER, Keeper, TurnedAway};
+pub use limits::HoldLimits;
 
 /// For how long what was in flight before a hold may still come back refused, and so go first, when the hold is over.
 const SETTLE: Duration = Duration::from_millis(20);
@@ -58,6 +66,17 @@ pub enum Reach {
     Known,
     /// It is over.
     Ended,
+}
+
+impl Reach {
+    /// What a session's record says. One that is gone or cannot be read says nothing.
+    pub fn of(found: Option<&Found>) -> Option<Self> {
+        match &found?.record {
+            Ok(Record::Session(record)) if record.is_live() => Some(Self::Known),
+            Ok(Record::Session(_)) => Some(Self::Ended),
+            _ => None,
+        }
+    }
 }
 
 /// Why requests for a shard are held.
@@ -186,6 +205,7 @@ pub struct Shard {
     /// The hold is over once nothing is in flight, or at this time.
     settling: Option<Time>,
     switched: Option<SessionId>,
+    rules: Rules,
 }
 
 impl Default for Shard {
@@ -197,7 +217,12 @@ impl Default for Shard {
 impl Shard {
     /// A shard of which nothing is known: what comes for it is held.
     pub fn new() -> Self {
+        Self::with_rules(Rules::sound())
+    }
+
+    pub(crate) fn with_rules(rules: Rules) -> Self {
         Self {
+            rules,
             sight: None,
             reach: Reach::Unknown,
             holding: Some(HoldWhy::Unknown),
@@ -249,8 +274,9 @@ impl Shard {
     /// tried again after growing pauses, by one request at a time.
     pub fn refused(&mut self, now: Time, refusal: &Refusal) -> (Verdict, Step) {
         let known = self.known();
-        if refusal.mark > known
-            && !refusal.followed
+        let older = self.rules.broken_by(Mutant::OldRefusalFollowed);
+        if (refusal.mark > known || older)
+            && (!refusal.followed || older)
             && let Some((session, Reach::Known)) = refusal.owner
         {
             return (Verdict::Follow(session), Step::default());
@@ -277,13 +303,20 @@ impl Shard {
     }
 
     fn seen(&mut self, sight: Sight, reach: Reach) {
-        if sight.mark < self.known() {
+        if sight.mark < self.known() || self.overlooks(&sight) {
             return;
         }
         if self.refused.is_some_and(|r| r.upto < sight.mark) {
             self.refused = None;
         }
         (self.sight, self.reach) = (Some(sight), reach);
+    }
+
+    /// Whether this value says that a move was called off, to a router that does not care.
+    fn overlooks(&self, sight: &Sight) -> bool {
+        let frozen = self.holding == Some(HoldWhy::Freezing);
+        let called_off = frozen && sight.moving.is_none() && sight.mark.epoch == self.known().epoch;
+        called_off && self.rules.broken_by(Mutant::HeldAfterCancel)
     }
 
     /// Why requests are to be held by what is known.
@@ -295,6 +328,8 @@ impl Shard {
             (None, _) => return Some(HoldWhy::Unowned),
             (_, Some((_, MovePhase::Freezing))) => return Some(HoldWhy::Freezing),
             (_, Some((_, MovePhase::Sealed))) => return Some(HoldWhy::Sealed),
+            // Sent on before the record says that its owner serves.
+            _ if self.rules.broken_by(Mutant::FlushBeforeServing) => {}
             _ if !sight.serving => return Some(HoldWhy::Loading),
             _ => {}
         }

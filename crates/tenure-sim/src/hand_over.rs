@@ -109,7 +109,7 @@ impl World {
     }
 
     /// Says that nothing is in flight, if that is being waited for.
-    fn tell_if_empty(&mut self, pid: Pid, run: RunId) -> Verdict {
+    pub(crate) fn tell_if_empty(&mut self, pid: Pid, run: RunId) -> Verdict {
         let Some(stay) = self.processes[pid].stay_mut(run) else {
             return Ok(());
         };

@@ -6,6 +6,7 @@
 
 pub mod ambush;
 mod check;
+pub mod clients;
 pub mod clock;
 pub mod coverage;
 mod driver;
@@ -26,6 +27,8 @@ pub mod plan;
 mod process;
 mod queue;
 pub mod record;
+mod router;
+mod traffic;
 pub mod rng;
 pub mod run;
 pub mod script;

@@ -123,6 +123,9 @@ impl World {
                     return Ok(());
                 };
                 self.look_for_ambush(&record);
+                if record.tenancy.moving().is_some() || record.head.rev > 1 {
+                    self.traffic_follows(shard);
+                }
                 self.epochs.written(self.now, shard, &record)?;
                 self.order
                     .shard_written(self.now, shard, &record, &self.processes, &self.gates)

@@ -3,16 +3,19 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use tenure_core::record::{KeyspaceMode, PlanSpec};
+use tenure_core::record::{KeyspaceMode, PlanSpec, Role};
+use tenure_core::router::HoldLimits;
 use tenure_core::settings::Timing;
 
 use crate::ambush::Ambush;
+use crate::clients::Traffic;
 use crate::clock::{Clock, Instant, MS, SEC};
 use crate::extras;
 use crate::fault::Fault;
 use crate::hands::Meddling;
 use crate::rng::Rng;
 use crate::swarm;
+use crate::traffic;
 
 /// What a store is like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -42,6 +45,15 @@ pub enum Class {
     LongOutage,
     /// One node dies and does not come back (P5).
     OneDeath,
+    /// Nodes join, drain and are restarted in good order, and nothing goes wrong: P4.
+    Planned,
+}
+
+impl Class {
+    /// Whether one fault happens and nothing else, so that what may change is known exactly.
+    pub(crate) fn is_local(self) -> bool {
+        !matches!(self, Self::Chaos | Self::Beyond | Self::Planned)
+    }
 }
 
 /// How messages travel. Probabilities are per thousand messages.
@@ -121,6 +133,10 @@ pub struct Plan {
     pub others: Vec<Other>,
     /// How many processes look on and own nothing. They are numbered after the nodes.
     pub observers: usize,
+    /// How many routers there are. They are numbered after the observers.
+    pub routers: usize,
+    /// What clients send through them.
+    pub traffic: Traffic,
     /// The times and limits of every node.
     pub timing: Timing,
     /// The clock of each node's first machine.
@@ -167,6 +183,13 @@ pub struct Mask {
 impl Plan {
     /// What this seed means.
     pub fn draw(seed: u64) -> Self {
+        let mut plan = Self::unrouted(seed);
+        traffic::add(&mut plan);
+        plan
+    }
+
+    /// What this seed meant before there were routers and clients.
+    pub fn unrouted(seed: u64) -> Self {
         let mut plan = swarm::draw(seed, None);
         extras::add(&mut plan);
         plan
@@ -224,6 +247,8 @@ impl Plan {
             ambush: None,
             others: Vec::new(),
             observers: 0,
+            routers: 0,
+            traffic: Traffic::calm(),
             timing,
             clocks: vec![
                 Clock {
@@ -328,16 +353,48 @@ impl Plan {
         (self.shards + others) as usize
     }
 
-    /// Whether a process of this number looks on and owns nothing.
-    pub fn is_observer(&self, node: usize) -> bool {
-        node >= self.nodes
+    /// What a process of this number is.
+    pub fn role(&self, node: usize) -> Role {
+        match node.checked_sub(self.nodes) {
+            None => Role::Node,
+            Some(n) if n < self.observers => Role::Observer,
+            Some(_) => Role::Router,
+        }
     }
 
-    /// The name of a node, or of an observer.
+    /// How many names of processes there are.
+    pub fn processes(&self) -> usize {
+        self.nodes + self.observers + self.routers
+    }
+
+    /// Adds routers that begin with the run, on machines like those of the nodes.
+    #[must_use]
+    pub fn with_routers(mut self, routers: usize) -> Self {
+        self.routers += routers;
+        for n in 0..routers {
+            self.clocks.push(self.clocks[n % self.nodes]);
+            self.starts.push(0);
+            self.revive.push(true);
+        }
+        self
+    }
+
+    /// The name of a node, an observer or a router.
     pub fn name(&self, node: usize) -> String {
         match node.checked_sub(self.nodes) {
-            Some(observer) => format!("o{observer}"),
             None => format!("n{node}"),
+            Some(n) if n < self.observers => format!("o{n}"),
+            Some(n) => format!("r{}", n - self.observers),
+        }
+    }
+
+    /// How much routers hold, and for how long: as long as a move may take.
+    pub(crate) fn hold_limits(&self) -> HoldLimits {
+        let t = &self.timing;
+        HoldLimits {
+            count: self.traffic.held,
+            age: t.freeze_timeout + t.drain_timeout + t.take_timeout + t.ttl * 4,
+            ..HoldLimits::default()
         }
     }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tenure_core::record::{KeyspaceMode, PlanSpec};
 use tenure_core::settings::{Settings, Timing};
 
+use crate::clients::Traffic;
 use crate::clock::{Clock, Instant, MS, SEC};
 use crate::fault::{Cut, Fault, Outage, Target};
 use crate::hands::{self, Meddling};
@@ -58,6 +59,8 @@ pub(crate) fn draw(seed: u64, size: Option<(usize, u32)>) -> Plan {
         ambush: None,
         others: Vec::new(),
         observers: 0,
+        routers: 0,
+        traffic: Traffic::calm(),
         clocks: draw_clocks(&mut rng, class, family, nodes, &timing),
         starts: (0..nodes).map(|_| rng.skewed(0, 3 * SEC)).collect(),
         net: if chaos {
@@ -98,7 +101,8 @@ pub(crate) fn draw(seed: u64, size: Option<(usize, u32)>) -> Plan {
     plan.watch.poll = rng.between(ttl / 20, ttl / 4);
     plan.faults = match class {
         Class::Chaos | Class::Beyond => draw_faults(&mut rng, &plan),
-        Class::Rest => Vec::new(),
+        // What is planned is drawn later (`traffic.rs`).
+        Class::Rest | Class::Planned => Vec::new(),
         Class::ShortOutage => vec![(30 * SEC, short_outage(&mut rng, &plan))],
         Class::LongOutage => {
             let how = *rng.pick(&[Outage::Refuse, Outage::Hang, Outage::Forget]);

@@ -11,6 +11,7 @@ use crate::layout::Key;
 use crate::machine::Expect;
 use crate::note::Note;
 use crate::record::{Damage, Head, KeyspaceMode, LeaderRecord, PlanMark, Record, Role, Unknown};
+use crate::rules::Mutant;
 use crate::view::Cell;
 
 use super::ops::{Pending, Purpose, Settled};
@@ -38,7 +39,9 @@ enum Office {
 impl Node {
     /// Whether this node leads now: by the record, and by its own clock.
     pub(super) fn leads(&self) -> bool {
-        self.lead.planning.is_some() && self.holds_office() && self.may_lead()
+        let office =
+            self.holds_office() || self.config.rules.broken_by(Mutant::DeposedLeaderPlans);
+        self.lead.planning.is_some() && office && self.may_lead()
     }
 
     fn holds_office(&self) -> bool {
@@ -76,7 +79,9 @@ impl Node {
             let term = record.term;
             self.lead.highest.term = self.lead.highest.term.max(term);
         }
-        if !self.holds_office() || !self.may_lead() {
+        let deposed =
+            !self.holds_office() && !self.config.rules.broken_by(Mutant::DeposedLeaderPlans);
+        if deposed || !self.may_lead() {
             self.stop_leading();
         }
         if !self.may_lead() || !self.has_coordinated() {
