@@ -66,8 +66,8 @@ pub enum Mutant {
     SealWithoutRouters,
     /// A plan of an older leader overwrites that of a newer.
     LowerTermAccepted,
-    /// A leader that was deposed goes on planning.
-    DeposedLeaderPlans,
+    /// A new leader keeps the term of the last one.
+    TermKept,
     /// A router sends requests to an owner that does not serve yet.
     FlushBeforeServing,
     /// Requests that come during a flush pass those that were held.
@@ -116,7 +116,7 @@ impl Mutant {
         Self::RenewedByWriting,
         Self::SealWithoutRouters,
         Self::LowerTermAccepted,
-        Self::DeposedLeaderPlans,
+        Self::TermKept,
         Self::FlushBeforeServing,
         Self::NewOvertakesHeld,
         Self::HeldBeforeDrained,

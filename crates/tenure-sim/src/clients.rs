@@ -345,7 +345,7 @@ impl World {
             return Ok(());
         };
         self.requests.admitted(now, req)?;
-        if !write {
+        if !write && self.plan.reads_tail {
             self.requests
                 .reads(now, req, shard, known, knows, self.gates.is_demanded())?;
         }
@@ -451,7 +451,7 @@ impl World {
                     held: request.held,
                 };
                 self.coverage.answered += 1;
-                self.requests.answered(self.now, req, sent);
+                self.requests.answered(req, sent);
                 self.is_over(pid, req)
             }
             Answer::Failed(failure) => self.fails(pid, req, failure),

@@ -77,6 +77,11 @@ impl Coverage {
         }
     }
 
+    /// How many shards were taken at the end of a move.
+    pub fn taken(&self) -> u64 {
+        self.shard_steps.get("taken").copied().unwrap_or(0)
+    }
+
     /// Adds the counts of another run.
     pub fn add(&mut self, other: &Self) {
         self.events += other.events;

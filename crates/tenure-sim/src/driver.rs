@@ -258,7 +258,11 @@ impl World {
         stay.open = true;
         self.estranged.takes(self.now, pid, "opens a gate")?;
         let (shard, session, epoch, known) = (stay.shard, stay.session, stay.epoch, stay.known);
-        self.journal.opened(self.now, pid, shard, known)?;
+        if self.plan.reads_tail {
+            self.journal.opened(self.now, pid, shard, known)?;
+        } else {
+            self.journal.opened_unread(shard, known);
+        }
         self.write_later(pid, run);
         self.coverage.gates_opened += 1;
         self.coverage.named_shards_served += u64::from(self.is_named_shard(shard));

@@ -5,7 +5,6 @@ use tenure_core::ids::Epoch;
 use tenure_core::machine::{Event, RunId};
 
 use crate::check::{Verdict, Violation};
-use crate::clock::MS;
 use crate::plan::nanos;
 use crate::process::Work;
 use crate::queue::{Due, Pid};
@@ -96,7 +95,9 @@ impl World {
                 if stay.closing.is_some() {
                     return Ok(());
                 }
-                stay.known = self.journal.read(shard);
+                if self.plan.reads_tail {
+                    stay.known = self.journal.read(shard);
+                }
                 if self.work_rng.permille(self.app.load_fails) {
                     stay.work = Work::Failed;
                     let error = "the log is torn".to_owned();
@@ -176,8 +177,8 @@ impl World {
         if self.processes[pid].stay(run).is_none() {
             return self.no_such(pid, run, "catches up");
         }
-        let (low, high) = self.app.load;
-        let takes = self.work_rng.between(low / 4, (high / 4).max(MS));
+        let (low, high) = self.app.catch_up;
+        let takes = self.work_rng.between(low, high);
         self.chore(pid, run, takes, Chore::CaughtUp);
         Ok(())
     }

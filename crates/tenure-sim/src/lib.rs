@@ -23,6 +23,7 @@ pub mod model;
 pub mod mutants;
 mod network;
 mod operator;
+pub mod orders;
 pub mod plan;
 mod process;
 mod queue;

@@ -36,6 +36,7 @@ pub fn hunt_one(mutant: Mutant, most: u64) -> Hunted {
     let under = Under {
         rules: Rules::broken(mutant),
         copied_lock_is_proof: mutant == Mutant::CopiedLockIsProof,
+        retries_answers: mutant == Mutant::AnswerRetried,
     };
     // What only a store that keeps the time can show is looked for there alone.
     let leases = [

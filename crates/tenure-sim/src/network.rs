@@ -126,10 +126,19 @@ impl World {
                 if record.tenancy.moving().is_some() || record.head.rev > 1 {
                     self.traffic_follows(shard);
                 }
+                self.plans.written(self.now, shard, Some(record.plan))?;
                 self.epochs.written(self.now, shard, &record)?;
                 self.order
                     .shard_written(self.now, shard, &record, &self.processes, &self.gates)
             }
+            (Key::Shard(id), _) => match self.shard_numbers.get(id) {
+                Some(&shard) => self.plans.written(self.now, shard, None),
+                None => Ok(()),
+            },
+            (Key::Leader, Some(Ok(Record::Leader(record)))) => {
+                self.plans.led(self.now, Some(&record))
+            }
+            (Key::Leader, _) => self.plans.led(self.now, None),
             (Key::Session(id), Some(Ok(Record::Session(record)))) if record.ended.is_some() => self
                 .order
                 .session_ended(self.now, *id, &record, &self.processes, &self.gates),

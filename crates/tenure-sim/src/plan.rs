@@ -88,6 +88,7 @@ pub struct WatchMix {
 #[allow(missing_docs, reason = "the names say it")]
 pub struct AppMix {
     pub load: (u64, u64),
+    pub catch_up: (u64, u64),
     pub load_fails: u32,
     pub load_hangs: u32,
     pub drain: (u64, u64),
@@ -127,6 +128,8 @@ pub struct Plan {
     pub spec: PlanSpec,
     /// Whether the application can load a shard while another node serves it.
     pub catches_up: bool,
+    /// Whether it then reads what the last owner wrote up to its seal: an application that does not loses it.
+    pub reads_tail: bool,
     /// A fault that waits for a move.
     pub ambush: Option<Ambush>,
     /// Further keyspaces.
@@ -244,6 +247,7 @@ impl Plan {
             mode: KeyspaceMode::Symmetric,
             spec: PlanSpec::default(),
             catches_up: false,
+            reads_tail: true,
             ambush: None,
             others: Vec::new(),
             observers: 0,
@@ -393,7 +397,11 @@ impl Plan {
         let t = &self.timing;
         HoldLimits {
             count: self.traffic.held,
-            age: t.freeze_timeout + t.drain_timeout + t.take_timeout + t.ttl * 4,
+            age: t.freeze_timeout
+                + t.drain_timeout
+                + t.take_timeout
+                + t.ttl * 4
+                + Duration::from_nanos(2 * self.app.load.1),
             ..HoldLimits::default()
         }
     }
@@ -455,6 +463,7 @@ impl AppMix {
     pub fn calm() -> Self {
         Self {
             load: (MS, 10 * MS),
+            catch_up: (MS / 4, 5 * MS / 2),
             load_fails: 0,
             load_hangs: 0,
             drain: (0, 5 * MS),

@@ -56,6 +56,7 @@ pub(crate) fn draw(seed: u64, size: Option<(usize, u32)>) -> Plan {
         ]),
         spec: PlanSpec::default(),
         catches_up: false,
+        reads_tail: true,
         ambush: None,
         others: Vec::new(),
         observers: 0,
@@ -232,8 +233,10 @@ fn draw_watch(rng: &mut Rng, ttl: u64) -> WatchMix {
 }
 
 fn draw_app(rng: &mut Rng, ttl: u64) -> AppMix {
+    let load = (MS, *rng.pick(&[MS, 50 * MS, ttl / 2]));
     AppMix {
-        load: (MS, *rng.pick(&[MS, 50 * MS, ttl / 2])),
+        load,
+        catch_up: (load.0 / 4, (load.1 / 4).max(MS)),
         load_fails: some(rng, 150),
         load_hangs: some(rng, 30),
         drain: (0, *rng.pick(&[0, 20 * MS, ttl / 2, 2 * ttl])),

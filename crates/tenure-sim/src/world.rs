@@ -16,6 +16,7 @@ use crate::check::gates::Gates;
 use crate::check::journal::Journal;
 use crate::check::local::Local;
 use crate::check::order::Order;
+use crate::check::plans::Plans;
 use crate::check::requests::Requests;
 use crate::check::whole::{self, Rest};
 use crate::check::{Verdict, Violation};
@@ -95,6 +96,7 @@ pub(crate) struct World {
     pub(crate) gates: Gates,
     pub(crate) epochs: Epochs,
     pub(crate) order: Order,
+    pub(crate) plans: Plans,
     pub(crate) estranged: Estranged,
     pub(crate) local: Option<Local>,
     rest: Option<Rest>,
@@ -161,6 +163,7 @@ impl World {
             gates: Gates::new(count, clocks_hold),
             epochs: Epochs::new(count),
             order: Order::new(count, clocks_hold),
+            plans: Plans::new(count),
             estranged: Estranged::default(),
             local: None,
             rest: None,

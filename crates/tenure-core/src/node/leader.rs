@@ -39,9 +39,7 @@ enum Office {
 impl Node {
     /// Whether this node leads now: by the record, and by its own clock.
     pub(super) fn leads(&self) -> bool {
-        let office =
-            self.holds_office() || self.config.rules.broken_by(Mutant::DeposedLeaderPlans);
-        self.lead.planning.is_some() && office && self.may_lead()
+        self.lead.planning.is_some() && self.holds_office() && self.may_lead()
     }
 
     fn holds_office(&self) -> bool {
@@ -79,9 +77,7 @@ impl Node {
             let term = record.term;
             self.lead.highest.term = self.lead.highest.term.max(term);
         }
-        let deposed =
-            !self.holds_office() && !self.config.rules.broken_by(Mutant::DeposedLeaderPlans);
-        if deposed || !self.may_lead() {
+        if !self.holds_office() || !self.may_lead() {
             self.stop_leading();
         }
         if !self.may_lead() || !self.has_coordinated() {
@@ -127,7 +123,8 @@ impl Node {
                 (Expect::Version(seen.version), record.term)
             }
         };
-        let term = term.max(self.lead.highest.term) + 1;
+        let raised = u64::from(!self.config.rules.broken_by(Mutant::TermKept));
+        let term = term.max(self.lead.highest.term) + raised;
         Office::Open { expect, term }
     }
 

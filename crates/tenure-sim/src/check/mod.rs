@@ -7,6 +7,7 @@ pub(crate) mod gates;
 pub(crate) mod journal;
 pub(crate) mod local;
 pub(crate) mod order;
+pub(crate) mod plans;
 pub(crate) mod requests;
 pub(crate) mod whole;
 

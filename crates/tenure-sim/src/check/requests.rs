@@ -60,8 +60,8 @@ pub(crate) struct Requests {
     books: Vec<Book>,
     /// Requests of one router and key that are not over, in order of arrival.
     lines: BTreeMap<(Pid, u64), VecDeque<Req>>,
-    /// How long each that was answered had been held, if that is wanted.
-    pub(crate) holds: Option<Vec<u64>>,
+    /// How long each that came from then on and was answered had been held, if that is wanted.
+    holds: Option<(Instant, Vec<u64>)>,
 }
 
 impl Requests {
@@ -152,9 +152,20 @@ impl Requests {
         Err(Violation::new("P3", at, what))
     }
 
-    pub(crate) fn answered(&mut self, _at: Instant, req: Req, sent: Sent) {
-        if let Some(holds) = &mut self.holds
+    /// Begins to write down for how long requests are held that come from then on.
+    pub(crate) fn listen_from(&mut self, from: Instant) {
+        self.holds = Some((from, Vec::new()));
+    }
+
+    /// How long those were held that were answered.
+    pub(crate) fn holds(&self) -> &[u64] {
+        self.holds.as_ref().map_or(&[], |(_, holds)| holds)
+    }
+
+    pub(crate) fn answered(&mut self, req: Req, sent: Sent) {
+        if let Some((from, holds)) = &mut self.holds
             && sent.well
+            && self.books[req].came >= *from
         {
             holds.push(sent.held);
         }
