@@ -24,15 +24,39 @@ use crate::machine::Found;
 use crate::record::{MovePhase, Record};
 use crate::rules::{Mutant, Rules};
 use crate::time::Time;
-pub use keeper::{GATHER, Keeper, TurnedAway};
+pub use keeper::{Keeper, TurnedAway};
 pub use limits::HoldLimits;
 
-/// For how long what was in flight before a hold may still come back refused, and so go first, when the hold is over.
-const SETTLE: Duration = Duration::from_millis(20);
-/// The first pause after an owner has refused what the records say it should take; doubles with each.
-const PAUSE_MIN: Duration = Duration::from_millis(1);
-/// The longest such pause.
-const PAUSE_MAX: Duration = Duration::from_millis(256);
+/// How long a router waits for what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Pace {
+    /// For how long what was in flight before a hold may still come back refused, and so go first, when the hold is over.
+    pub settle: Duration,
+    /// The first pause after an owner has refused what the records say it should take; doubles with each.
+    pub pause_min: Duration,
+    /// The longest such pause.
+    pub pause_max: Duration,
+    /// How long a move that can be published waits for others, so that one write tells of all.
+    pub gather: Duration,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self {
+            settle: Duration::from_millis(20),
+            pause_min: Duration::from_millis(1),
+            pause_max: Duration::from_millis(256),
+            gather: Duration::from_millis(1),
+        }
+    }
+}
+
+impl Pace {
+    fn pause(self, tries: u32) -> Duration {
+        let pause = self.pause_min.saturating_mul(1 << tries.min(16));
+        pause.min(self.pause_max)
+    }
+}
 
 /// How new a piece of knowledge about a shard is: compared from top to bottom.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -206,6 +230,7 @@ pub struct Shard {
     settling: Option<Time>,
     switched: Option<SessionId>,
     rules: Rules,
+    pace: Pace,
 }
 
 impl Default for Shard {
@@ -217,12 +242,13 @@ impl Default for Shard {
 impl Shard {
     /// A shard of which nothing is known: what comes for it is held.
     pub fn new() -> Self {
-        Self::with_rules(Rules::sound())
+        Self::with(Rules::sound(), Pace::default())
     }
 
-    pub(crate) fn with_rules(rules: Rules) -> Self {
+    fn with(rules: Rules, pace: Pace) -> Self {
         Self {
             rules,
+            pace,
             sight: None,
             reach: Reach::Unknown,
             holding: Some(HoldWhy::Unknown),
@@ -288,7 +314,7 @@ impl Shard {
             self.refused = Some(pending.unwrap_or(Refused {
                 upto: known,
                 tries: tries + 1,
-                again_at: now + pause(tries),
+                again_at: now + self.pace.pause(tries),
             }));
         }
         let mut actions = Vec::new();
@@ -358,11 +384,12 @@ impl Shard {
                 actions.push(Action::Drain(self.hold));
             }
         }
+        let pace = self.pace;
         if let Some(refused) = &mut self.refused
             && why == HoldWhy::Refused
             && now >= refused.again_at
         {
-            let again_at = now + pause(refused.tries);
+            let again_at = now + pace.pause(refused.tries);
             (refused.tries, refused.again_at) = (refused.tries + 1, again_at);
             self.sends();
             actions.extend([Action::FlushOne, Action::Drain(self.hold)]);
@@ -374,7 +401,7 @@ impl Shard {
         if self.holding.is_none() {
             return self.switch(owner, actions);
         }
-        let until = *self.settling.get_or_insert(now + SETTLE);
+        let until = *self.settling.get_or_insert(now + self.pace.settle);
         if !self.drained && now < until {
             return;
         }
@@ -423,10 +450,6 @@ impl Shard {
             .map(|refused| refused.again_at);
         self.settling.or(again)
     }
-}
-
-fn pause(tries: u32) -> Duration {
-    PAUSE_MIN.saturating_mul(1 << tries.min(16)).min(PAUSE_MAX)
 }
 
 #[cfg(test)]

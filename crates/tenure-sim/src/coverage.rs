@@ -30,6 +30,7 @@ pub struct Coverage {
     pub lost: u64,
     pub failed_requests: u64,
     pub published: u64,
+    pub shard_writes: u64,
     pub unknown_outcomes: u64,
     pub detachments: u64,
     pub recoveries: u64,
@@ -103,6 +104,7 @@ impl Coverage {
         self.lost += other.lost;
         self.failed_requests += other.failed_requests;
         self.published += other.published;
+        self.shard_writes += other.shard_writes;
         self.unknown_outcomes += other.unknown_outcomes;
         self.detachments += other.detachments;
         self.recoveries += other.recoveries;

@@ -123,9 +123,8 @@ impl World {
                     return Ok(());
                 };
                 self.look_for_ambush(&record);
-                if record.tenancy.moving().is_some() || record.head.rev > 1 {
-                    self.traffic_follows(shard);
-                }
+                self.traffic_follows(shard);
+                self.coverage.shard_writes += 1;
                 self.plans.written(self.now, shard, Some(record.plan))?;
                 self.epochs.written(self.now, shard, &record)?;
                 self.order

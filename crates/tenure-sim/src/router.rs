@@ -235,8 +235,8 @@ impl World {
                 break;
             }
             for (shard, action) in actions {
-                if self.trace.on() && !self.transcript {
-                    self.tell(pid, || format!("-> shard {shard}: {action:?}"));
+                if self.trace.on() {
+                    self.tell_action(pid, shard, action);
                 }
                 self.order(pid, shard, action);
             }
@@ -257,6 +257,17 @@ impl World {
         self.plan_router_tick(pid);
         self.stop_if_idle(pid);
         Ok(())
+    }
+
+    fn tell_action(&mut self, pid: Pid, shard: usize, action: Action) {
+        let what = match action {
+            Action::Hold(why) => format!("holds shard {shard}: {}", why.as_str()),
+            Action::Flush => format!("lets go of shard {shard}"),
+            Action::FlushOne => format!("tries shard {shard}"),
+            _ if self.transcript => return,
+            action => format!("-> shard {shard}: {action:?}"),
+        };
+        self.tell(pid, || what);
     }
 
     fn order(&mut self, pid: Pid, shard: usize, action: Action) {
@@ -499,6 +510,10 @@ impl World {
         self.carry_on(pid)?;
         if let Some((held, news)) = told {
             self.coverage.published += u64::from(news);
+            if news && self.trace.on() {
+                let moves: usize = held.values().map(BTreeMap::len).sum();
+                self.tell(pid, || format!("says that it holds {moves} shards"));
+            }
             self.step(pid, NodeEvent::Hold(held))?;
         }
         Ok(())

@@ -2,16 +2,12 @@
 //! router's session is to say of what it holds.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
-use super::{Action, Event, Mark, Reach, Refusal, Shard, Sight, Step, Verdict};
+use super::{Action, Event, Mark, Pace, Reach, Refusal, Shard, Sight, Step, Verdict};
 use crate::ids::{SessionId, ShardId};
 use crate::record::Held;
 use crate::rules::Rules;
 use crate::time::Time;
-
-/// How long a move that can be published waits for others, so that one write tells of all.
-pub const GATHER: Duration = Duration::from_millis(1);
 
 /// A refusal, as the request that met it tells of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -37,6 +33,7 @@ struct Kept {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Keeper<K> {
     rules: Rules,
+    pace: Pace,
     shards: BTreeMap<K, Kept>,
     sessions: BTreeMap<SessionId, Reach>,
     timers: BTreeSet<(Time, K)>,
@@ -49,8 +46,14 @@ pub struct Keeper<K> {
 impl<K: Copy + Ord> Keeper<K> {
     /// A router that knows nothing.
     pub fn new(rules: Rules) -> Self {
+        Self::with_pace(rules, Pace::default())
+    }
+
+    /// The same, with waits of one's own.
+    pub fn with_pace(rules: Rules, pace: Pace) -> Self {
         Self {
             rules,
+            pace,
             shards: BTreeMap::new(),
             sessions: BTreeMap::new(),
             timers: BTreeSet::new(),
@@ -92,10 +95,10 @@ impl<K: Copy + Ord> Keeper<K> {
 
     /// A shard's record says this.
     pub fn seen(&mut self, now: Time, at: K, id: &ShardId, sight: Sight) {
-        let rules = self.rules;
+        let (rules, pace) = (self.rules, self.pace);
         self.shards.entry(at).or_insert_with(|| Kept {
             id: id.clone(),
-            shard: Shard::with_rules(rules),
+            shard: Shard::with(rules, pace),
             wake: None,
         });
         let reach = sight.owner.map_or(Reach::Unknown, |s| self.reach(s));
@@ -192,7 +195,7 @@ impl<K: Copy + Ord> Keeper<K> {
     }
 
     fn publish_soon(&mut self, now: Time, news: bool) {
-        let (_, told) = self.publish.get_or_insert((now + GATHER, false));
+        let (_, told) = self.publish.get_or_insert((now + self.pace.gather, false));
         *told |= news;
     }
 }

@@ -4,6 +4,7 @@
 //! what comes during it cannot overtake each other.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::hash::{Hash, Hasher};
 
 use super::HoldWhy;
 use crate::rules::{Mutant, Rules};
@@ -61,7 +62,7 @@ pub enum Let<T> {
     One(T),
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug, Hash)]
 struct Waiting<W> {
     ticket: Ticket,
     bytes: u64,
@@ -69,7 +70,7 @@ struct Waiting<W> {
 }
 
 /// The requests of one key.
-#[derive(Debug)]
+#[derive(Clone, Debug, Hash)]
 struct Line<W> {
     running: Option<Ticket>,
     queue: VecDeque<Waiting<W>>,
@@ -277,6 +278,23 @@ impl<P: Port> Lines<P> {
         if self.open && (self.lines.is_empty() || overtakes) && !self.stopping {
             port.open();
         }
+    }
+}
+
+impl<P: Port<Waiter: Clone, Drained: Clone>> Clone for Lines<P> {
+    fn clone(&self) -> Self {
+        Self {
+            lines: self.lines.clone(),
+            drain: self.drain.clone(),
+            ..*self
+        }
+    }
+}
+
+impl<P: Port<Waiter: Hash, Drained: Hash>> Hash for Lines<P> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (&self.lines, self.open, self.why, &self.drain).hash(state);
+        (self.stopping, self.rules).hash(state);
     }
 }
 

@@ -210,6 +210,12 @@ impl Requests {
         }
     }
 
+    /// Whether any request waits.
+    pub(crate) fn anything_waits(&self) -> bool {
+        let mut open = self.lines.values().flatten();
+        open.any(|req| self.books[*req].is == Is::Waiting)
+    }
+
     /// Nothing is held for ever: what came before this instant is over.
     pub(crate) fn end(&self, at: Instant, before: Instant) -> Verdict {
         for (line, open) in &self.lines {
