@@ -14,6 +14,7 @@ use crate::check::requests::{Failure, Sent};
 use crate::clock::{Instant, MS};
 use crate::fault::Cut;
 use crate::plan::{Class, Plan, nanos};
+use crate::process::Work;
 use crate::queue::{Due, Pid};
 use crate::rng::Rng;
 use crate::world::World;
@@ -341,6 +342,7 @@ impl World {
             let seen = self.processes[pid].seen.get(&shard).copied();
             let (owner, mark) = seen.unwrap_or_default();
             self.coverage.turned_away += 1;
+            self.look_how_smooth(pid, req)?;
             self.answer(req, sending, Answer::NotOwner(owner, mark));
             return Ok(());
         };
@@ -358,6 +360,23 @@ impl World {
         let due = Due::Served { pid, run, req };
         self.queue.push(now + takes, due);
         Ok(())
+    }
+
+    /// In a run in which nothing goes wrong: was there any reason to turn this request away?
+    fn look_how_smooth(&self, pid: Pid, req: Req) -> Verdict {
+        let request = self.clients.of(req);
+        // An owner may not have heard yet of a router that has just come.
+        let known = self.now > self.processes[request.router].since + nanos(self.plan.timing.ttl);
+        if self.plan.class != Class::Planned || !known {
+            return Ok(());
+        }
+        let (shard, epoch) = (request.shard, request.sent_by.epoch);
+        let mut stays = self.processes[pid].stays.iter();
+        let loading = stays.any(|s| {
+            let loads = matches!(s.work, Work::Loading(_)) && s.closing.is_none();
+            s.shard == shard && s.epoch == epoch && !s.succeeds && loads
+        });
+        self.smooth.turned_away(self.now, shard, pid, epoch, loading)
     }
 
     /// A node has done what it was asked.

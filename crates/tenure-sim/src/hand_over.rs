@@ -133,7 +133,12 @@ impl World {
             return self.no_such(pid, run, "freezes");
         };
         stay.frozen = Some(mv);
-        let shard = stay.shard;
+        let (shard, epoch) = (stay.shard, stay.epoch);
+        let patience = nanos(self.plan.timing.freeze_timeout);
+        self.smooth.shut(self.now, shard, pid, epoch, patience);
+        let Some(stay) = self.processes[pid].stay_mut(run) else {
+            return Ok(());
+        };
         if std::mem::replace(&mut stay.open, false) {
             self.gates.closed(shard, pid, run);
         }
@@ -151,6 +156,7 @@ impl World {
         stay.frozen = None;
         stay.open = true;
         let (shard, session, epoch) = (stay.shard, stay.session, stay.epoch);
+        self.smooth.thawed(shard);
         self.gates.opened(self.now, shard, pid, run, session, epoch)
     }
 

@@ -1,9 +1,12 @@
 //! Broken rules, each of which the checkers must see. Built only with the `mutants` feature.
 
+use std::time::Duration;
+
 use serde::Serialize;
+use tenure_core::record::{KeyspaceMode, PlanSpec};
 use tenure_core::rules::{Mutant, Rules};
 
-use crate::plan::{Family, Plan};
+use crate::plan::{Class, Family, Plan};
 use crate::run::run_plan;
 use crate::trace::Trace;
 use crate::world::Under;
@@ -49,6 +52,9 @@ pub fn hunt_one(mutant: Mutant, most: u64) -> Hunted {
         if leases.contains(&mutant) {
             plan.family = Family::Leased;
         }
+        if mutant == Mutant::LowerTermAccepted {
+            two_leaders(&mut plan);
+        }
         if let Some(violation) = run_plan(plan, under, Trace::Off).violation {
             let by = Some(violation.to_string());
             return Hunted {
@@ -65,6 +71,26 @@ pub fn hunt_one(mutant: Mutant, most: u64) -> Hunted {
         seeds: most,
         by: None,
     }
+}
+
+/// Makes a run in which two may lead at once, and neither hears everything: clocks break the assumption, and watches leave
+/// much out.
+fn two_leaders(plan: &mut Plan) {
+    if plan.class != Class::Beyond {
+        let mut rng = plan.rng(13);
+        plan.class = Class::Beyond;
+        for clock in &mut plan.clocks {
+            clock.rate_ppm = *rng.pick(&[-300_000, 300_000]);
+        }
+    }
+    plan.mode = KeyspaceMode::Coordinated;
+    plan.spec = PlanSpec {
+        debounce: Some(Duration::from_millis(50)),
+        rejoin_after: Some(Duration::from_millis(50)),
+        cool_down: Some(Duration::from_millis(100)),
+        ..PlanSpec::default()
+    };
+    plan.watch.drop = plan.watch.drop.max(400);
 }
 
 /// Hunts every mutant, one per core at a time.

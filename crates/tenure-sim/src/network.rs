@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use tenure_core::layout::Key;
 use tenure_core::machine::{Event, Found, OpId, Reply, Request, StoreFailure};
-use tenure_core::record::Record;
+use tenure_core::record::{MovePhase, Record};
 
 use crate::check::Verdict;
 use crate::clock::Instant;
@@ -125,6 +125,8 @@ impl World {
                 self.look_for_ambush(&record);
                 self.traffic_follows(shard);
                 self.coverage.shard_writes += 1;
+                let freezing = matches!(record.tenancy.moving(), Some((_, MovePhase::Freezing)));
+                self.smooth.written(self.now, shard, freezing);
                 self.plans.written(self.now, shard, Some(record.plan))?;
                 self.epochs.written(self.now, shard, &record)?;
                 self.order

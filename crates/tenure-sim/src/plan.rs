@@ -317,14 +317,15 @@ impl Plan {
     /// everything that could still change an owner has been.
     pub fn settle_time(&self) -> u64 {
         let t = &self.timing;
-        let unheard = if self.watch.drop > 0 {
+        // A session that lost its lease by hand is found one look at a time.
+        let hand = |(_, fault): &(Instant, Fault)| matches!(fault, Fault::Hand { .. });
+        let looks = self.faults.iter().filter(|fault| hand(fault)).count() as u64;
+        // What a watch leaves out, or what a hand dates back, is found when everything is looked at.
+        let unheard = if self.watch.drop > 0 || looks > 0 {
             nanos(t.relist_interval)
         } else {
             0
         };
-        // A session that lost its lease by hand is found one look at a time.
-        let hand = |(_, fault): &(Instant, Fault)| matches!(fault, Fault::Hand { .. });
-        let looks = self.faults.iter().filter(|fault| hand(fault)).count() as u64;
         looks * nanos(t.tick_interval)
             + nanos(t.tick_interval.max(t.ttl * 2))
             + nanos(t.rebalance_debounce)

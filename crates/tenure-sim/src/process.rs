@@ -77,6 +77,8 @@ pub(crate) struct Process {
     pub(crate) machine: Node,
     pub(crate) dir: usize,
     pub(crate) alive: bool,
+    /// When it was started.
+    pub(crate) since: Instant,
     pub(crate) paused_until: Option<Instant>,
     /// When it last ran again after having been stopped.
     pub(crate) resumed_at: Instant,
@@ -119,6 +121,7 @@ impl Process {
             machine,
             dir,
             alive: true,
+            since: 0,
             paused_until: None,
             resumed_at: 0,
             missed: Vec::new(),

@@ -39,7 +39,12 @@ pub(crate) fn draw(seed: u64, size: Option<(usize, u32)>) -> Plan {
     let nodes = rng.between(if class == Class::OneDeath { 2 } else { 1 }, 5) as usize;
     let shards = *rng.pick(&[1, 2, 4, 8, 16]);
     let (nodes, shards) = size.unwrap_or((nodes, shards));
-    let timing = draw_timing(&mut rng);
+    let mut timing = draw_timing(&mut rng);
+    if class.is_local() && family == Family::Polled {
+        // Everything is to be in its place before the one thing goes wrong: not one move after the other, where each
+        // takes a few looks at the store.
+        timing.release_batch = timing.release_batch.max(4);
+    }
     let ttl = nanos(timing.ttl);
     let heal_at = 60 * SEC;
     let chaos = matches!(class, Class::Chaos | Class::Beyond);

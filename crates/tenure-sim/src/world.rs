@@ -18,6 +18,7 @@ use crate::check::local::Local;
 use crate::check::order::Order;
 use crate::check::plans::Plans;
 use crate::check::requests::Requests;
+use crate::check::smooth::Smooth;
 use crate::check::whole::{self, Rest};
 use crate::check::{Verdict, Violation};
 use crate::clients::{Clients, Traffic};
@@ -91,6 +92,7 @@ pub(crate) struct World {
     pub(crate) clients: Clients,
     pub(crate) traffic: Traffic,
     pub(crate) requests: Requests,
+    pub(crate) smooth: Smooth,
     /// How often an ambush was sprung.
     pub(crate) ambushed: u32,
     pub(crate) gates: Gates,
@@ -159,6 +161,7 @@ impl World {
             clients: Clients::new(&plan),
             traffic: plan.traffic,
             requests: Requests::default(),
+            smooth: Smooth::new(count),
             ambushed: 0,
             gates: Gates::new(count, clocks_hold),
             epochs: Epochs::new(count),
@@ -338,6 +341,7 @@ impl World {
         let told = self.store.history.len();
         self.processes
             .push(Process::new(node, clock, machine, dir, told));
+        self.processes[pid].since = self.now;
         if self.plan.role(node) == Role::Router {
             let desk = Desk::new(self.under.rules, self.plan.hold_limits());
             self.processes[pid].router = Some(Box::new(desk));

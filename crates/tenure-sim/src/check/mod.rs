@@ -9,6 +9,7 @@ pub(crate) mod local;
 pub(crate) mod order;
 pub(crate) mod plans;
 pub(crate) mod requests;
+pub(crate) mod smooth;
 pub(crate) mod whole;
 
 use std::fmt;
