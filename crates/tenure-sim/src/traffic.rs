@@ -131,6 +131,7 @@ fn planned(plan: &mut Plan, rng: &mut Rng) {
     plan.revive[plan.nodes..].fill(true);
     plan.traffic = draw_traffic(plan, rng);
     plan.traffic.burst = rng.between(1, 4);
+    plan.traffic.delay.1 = *rng.pick(&[MS / 2, 30 * MS]);
     roll(plan, rng);
     plan.end_at = plan.heal_at + plan.heal_bound() + plan.rest_window();
 }
