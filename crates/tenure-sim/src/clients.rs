@@ -161,7 +161,11 @@ impl Clients {
 
     /// Requests that are not over, oldest first.
     fn current(&mut self) -> Vec<Req> {
-        while self.all.get(self.first).is_some_and(|r| r.stage == Stage::Over) {
+        while self
+            .all
+            .get(self.first)
+            .is_some_and(|r| r.stage == Stage::Over)
+        {
             self.first += 1;
         }
         let open = |req: &Req| self.all[*req].stage != Stage::Over;
@@ -194,7 +198,10 @@ impl World {
 
     /// Somebody who watches moves sends something just then.
     pub(crate) fn traffic_follows(&mut self, shard: usize) {
-        if self.plan.routers == 0 || shard >= self.plan.shards as usize || self.now >= self.plan.end_at {
+        if self.plan.routers == 0
+            || shard >= self.plan.shards as usize
+            || self.now >= self.plan.end_at
+        {
             return;
         }
         for _ in 0..self.traffic.burst {
@@ -376,7 +383,8 @@ impl World {
             let loads = matches!(s.work, Work::Loading(_)) && s.closing.is_none();
             s.shard == shard && s.epoch == epoch && !s.succeeds && loads
         });
-        self.smooth.turned_away(self.now, shard, pid, epoch, loading)
+        self.smooth
+            .turned_away(self.now, shard, pid, epoch, loading)
     }
 
     /// A node has done what it was asked.
@@ -438,7 +446,9 @@ impl World {
                 request.stage = Stage::Over;
                 request.sending += 1;
                 self.requests.forgotten(req);
-            } else if request.at == Some(pid) && matches!(request.stage, Stage::Passing | Stage::Running) {
+            } else if request.at == Some(pid)
+                && matches!(request.stage, Stage::Passing | Stage::Running)
+            {
                 let sending = request.sending;
                 // Whether it had been let in or was still on its way, its router cannot tell.
                 if self.requests.is_in(req) {
@@ -449,7 +459,13 @@ impl World {
     }
 
     /// An answer is back at the router.
-    pub(crate) fn is_answered(&mut self, pid: Pid, req: Req, sending: u32, answer: Answer) -> Verdict {
+    pub(crate) fn is_answered(
+        &mut self,
+        pid: Pid,
+        req: Req,
+        sending: u32,
+        answer: Answer,
+    ) -> Verdict {
         let request = self.clients.of(req);
         if request.sending != sending || request.stage == Stage::Over {
             return Ok(());
@@ -482,11 +498,14 @@ impl World {
         self.coverage.failed_requests += 1;
         if self.trace.on() {
             let shard = self.clients.of(req).shard;
-            self.tell(pid, || format!("request {req} for shard {shard} fails: {failure:?}"));
+            self.tell(pid, || {
+                format!("request {req} for shard {shard} fails: {failure:?}")
+            });
         }
         let planned = self.plan.class == Class::Planned;
         let at_rest = self.is_at_rest();
-        self.requests.failed(self.now, req, failure, planned, at_rest)?;
+        self.requests
+            .failed(self.now, req, failure, planned, at_rest)?;
         self.is_over(pid, req)
     }
 }

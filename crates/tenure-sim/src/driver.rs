@@ -258,11 +258,6 @@ impl World {
         stay.open = true;
         self.estranged.takes(self.now, pid, "opens a gate")?;
         let (shard, session, epoch, known) = (stay.shard, stay.session, stay.epoch, stay.known);
-        if self.plan.reads_tail {
-            self.journal.opened(self.now, pid, shard, known)?;
-        } else {
-            self.journal.opened_unread(shard, known);
-        }
         self.write_later(pid, run);
         self.coverage.gates_opened += 1;
         self.coverage.named_shards_served += u64::from(self.is_named_shard(shard));
@@ -273,7 +268,17 @@ impl World {
             let at = self.now + self.app_rng.skewed(MS, nanos(self.plan.timing.ttl));
             self.queue.push(at, Due::Tell { pid, event });
         }
-        self.gates.opened(self.now, shard, pid, run, session, epoch)
+        self.gates
+            .opened(self.now, shard, pid, run, session, epoch)?;
+        // A process that was stopped on its way here opens a gate that its clock has closed: it admits nothing.
+        if !self.gates.admits_run(self.now, shard, pid, run) {
+            return Ok(());
+        }
+        if !self.plan.reads_tail {
+            self.journal.opened_unread(shard, known);
+            return Ok(());
+        }
+        self.journal.opened(self.now, pid, shard, known)
     }
 
     fn close(&mut self, pid: Pid, run: RunId, how: Close) -> Verdict {

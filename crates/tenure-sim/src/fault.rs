@@ -38,6 +38,8 @@ pub enum Target {
     Session(usize),
     /// The record of this node.
     Node(usize),
+    /// The leader's record.
+    Leader,
 }
 
 /// One thing that goes wrong. Nodes are meant by number; where several processes have the node's name, the newest is.
@@ -154,6 +156,7 @@ impl fmt::Display for Target {
             Self::Keyspace => f.write_str("keyspace"),
             Self::Session(n) => write!(f, "session n{n}"),
             Self::Node(n) => write!(f, "node n{n}"),
+            Self::Leader => f.write_str("leader"),
         }
     }
 }

@@ -243,6 +243,7 @@ impl World {
             Target::Shard(n) => self.shards.get(n)?.clone(),
             Target::Keyspace => Key::Keyspace(named(KeyspaceName::new(KEYSPACE))),
             Target::Node(n) => self.node_key(n),
+            Target::Leader => Key::Leader,
             Target::Session(n) => match &self.store.get(&self.node_key(n))?.record {
                 Ok(Record::Node(record)) => Key::Session(record.session),
                 _ => return None,

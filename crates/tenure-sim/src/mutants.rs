@@ -9,6 +9,7 @@ use tenure_core::rules::{Mutant, Rules};
 use crate::plan::{Class, Family, Plan};
 use crate::run::run_plan;
 use crate::trace::Trace;
+use crate::traffic;
 use crate::world::Under;
 
 /// Within how many seeds each must be seen.
@@ -59,7 +60,11 @@ pub fn hunt_one(mutant: Mutant, most: u64) -> Hunted {
         let fair = plan.clone();
         if let Some(violation) = run_plan(plan, under, Trace::Off).violation {
             // A run that asks too much of sound rules shows nothing.
-            if shaped && run_plan(fair, Under::default(), Trace::Off).violation.is_some() {
+            if shaped
+                && run_plan(fair, Under::default(), Trace::Off)
+                    .violation
+                    .is_some()
+            {
                 continue;
             }
             let by = Some(violation.to_string());
@@ -79,16 +84,9 @@ pub fn hunt_one(mutant: Mutant, most: u64) -> Hunted {
     }
 }
 
-/// Makes a run in which two may lead at once, and neither hears everything: clocks break the assumption, and watches leave
-/// much out.
+/// Makes a run in which two may lead at once: the leader's record is lost again and again, and watches leave much out, so
+/// that a leader may not hear that it is none any more.
 fn two_leaders(plan: &mut Plan) {
-    if plan.class != Class::Beyond {
-        let mut rng = plan.rng(13);
-        plan.class = Class::Beyond;
-        for clock in &mut plan.clocks {
-            clock.rate_ppm = *rng.pick(&[-300_000, 300_000]);
-        }
-    }
     plan.mode = KeyspaceMode::Coordinated;
     plan.spec = PlanSpec {
         debounce: Some(Duration::from_millis(50)),
@@ -97,6 +95,13 @@ fn two_leaders(plan: &mut Plan) {
         ..PlanSpec::default()
     };
     plan.watch.drop = plan.watch.drop.max(400);
+    let mut rng = plan.rng(13);
+    if plan.class == Class::Chaos {
+        for _ in 0..12 {
+            traffic::lose_leader(plan, &mut rng);
+        }
+        plan.faults.sort_by_key(|(at, _)| *at);
+    }
 }
 
 /// Hunts every mutant, one per core at a time.

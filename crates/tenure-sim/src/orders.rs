@@ -153,7 +153,10 @@ mod tests {
         let long = arms(Duration::from_secs(10));
         for figures in short.iter().chain(&long) {
             assert_eq!(figures.failed, 0, "{figures:?}");
-            assert!(figures.moves >= 4 * 8 && figures.answered > 1000, "{figures:?}");
+            assert!(
+                figures.moves >= 4 * 8 && figures.answered > 1000,
+                "{figures:?}"
+            );
         }
         for [ours, freeze_then_warm, warm_then_switch] in [&short, &long] {
             assert_eq!((ours.lost, freeze_then_warm.lost), (0, 0));

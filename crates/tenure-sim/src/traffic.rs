@@ -6,7 +6,7 @@ use tenure_core::record::KeyspaceMode;
 
 use crate::clients::Traffic;
 use crate::clock::{MS, SEC};
-use crate::fault::{Cut, Fault, Mode};
+use crate::fault::{Cut, Fault, Mode, Target};
 use crate::plan::{AppMix, Class, NetMix, Plan, WatchMix, nanos};
 use crate::rng::Rng;
 
@@ -15,6 +15,12 @@ pub(crate) fn add(plan: &mut Plan) {
     let mut rng = plan.rng(11);
     if plan.class == Class::Chaos && plan.nodes > 1 && rng.permille(60) {
         return planned(plan, &mut rng);
+    }
+    if plan.class == Class::Chaos && plan.mode == KeyspaceMode::Coordinated && rng.permille(200) {
+        for _ in 0..rng.between(1, 4) {
+            lose_leader(plan, &mut rng);
+        }
+        plan.faults.sort_by_key(|(at, _)| *at);
     }
     let share = match plan.class {
         Class::Chaos | Class::Beyond => 200,
@@ -29,6 +35,17 @@ pub(crate) fn add(plan: &mut Plan) {
         add_faults(plan, &mut rng);
         plan.faults.sort_by_key(|(at, _)| *at);
     }
+}
+
+/// Somebody removes the leader's record, or makes it unreadable.
+pub(crate) fn lose_leader(plan: &mut Plan, rng: &mut Rng) {
+    let at = rng.between(3 * SEC, plan.heal_at - SEC);
+    let target = Target::Leader;
+    let fault = match rng.permille(700) {
+        true => Fault::Delete { target },
+        false => Fault::Corrupt { target },
+    };
+    plan.faults.push((at, fault));
 }
 
 fn add_routers(plan: &mut Plan, rng: &mut Rng) {
@@ -156,8 +173,7 @@ fn roll(plan: &mut Plan, rng: &mut Rng) {
             // Started again once it is gone.
             for tenth in 2..9 {
                 let back = at + away * tenth / 10;
-                plan.faults
-                    .push((back, Fault::Restart { node, dir: true }));
+                plan.faults.push((back, Fault::Restart { node, dir: true }));
             }
         }
         at += away + rng.below(3 * SEC);

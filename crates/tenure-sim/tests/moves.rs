@@ -54,7 +54,7 @@ fn plan(seed: u64, family: Family, mode: KeyspaceMode, catches_up: bool, ambush:
     plan.spec.cool_down = Some(Duration::from_millis(500));
     plan.app.load = (1_000_000, 200_000_000);
     plan.app.drain = (1_000_000, 100_000_000);
-    plan.starts = vec![0, 0, 8 * SEC];
+    plan.starts[2] = 8 * SEC;
     plan.ambush = Some(ambush);
     plan.heal_at = 40 * SEC;
     plan.end_at = plan.heal_at + plan.heal_bound() + plan.rest_window();

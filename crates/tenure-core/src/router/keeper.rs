@@ -158,7 +158,7 @@ impl<K: Copy + Ord> Keeper<K> {
             self.step(now, at, Event::Tick);
         }
         let (_, news) = self.publish.take_if(|(at, _)| *at <= now)?;
-        Some((self.held.clone(), news))
+        Some((self.held.clone(), news && !self.held.is_empty()))
     }
 
     fn carry_out(&mut self, now: Time, at: K, step: Step) {

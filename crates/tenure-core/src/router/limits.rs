@@ -27,12 +27,7 @@ impl Default for HoldLimits {
 impl HoldLimits {
     /// Whether one more request of this size may be held, where `shard` and `all` say how many are held already, and how
     /// large they are; else which limit is in the way.
-    pub fn room(
-        &self,
-        shard: (u64, u64),
-        all: (u64, u64),
-        bytes: u64,
-    ) -> Result<(), &'static str> {
+    pub fn room(&self, shard: (u64, u64), all: (u64, u64), bytes: u64) -> Result<(), &'static str> {
         if shard.0 >= self.count.div_ceil(2) {
             return Err("half of the requests");
         }

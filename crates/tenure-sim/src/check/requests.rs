@@ -224,7 +224,11 @@ impl Requests {
                 let book = &self.books[*req];
                 let what = format!(
                     "request {req}, {} at router process {}, is not answered after {} ms",
-                    if book.is == Is::Waiting { "waiting" } else { "under way" },
+                    if book.is == Is::Waiting {
+                        "waiting"
+                    } else {
+                        "under way"
+                    },
                     line.0,
                     (at - book.came) / MS
                 );

@@ -42,7 +42,14 @@ impl Smooth {
     }
 
     /// An owner shuts its gate for a move.
-    pub(crate) fn shut(&mut self, at: Instant, shard: usize, pid: Pid, epoch: Epoch, patience: u64) {
+    pub(crate) fn shut(
+        &mut self,
+        at: Instant,
+        shard: usize,
+        pid: Pid,
+        epoch: Epoch,
+        patience: u64,
+    ) {
         let moving = &mut self.0[shard];
         // Clocks may be off, and timers early by as much.
         let waited = moving.freezing_since.map_or(0, |since| at - since);

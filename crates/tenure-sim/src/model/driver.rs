@@ -38,7 +38,11 @@ impl State {
         let entropy = (n as u128 + 1) << 112 | u128::from(seat.incarnations) << 96;
         let config = NodeConfig {
             name: named(NodeName::new(format!("n{n}"))),
-            role: if seat.router { Role::Router } else { Role::Node },
+            role: if seat.router {
+                Role::Router
+            } else {
+                Role::Node
+            },
             addresses: BTreeMap::new(),
             zone: None,
             weight: 100,

@@ -302,7 +302,12 @@ impl State {
         if let Some(asked) = desk.at(number) {
             (asked.is, asked.to, asked.mark) = (Is::Away, to, mark);
         }
-        telling.line(|| format!("n{n} router: sends request {number} at epoch {}", mark.epoch));
+        telling.line(|| {
+            format!(
+                "n{n} router: sends request {number} at epoch {}",
+                mark.epoch
+            )
+        });
         if behind {
             self.breach("P4", "a request overtakes one that had to wait");
         }

@@ -103,7 +103,10 @@ impl State {
             }
             if out.is_empty()
                 && let Some(desk) = &process.desk
-                && let Some(at) = desk.asked.iter().position(|a| !a.late && a.is != Is::Waiting)
+                && let Some(at) = desk
+                    .asked
+                    .iter()
+                    .position(|a| !a.late && a.is != Is::Waiting)
             {
                 out.push(going(n, at, desk.asked[at].is));
             }

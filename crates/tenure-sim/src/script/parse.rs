@@ -362,12 +362,13 @@ fn fault(words: &[&str]) -> Result<Fault, String> {
 fn target(words: &[&str]) -> Result<Target, String> {
     Ok(match *words {
         ["keyspace"] => Target::Keyspace,
+        ["leader"] => Target::Leader,
         ["shard", n] => Target::Shard(number(n)?),
         ["session", node] => Target::Session(self::node(node)?),
         ["node", node] => Target::Node(self::node(node)?),
         _ => {
             return Err(format!(
-                "unknown key {:?}; known are keyspace, shard N, session NODE and node NODE",
+                "unknown key {:?}; known are keyspace, leader, shard N, session NODE and node NODE",
                 words.join(" ")
             ));
         }

@@ -94,7 +94,9 @@ impl Transport for Desk {
     }
 
     fn drain(&self, shard: &ShardId, drained: Drained) {
-        self.with(shard, |spot, waiting| waiting.lines.drain(spot.slot, drained));
+        self.with(shard, |spot, waiting| {
+            waiting.lines.drain(spot.slot, drained)
+        });
     }
 
     fn switch(&self, _shard: &ShardId, _to: &Route) {
