@@ -113,6 +113,7 @@ impl Node {
             .unwrap_or_default();
         self.note(Note::Registered { session, mode });
         self.peers.trust_from(self.now);
+        self.registered = self.now;
         self.timers
             .set(Timer::Tick, self.now + self.config.timing.tick_interval);
         self.refresh_members();

@@ -230,6 +230,8 @@ pub struct Node {
     /// What must come to rest before the node counts as started; `None` once it has.
     initial: Option<ready::Initial>,
     started: bool,
+    /// When the present session was registered.
+    registered: Time,
     /// The end of the node's own session is not written again before this.
     resign_not_before: Time,
     /// The last sign of life of the application's runtime.
@@ -306,6 +308,7 @@ impl Node {
             from_watch: false,
             initial: None,
             started: false,
+            registered: Time::ZERO,
             resign_not_before: Time::ZERO,
             progress: Time::ZERO,
             wedged: false,

@@ -38,6 +38,8 @@ pub(super) struct Planning {
     term: u64,
     /// The number of the last plan that had changes. Only grows, over all leaders.
     seq: u64,
+    /// When it last planned.
+    planned: Time,
     nodes: BTreeMap<NodeName, Watched>,
     moved: BTreeMap<ShardId, Time>,
     /// Shards that a write is under way to: it counts as done.
@@ -172,20 +174,25 @@ struct Count {
 }
 
 impl Node {
-    /// Plans before long: what comes together is planned together.
+    /// Plans at once after a pause, else before long: what comes together is planned together.
     pub(super) fn plan_soon(&mut self) {
-        if self.lead.planning.is_none() {
+        let Some(planning) = &self.lead.planning else {
             return;
-        }
+        };
+        let last = planning.planned;
         let shards = u32::try_from(self.stays.len()).unwrap_or(u32::MAX);
         let wait = self.config.timing.ttl / 200 + Duration::from_micros(4) * shards;
-        self.timers.set_sooner(Timer::Plan, self.now + wait);
+        self.timers
+            .set_sooner(Timer::Plan, self.now.max(last + wait));
     }
 
     /// Plans for every keyspace that a leader plans for.
     pub(super) fn plan(&mut self) {
         if !self.leads() {
             return self.look_at_leader();
+        }
+        if let Some(planning) = &mut self.lead.planning {
+            planning.planned = self.now;
         }
         let coordinated = self
             .view
@@ -232,7 +239,14 @@ impl Node {
     }
 
     fn plan_rules(&mut self, keyspace: &KeyspaceName) -> Option<PlanRules> {
-        let settings = self.view.keyspaces.get(keyspace)?.plan.settings();
+        let mut settings = self.view.keyspaces.get(keyspace)?.plan.settings();
+        // After an outage everybody's session may be over: whoever is back first leaves the others the time to come for what
+        // is theirs (P5). Nobody who was seen alive since then waits longer for it: a ttl is over before he counts as dead.
+        let ttl = self.config.timing.ttl;
+        if self.now.since(self.registered) < ttl {
+            settings.failover_after = settings.failover_after.max(ttl);
+            self.timers.set_sooner(Timer::Plan, self.registered + ttl);
+        }
         match settings.check() {
             Ok(rules) => Some(rules),
             Err(problems) => {

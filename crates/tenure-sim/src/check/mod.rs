@@ -7,6 +7,9 @@ pub(crate) mod gates;
 pub(crate) mod journal;
 pub(crate) mod local;
 pub(crate) mod order;
+pub(crate) mod plans;
+pub(crate) mod requests;
+pub(crate) mod smooth;
 pub(crate) mod whole;
 
 use std::fmt;
