@@ -42,7 +42,7 @@ mod tests;
 mod tick;
 mod timers;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -220,6 +220,8 @@ pub struct Node {
     /// Keys whose known value changed and that have not been looked at since.
     dirty: sets::Keys,
     look_at_all: bool,
+    /// What is left of a look at every shard.
+    looking: VecDeque<ShardId>,
     /// Keys that seem to be missing and have not been asked about yet.
     absent: BTreeSet<Key>,
     absent_not_before: Time,
@@ -300,6 +302,7 @@ impl Node {
             timers: Timers::default(),
             dirty: sets::Keys::default(),
             look_at_all: false,
+            looking: VecDeque::new(),
             absent: BTreeSet::new(),
             absent_not_before: Time::ZERO,
             from_watch: false,
@@ -459,6 +462,7 @@ impl Node {
             }
             Timer::Acquire => self.retry_acquire(),
             Timer::Absent => {}
+            Timer::Look => self.look_on(),
             Timer::Restore => self.restore_lost(),
             Timer::Lead => self.stand_for_office(),
             Timer::Plan => self.plan(),
@@ -519,7 +523,8 @@ impl Node {
             while let Some(key) = self.dirty.pop_first() {
                 self.on_changed(&key);
             }
-            if !std::mem::take(&mut self.look_at_all) {
+            // A look that is under way comes to its end first, portion by portion.
+            if !self.looking.is_empty() || !std::mem::take(&mut self.look_at_all) {
                 break;
             }
             self.look_at_every_shard();

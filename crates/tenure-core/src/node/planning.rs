@@ -29,6 +29,9 @@ use super::timers::Timer;
 /// How many times a ttl a node's absences are remembered.
 const MEMORY: u32 = 100;
 
+/// How many words a leader has at a time. With more to say it plans again soon: between two plans it renews its session.
+const WORDS: usize = 10_000;
+
 /// What a leader remembers between plans.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Planning {
@@ -290,6 +293,10 @@ impl Node {
         let mut count = Count::default();
         let mut decided = BTreeSet::new();
         for decision in planned.actions() {
+            if words.len() >= WORDS {
+                self.plan_soon();
+                break;
+            }
             let id = view.shard_id(decision.shard());
             decided.insert(id.clone());
             let Some(record) = self.view.shards.get(&id).cloned() else {

@@ -37,10 +37,12 @@ pub(super) enum Timer {
     Plan,
     /// Stop, finished or not.
     Stop,
+    /// Go on with a look at every shard.
+    Look,
 }
 
 /// How many kinds of timers there are.
-const KINDS: usize = 13;
+const KINDS: usize = 14;
 const JUDGE: usize = 3;
 const STAY: usize = 4;
 
@@ -60,6 +62,7 @@ impl Timer {
             Self::Lead => 10,
             Self::Plan => 11,
             Self::Stop => 12,
+            Self::Look => 13,
         }
     }
 }
@@ -204,7 +207,8 @@ impl Timers {
             9 => Timer::Restore,
             10 => Timer::Lead,
             11 => Timer::Plan,
-            _ => Timer::Stop,
+            12 => Timer::Stop,
+            _ => Timer::Look,
         };
         self.kinds[kind] = match kind {
             JUDGE => self.judge.first(),
