@@ -289,6 +289,9 @@ impl World {
             boot_id: (self.plan.family == Family::OneMachine).then(|| "boot".to_owned()),
             entropy: u128::from(entropy.bits()) << 64 | u128::from(entropy.bits() >> 16 << 16),
             last_session: directory.session.filter(|_| holder_dead && proof),
+            rejoin: Default::default(),
+            join: false,
+            ephemeral: false,
         };
         if holder_dead {
             self.directories[dir].holder = Some(pid);

@@ -37,10 +37,12 @@ pub(super) enum Timer {
     Plan,
     /// Stop, finished or not.
     Stop,
+    /// Look who else lives, and what the node's own record asks of it.
+    Around,
 }
 
 /// How many kinds of timers there are.
-const KINDS: usize = 13;
+const KINDS: usize = 14;
 const JUDGE: usize = 3;
 const STAY: usize = 4;
 
@@ -60,6 +62,7 @@ impl Timer {
             Self::Lead => 10,
             Self::Plan => 11,
             Self::Stop => 12,
+            Self::Around => 13,
         }
     }
 }
@@ -204,7 +207,8 @@ impl Timers {
             9 => Timer::Restore,
             10 => Timer::Lead,
             11 => Timer::Plan,
-            _ => Timer::Stop,
+            12 => Timer::Stop,
+            _ => Timer::Around,
         };
         self.kinds[kind] = match kind {
             JUDGE => self.judge.first(),
