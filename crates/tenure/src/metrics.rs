@@ -335,9 +335,7 @@ impl Metrics {
             Note::Mode { mode } => self.mode(mode),
             Note::Evicted { .. } => self.leaving(),
             Note::StartedWith { .. } => self.health.store(STARTED, Ordering::Release),
-            Note::WaitingForName { .. }
-            | Note::Denied { .. }
-            | Note::LongLease { .. } => {}
+            Note::WaitingForName { .. } | Note::Denied { .. } | Note::LongLease { .. } => {}
         }
     }
 

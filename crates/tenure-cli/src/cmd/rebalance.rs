@@ -40,7 +40,9 @@ pub(crate) struct Rebalance {
 impl Rebalance {
     pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Fail> {
         if self.dry_run {
-            return plan::Plan::of(self.keyspace.clone(), self.json).run(config).await;
+            return plan::Plan::of(self.keyspace.clone(), self.json)
+                .run(config)
+                .await;
         }
         let admin = admin(config).await?;
         let names = match &self.keyspace {
@@ -68,7 +70,8 @@ impl Rebalance {
             done.push(json!({ "keyspace": name, "changed": changed }));
             if !at_once(self.timeout) {
                 let left = format!("the leader goes on evening keyspace {name} out");
-                let told = |moving: usize| eprintln!("keyspace {name}: {moving} shards on their way");
+                let told =
+                    |moving: usize| eprintln!("keyspace {name}: {moving} shards on their way");
                 let even = admin.rebalanced(&name, self.timeout, told);
                 or_interrupted::<()>(even, &left).await?;
                 eprintln!("keyspace {name} is even");

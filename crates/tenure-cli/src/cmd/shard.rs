@@ -123,9 +123,8 @@ impl Which {
             if line.is_empty() {
                 continue;
             }
-            let name = ShardName::new(line).map_err(|e| {
-                Fail::bad(format!("{}, line {}: {e}", path.display(), n + 1))
-            })?;
+            let name = ShardName::new(line)
+                .map_err(|e| Fail::bad(format!("{}, line {}: {e}", path.display(), n + 1)))?;
             names.push(name);
         }
         Ok((keyspace, names))

@@ -276,9 +276,9 @@ fn node<'a>(view: &'a View, name: &NodeName) -> Result<&'a Seen<NodeRecord>, Adm
 
 fn keyspace<'a>(view: &'a View, name: &KeyspaceName) -> Result<&'a KeyspaceRecord, AdminError> {
     match view.keyspaces.cell(name) {
-        Some(Cell::Present(seen)) if seen.record.removed => Err(AdminError::Refused(format!(
-            "keyspace {name} was removed"
-        ))),
+        Some(Cell::Present(seen)) if seen.record.removed => {
+            Err(AdminError::Refused(format!("keyspace {name} was removed")))
+        }
         Some(Cell::Present(seen)) => Ok(&seen.record),
         Some(Cell::Damaged { damage, .. }) => {
             Err(AdminError::Refused(format!("keyspace {name}: {damage}")))

@@ -158,9 +158,8 @@ impl Admin {
         let done = self
             .until(limit, async |view: &View| {
                 let all = view.shards.iter();
-                let moving = all.filter(|(id, s)| {
-                    id.keyspace == *name && s.record.tenancy.moving().is_some()
-                });
+                let moving = all
+                    .filter(|(id, s)| id.keyspace == *name && s.record.tenancy.moving().is_some());
                 let moving = moving.count();
                 if last != Some(moving) {
                     tell(moving);

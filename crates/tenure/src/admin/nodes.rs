@@ -177,7 +177,9 @@ impl Admin {
         let done = self
             .until(limit, async |view: &View| {
                 let shards = view.shards.iter();
-                let left = shards.filter(|(_, s)| s.record.is_owned_by(session)).count();
+                let left = shards
+                    .filter(|(_, s)| s.record.is_owned_by(session))
+                    .count();
                 let over = is_over(view, session) || view.sessions.cell(&session).is_none();
                 if !over && last != Some(left) {
                     tell(left);

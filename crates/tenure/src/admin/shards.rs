@@ -62,9 +62,8 @@ impl Admin {
         let view = self.look().await?;
         keyspace(&view, name)?;
         let all = view.shards.iter();
-        let there = all.filter(|(id, seen)| {
-            id.keyspace == *name && seen.record.tenancy != Tenancy::Deleted
-        });
+        let there = all
+            .filter(|(id, seen)| id.keyspace == *name && seen.record.tenancy != Tenancy::Deleted);
         Ok(there
             .map(|(id, seen)| (id.shard.clone(), seen.record.clone()))
             .collect())
@@ -93,9 +92,13 @@ impl Admin {
             asked: wanted.len(),
             ..ShardWork::default()
         };
-        self.work_off(name, wanted, &mut work, &mut tell, |view, record, id, meta| {
-            self.creation(view, record, id, meta)
-        })
+        self.work_off(
+            name,
+            wanted,
+            &mut work,
+            &mut tell,
+            |view, record, id, meta| self.creation(view, record, id, meta),
+        )
         .await?;
         Ok(work)
     }

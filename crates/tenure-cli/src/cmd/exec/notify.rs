@@ -115,7 +115,10 @@ mod tests {
         let name = format!("tenure-notify-{}", std::process::id());
         let abstracted = SocketAddr::from_abstract_name(&name).unwrap();
         for (server, at) in [
-            (UnixDatagram::bind(&path).unwrap(), path.clone().into_os_string()),
+            (
+                UnixDatagram::bind(&path).unwrap(),
+                path.clone().into_os_string(),
+            ),
             (
                 UnixDatagram::bind_addr(&abstracted).unwrap(),
                 format!("@{name}").into(),

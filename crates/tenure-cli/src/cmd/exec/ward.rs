@@ -148,7 +148,9 @@ impl Inner {
         let mut known = whole.deadline();
         let limits = self.limits(whole);
         self.tell(&file, grant, limits);
-        let mut child = self.supervisor.start(self.start(&file, grant, charge, limits));
+        let mut child = self
+            .supervisor
+            .start(self.start(&file, grant, charge, limits));
         let mut hurried = self.hurried.clone();
         let (mut asked, mut lost, mut hurry) = (false, false, false);
         let ended = loop {

@@ -145,7 +145,11 @@ impl Report {
             cluster: cluster.clone(),
             store: store.to_owned(),
             boot: snapshot.view.cluster.get(&()).map(|c| c.boot),
-            frozen: snapshot.view.cluster.get(&()).and_then(|c| c.freeze.clone()),
+            frozen: snapshot
+                .view
+                .cluster
+                .get(&())
+                .and_then(|c| c.freeze.clone()),
             leader: leader(snapshot),
             nodes: nodes(snapshot, &shards),
             problems: problems::all(snapshot, &keyspaces),
