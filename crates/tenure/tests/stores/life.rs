@@ -70,7 +70,7 @@ fn cut_off(place: &Place<Etcd>, cut: Cut, part: Option<f64>) -> bool {
 fn two(rejoin: Rejoin) -> Place<Etcd> {
     let server = Etcd::launch();
     let own = scenes::comes_back(rejoin);
-    let (place, _) = Place::settled_as(server, &["a", "b"], SHARDS, Etcd::url, &own);
+    let (place, _) = Place::settled_as(server, &["a", "b"], SHARDS, Backend::url, &own);
     place
 }
 
@@ -95,7 +95,7 @@ fn cut_for_long(cut: Cut, rejoin: Rejoin) {
     if !cut_off(&place, cut, None) {
         return;
     }
-    let url = Etcd::url(&place.server, place.server.address().port());
+    let url = Backend::url(&place.server, place.server.address().port());
     place.site = place.site.with_store(url);
     scenes::comes_back_expired(&place.site, rejoin);
 }
