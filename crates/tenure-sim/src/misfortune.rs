@@ -31,6 +31,7 @@ impl World {
             Fault::ComesBack { target } => return self.comes_back(target),
             Fault::Hand { node, hand } => return self.lay_hand_on(node, hand),
             Fault::Mode { node, mode } => return self.tell_mode(node, mode),
+            Fault::Operator(act) => return self.operate(act),
             Fault::Restore {
                 back,
                 wait,
@@ -276,6 +277,7 @@ impl World {
             }
         }
         self.activate(false)?;
+        self.operate(crate::life::Act::Thaw)?;
         self.keep_going()?;
         if let Some(after) = self.plan.second_raise() {
             self.queue.push(self.now + after, Due::Raise);

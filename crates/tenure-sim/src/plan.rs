@@ -11,6 +11,7 @@ use crate::clock::{Clock, Instant, MS, SEC};
 use crate::extras;
 use crate::fault::Fault;
 use crate::hands::Meddling;
+use crate::life;
 use crate::rng::Rng;
 use crate::swarm;
 
@@ -147,6 +148,8 @@ pub struct Plan {
     pub end_at: Instant,
     /// What hands do to leases.
     pub meddling: Meddling,
+    /// Whether nodes whose sessions ran out while others lived wait for an operator.
+    pub manual: bool,
 }
 
 /// What to leave out of a run.
@@ -169,6 +172,7 @@ impl Plan {
     pub fn draw(seed: u64) -> Self {
         let mut plan = swarm::draw(seed, None);
         extras::add(&mut plan);
+        life::add(&mut plan);
         plan
     }
 
@@ -243,6 +247,7 @@ impl Plan {
             revive: vec![true; nodes],
             end_at: Instant::MAX,
             meddling: Meddling::default(),
+            manual: false,
         }
     }
 

@@ -7,7 +7,7 @@ use tenure_core::ids::{KeyspaceName, NodeName, ShardId, ShardName};
 use tenure_core::layout::Key;
 use tenure_core::machine::{Action, Event};
 use tenure_core::node::{KeyspaceConfig, Node, NodeConfig, Timekeeper};
-use tenure_core::record::{KeyspaceKind, Role};
+use tenure_core::record::{KeyspaceKind, Rejoin, Role};
 use tenure_core::rules::Rules;
 
 use crate::check::epochs::Epochs;
@@ -15,6 +15,7 @@ use crate::check::estranged::Estranged;
 use crate::check::gates::Gates;
 use crate::check::journal::Journal;
 use crate::check::local::Local;
+use crate::check::modes::Modes;
 use crate::check::order::Order;
 use crate::check::whole::{self, Rest};
 use crate::check::{Verdict, Violation};
@@ -88,6 +89,7 @@ pub(crate) struct World {
     pub(crate) epochs: Epochs,
     pub(crate) order: Order,
     pub(crate) estranged: Estranged,
+    pub(crate) modes: Modes,
     pub(crate) local: Option<Local>,
     rest: Option<Rest>,
     /// Since when the cluster has been whole without a break.
@@ -151,6 +153,7 @@ impl World {
             epochs: Epochs::new(count),
             order: Order::new(count, clocks_hold),
             estranged: Estranged::default(),
+            modes: Modes::new(plan.manual),
             local: None,
             rest: None,
             whole_since: None,
@@ -289,7 +292,10 @@ impl World {
             boot_id: (self.plan.family == Family::OneMachine).then(|| "boot".to_owned()),
             entropy: u128::from(entropy.bits()) << 64 | u128::from(entropy.bits() >> 16 << 16),
             last_session: directory.session.filter(|_| holder_dead && proof),
-            rejoin: Default::default(),
+            rejoin: match self.plan.manual {
+                true => Rejoin::Manual,
+                false => Rejoin::Auto,
+            },
             join: false,
             ephemeral: false,
         };

@@ -62,6 +62,12 @@ fn assert_everything_happened(summary: &Summary) {
         ("openings of named shards", seen.named_shards_served),
         ("things that observers would have done", seen.would_haves),
         ("modes told", seen.modes_told),
+        ("other things that operators did", seen.operated),
+        ("evictions that were obeyed", seen.evicted),
+        (
+            "nodes that came back to be asked for",
+            seen.came_back_drained,
+        ),
         ("restored stores", seen.restores),
         (
             "nodes that noticed that the store was put back",
@@ -91,7 +97,7 @@ fn assert_everything_happened(summary: &Summary) {
     }
     assert_eq!(
         seen.faults.len(),
-        17,
+        18,
         "some kind of fault never happened: {:?}",
         seen.faults
     );
