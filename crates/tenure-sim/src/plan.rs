@@ -301,7 +301,13 @@ impl Plan {
         // A session that lost its lease by hand is found one look at a time.
         let hand = |(_, fault): &(Instant, Fault)| matches!(fault, Fault::Hand { .. });
         let looks = self.faults.iter().filter(|fault| hand(fault)).count() as u64;
+        // Where nothing is written at rest, it takes as long as a lease to see that others live, and to say so.
+        let found_out = match self.family {
+            Family::Leased => nanos(self.meddling.granted(t.ttl)) * 6 / 5 + 2 * SEC,
+            _ => 0,
+        };
         looks * nanos(t.tick_interval)
+            + found_out
             + nanos(t.tick_interval.max(t.ttl * 2))
             + nanos(t.rebalance_debounce)
             + nanos(t.drain_timeout)
