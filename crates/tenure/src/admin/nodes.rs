@@ -1,12 +1,13 @@
 //! Nodes: drained, activated, asked to stop.
 
+use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
 use tenure_core::ids::{NodeName, SessionId};
 use tenure_core::record::{NodeMode, NodeRecord, Role};
 use tenure_core::view::View;
 
-use super::{Admin, AdminError, Edited, is_over, node, thawed};
+use super::{Admin, AdminError, is_over, node, thawed};
 
 /// How a node stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -129,7 +130,7 @@ impl Admin {
     ///
     /// What is known against one that is not there just now is forgiven: it comes back active.
     pub async fn activate(&self, name: &NodeName) -> Result<(NodeMode, bool), AdminError> {
-        let was = std::cell::RefCell::new(NodeMode::Active);
+        let was = RefCell::new(NodeMode::Active);
         let activate = |view: &View, record: &NodeRecord| {
             owns_shards(view, name, record, "activated")?;
             was.replace(record.mode.clone());
@@ -149,20 +150,17 @@ impl Admin {
     ///
     /// A process that does not answer is not hurried: its shards are taken once its ttl has proved it gone.
     pub async fn evict(&self, name: &NodeName) -> Result<Option<(SessionId, bool)>, AdminError> {
+        let over = Cell::new(false);
         let evict = |view: &View, record: &NodeRecord| {
-            let asked = record.evict == Some(record.session) || is_over(view, record.session);
+            over.set(is_over(view, record.session));
+            let asked = record.evict == Some(record.session) || over.get();
             Ok((!asked).then(|| NodeRecord {
                 evict: Some(record.session),
                 ..record.clone()
             }))
         };
-        Ok(match self.edit_node(name, evict).await? {
-            Edited::Written(record) => Some((record.session, true)),
-            Edited::Same(record) if record.evict == Some(record.session) => {
-                Some((record.session, false))
-            }
-            Edited::Same(_) => None,
-        })
+        let (record, changed) = self.edit_node(name, evict).await?.split();
+        Ok((!over.get()).then_some((record.session, changed)))
     }
 
     /// Waits until a session is over, and tells of the shards that it still has whenever their number changes.

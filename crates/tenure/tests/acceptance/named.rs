@@ -52,9 +52,11 @@ fn admin(world: &World) -> Admin {
 
 async fn node(world: &World, name: &str, handler: &Topics) -> Node {
     let (builder, _) = world.bare(name);
-    let builder = builder
-        .address("grpc", format!("grpc://{name}"))
-        .keyspace("topics", Named, handler.clone());
+    let builder = builder.address("grpc", format!("grpc://{name}")).keyspace(
+        "topics",
+        Named,
+        handler.clone(),
+    );
     started(builder).await.unwrap()
 }
 
@@ -67,7 +69,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 #[tokio::test(start_paused = true)]
 async fn a_named_shard_is_created_loaded_with_what_is_attached_deleted_and_goes_on_above_its_epochs()
-{
+ {
     let world = World::new();
     let handler = Topics::default();
     let node = node(&world, "a", &handler).await;
@@ -91,7 +93,11 @@ async fn a_named_shard_is_created_loaded_with_what_is_attached_deleted_and_goes_
         .await
         .unwrap();
     assert_eq!((deleted.done, deleted.same), (1, 1));
-    assert_eq!(handler.seals.lines(), ["eu/payments"], "its owner sealed it");
+    assert_eq!(
+        handler.seals.lines(),
+        ["eu/payments"],
+        "its owner sealed it"
+    );
     let refused = node.enter::<Topics>("topics", "eu/payments").err().unwrap();
     assert_ne!(refused.reason, Reason::NotReady, "{refused}");
     assert_eq!(admin.shards(&topics()).await.unwrap().len(), odd.len() - 1);

@@ -20,7 +20,9 @@ impl Dropped {
              iif \"lo\" tcp dport {port} drop; iif \"lo\" tcp sport {port} drop; }}\n}}\n"
         );
         if !nft("list tables") {
-            println!("skipped: packets cannot be dropped here (it takes nft and the right to use it)");
+            println!(
+                "skipped: packets cannot be dropped here (it takes nft and the right to use it)"
+            );
             return None;
         }
         let dropped = Self { table };
