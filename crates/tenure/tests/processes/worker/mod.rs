@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
-use tenure::PlanSpec;
+use tenure::{PlanSpec, Rejoin};
 
 /// The environment variable that makes a worker of this binary.
 pub(crate) const ROLE: &str = "TENURE_TEST_ROLE";
@@ -62,6 +62,11 @@ pub(crate) struct Own {
     pub(crate) capacity: Option<u32>,
     /// It plans for the others and owns nothing.
     pub(crate) leads_only: bool,
+    #[serde(default)]
+    pub(crate) rejoin: Option<Rejoin>,
+    /// Its first start only joins.
+    #[serde(default)]
+    pub(crate) join: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
