@@ -9,6 +9,7 @@ mod chaos;
 mod crash;
 mod leading;
 mod logs;
+mod moving;
 mod names;
 mod outage;
 mod pause;

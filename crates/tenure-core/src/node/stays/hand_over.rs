@@ -118,6 +118,7 @@ impl Node {
             since: now,
         };
         stay.served = epoch;
+        stay.came_back();
         self.wait_for(id, false);
         self.timers.clear(&Timer::Stay(id.clone()));
         self.out.push(Action::Own { run, epoch });
