@@ -301,8 +301,7 @@ impl Shard {
     pub fn refused(&mut self, now: Time, refusal: &Refusal) -> (Verdict, Step) {
         let known = self.known();
         let older = self.rules.broken_by(Mutant::OldRefusalFollowed);
-        if (refusal.mark > known || older)
-            && (!refusal.followed || older)
+        if (older || refusal.mark > known && !refusal.followed)
             && let Some((session, Reach::Known)) = refusal.owner
         {
             return (Verdict::Follow(session), Step::default());

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use tenure_core::lease::LeasePhase;
 use tenure_core::note::Note;
-use tenure_core::record::EndedWhy;
+use tenure_core::record::{EndedWhy, NodeMode};
 
 /// Counts over one run or many.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -43,6 +43,9 @@ pub struct Coverage {
     pub named_shards_served: u64,
     pub would_haves: u64,
     pub modes_told: u64,
+    pub operated: u64,
+    pub came_back_drained: u64,
+    pub evicted: u64,
     pub restores: u64,
     pub estranged: u64,
     pub ended: BTreeMap<&'static str, u64>,
@@ -73,6 +76,11 @@ impl Coverage {
             Note::LoadFailed { .. } => self.load_failures += 1,
             Note::Would { .. } => self.would_haves += 1,
             Note::Estranged { .. } => self.estranged += 1,
+            Note::Evicted { .. } => self.evicted += 1,
+            Note::Registered { mode, .. } => {
+                let asks = matches!(mode, NodeMode::Drained(_)) && !mode.is_by_operator();
+                self.came_back_drained += u64::from(asks);
+            }
             Note::Ended { why, .. } => *self.ended.entry(ended_name(*why)).or_default() += 1,
             _ => {}
         }
@@ -117,6 +125,9 @@ impl Coverage {
         self.named_shards_served += other.named_shards_served;
         self.would_haves += other.would_haves;
         self.modes_told += other.modes_told;
+        self.operated += other.operated;
+        self.came_back_drained += other.came_back_drained;
+        self.evicted += other.evicted;
         self.restores += other.restores;
         self.estranged += other.estranged;
         for (mine, theirs) in [

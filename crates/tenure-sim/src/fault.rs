@@ -4,6 +4,7 @@ use std::fmt;
 
 use crate::clock::MS;
 use crate::hands::Hand;
+use crate::life::Act;
 
 /// How a store is away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -97,6 +98,8 @@ pub enum Fault {
     Hand { node: usize, hand: Hand },
     /// An operator tells a node to take part, or not to.
     Mode { node: usize, mode: Mode },
+    /// An operator does something else.
+    Operator(Act),
     /// The store is put back; later, with no process started meanwhile, an operator raises all generations.
     Restore {
         /// By how many changes.
@@ -144,6 +147,7 @@ impl Fault {
             Self::ComesBack { .. } => "comes-back",
             Self::Hand { .. } => "hand",
             Self::Mode { .. } => "mode",
+            Self::Operator(_) => "operator",
             Self::Restore { .. } => "restore",
         }
     }
@@ -215,6 +219,7 @@ impl fmt::Display for Fault {
                 write!(f, "{kind} {target}")
             }
             Self::Hand { node, hand } => write!(f, "{kind} n{node} {hand}"),
+            Self::Operator(act) => write!(f, "{kind} {act}"),
             Self::Mode { node, mode } => {
                 let mode = match mode {
                     Mode::Active => "active",

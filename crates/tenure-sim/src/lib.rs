@@ -17,6 +17,7 @@ pub mod hands;
 #[cfg(feature = "kit")]
 pub mod kit;
 mod leases;
+pub mod life;
 mod misfortune;
 pub mod model;
 #[cfg(feature = "mutants")]

@@ -41,6 +41,7 @@ impl World {
                 self.clients.sever(node, other, how, self.now + span);
                 return Ok(());
             }
+            Fault::Operator(act) => return self.operate(act),
             Fault::Restore {
                 back,
                 wait,
@@ -294,6 +295,7 @@ impl World {
             }
         }
         self.activate(false)?;
+        self.operate(crate::life::Act::Thaw)?;
         self.keep_going()?;
         if let Some(after) = self.plan.second_raise() {
             self.queue.push(self.now + after, Due::Raise);

@@ -143,6 +143,14 @@ impl World {
             (Key::Session(id), Some(Ok(Record::Session(record)))) if record.ended.is_some() => self
                 .order
                 .session_ended(self.now, *id, &record, &self.processes, &self.gates),
+            (Key::Node(name), found) => {
+                let record = match &found {
+                    Some(Ok(Record::Node(record))) => Some(&**record),
+                    _ => None,
+                };
+                let operator = self.operators_nonce().writer;
+                self.modes.written(self.now, name, record, operator)
+            }
             _ => Ok(()),
         }
     }

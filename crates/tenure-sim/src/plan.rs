@@ -13,6 +13,7 @@ use crate::clock::{Clock, Instant, MS, SEC};
 use crate::extras;
 use crate::fault::Fault;
 use crate::hands::Meddling;
+use crate::life;
 use crate::rng::Rng;
 use crate::swarm;
 use crate::traffic;
@@ -166,6 +167,8 @@ pub struct Plan {
     pub end_at: Instant,
     /// What hands do to leases.
     pub meddling: Meddling,
+    /// Whether nodes whose sessions ran out while others lived wait for an operator.
+    pub manual: bool,
 }
 
 /// What to leave out of a run.
@@ -195,6 +198,7 @@ impl Plan {
     pub fn unrouted(seed: u64) -> Self {
         let mut plan = swarm::draw(seed, None);
         extras::add(&mut plan);
+        life::add(&mut plan);
         plan
     }
 
@@ -272,6 +276,7 @@ impl Plan {
             revive: vec![true; nodes],
             end_at: Instant::MAX,
             meddling: Meddling::default(),
+            manual: false,
         }
     }
 
@@ -326,7 +331,13 @@ impl Plan {
         } else {
             0
         };
+        // Where nothing is written at rest, it takes as long as a lease to see that others live, and to say so.
+        let found_out = match self.family {
+            Family::Leased => nanos(self.meddling.granted(t.ttl)) * 6 / 5 + 2 * SEC,
+            _ => 0,
+        };
         looks * nanos(t.tick_interval)
+            + found_out
             + nanos(t.tick_interval.max(t.ttl * 2))
             + nanos(t.rebalance_debounce)
             + nanos(t.drain_timeout)

@@ -91,6 +91,7 @@ pub(crate) fn draw(seed: u64, size: Option<(usize, u32)>) -> Plan {
         revive: (0..nodes).map(|_| rng.permille(600)).collect(),
         end_at: 0,
         meddling: Meddling::default(),
+        manual: false,
         timing,
     };
     plan.catches_up = Rng::new(seed).fork(10).permille(600);

@@ -7,7 +7,7 @@ use tenure_core::ids::{KeyspaceName, NodeName, ShardId, ShardName};
 use tenure_core::layout::Key;
 use tenure_core::machine::{Action, Event};
 use tenure_core::node::{KeyspaceConfig, Node, NodeConfig, Timekeeper};
-use tenure_core::record::{KeyspaceKind, Role};
+use tenure_core::record::{KeyspaceKind, Rejoin, Role};
 use tenure_core::rules::Rules;
 
 use crate::check::epochs::Epochs;
@@ -15,6 +15,7 @@ use crate::check::estranged::Estranged;
 use crate::check::gates::Gates;
 use crate::check::journal::Journal;
 use crate::check::local::Local;
+use crate::check::modes::Modes;
 use crate::check::order::Order;
 use crate::check::plans::Plans;
 use crate::check::requests::Requests;
@@ -100,6 +101,7 @@ pub(crate) struct World {
     pub(crate) order: Order,
     pub(crate) plans: Plans,
     pub(crate) estranged: Estranged,
+    pub(crate) modes: Modes,
     pub(crate) local: Option<Local>,
     rest: Option<Rest>,
     /// Since when the cluster has been whole without a break.
@@ -168,6 +170,7 @@ impl World {
             order: Order::new(count, clocks_hold),
             plans: Plans::new(count),
             estranged: Estranged::default(),
+            modes: Modes::new(plan.manual),
             local: None,
             rest: None,
             whole_since: None,
@@ -324,6 +327,12 @@ impl World {
             boot_id: (self.plan.family == Family::OneMachine).then(|| "boot".to_owned()),
             entropy: u128::from(entropy.bits()) << 64 | u128::from(entropy.bits() >> 16 << 16),
             last_session: directory.session.filter(|_| holder_dead && proof),
+            rejoin: match self.plan.manual {
+                true => Rejoin::Manual,
+                false => Rejoin::Auto,
+            },
+            join: false,
+            ephemeral: false,
         };
         if holder_dead {
             self.directories[dir].holder = Some(pid);

@@ -67,6 +67,12 @@ fn assert_everything_happened(summary: &Summary) {
         ("requests that were turned away", seen.turned_away),
         ("requests or answers lost", seen.lost),
         ("moves that routers said they hold", seen.published),
+        ("other things that operators did", seen.operated),
+        ("evictions that were obeyed", seen.evicted),
+        (
+            "nodes that came back to be asked for",
+            seen.came_back_drained,
+        ),
         ("restored stores", seen.restores),
         (
             "nodes that noticed that the store was put back",

@@ -186,6 +186,7 @@ impl Driver {
     /// Runs until the node is over, and says so only when nothing of the driver is left.
     pub(crate) async fn run(self) {
         let mut last_words = LastWords {
+            metrics: self.parts.metrics.clone(),
             life: self.parts.life.clone(),
             ending: Life::Gone,
         };
@@ -500,12 +501,14 @@ impl Drop for Driver {
 
 /// Publishes how the node ended, also when the driver panicked.
 struct LastWords {
+    metrics: Arc<Metrics>,
     life: Arc<watch::Sender<Life>>,
     ending: Life,
 }
 
 impl Drop for LastWords {
     fn drop(&mut self) {
+        self.metrics.over();
         self.life.send_replace(self.ending.clone());
     }
 }

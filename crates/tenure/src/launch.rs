@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
 use tenure_core::node::{Node as Machine, NodeConfig, Timekeeper};
+use tenure_core::record::Rejoin;
 use tenure_core::rules::Rules;
 use tenure_core::settings::{Settings, Timing};
 use tenure_core::trace;
@@ -222,6 +223,10 @@ impl Launch {
             },
             entropy: builder.entropy.unwrap_or_else(entropy),
             last_session: data_dir.and_then(DataDir::last_session),
+            rejoin: builder.rejoin,
+            join: builder.join,
+            // Who has nowhere to remember who it was is somebody else next time.
+            ephemeral: data_dir.is_none() && builder.rejoin == Rejoin::Auto,
         }
     }
 }

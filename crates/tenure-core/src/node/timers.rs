@@ -39,10 +39,12 @@ pub(super) enum Timer {
     Stop,
     /// Go on with a look at every shard.
     Look,
+    /// Look who else lives, and what the node's own record asks of it.
+    Around,
 }
 
 /// How many kinds of timers there are.
-const KINDS: usize = 14;
+const KINDS: usize = 15;
 const JUDGE: usize = 3;
 const STAY: usize = 4;
 
@@ -63,6 +65,7 @@ impl Timer {
             Self::Plan => 11,
             Self::Stop => 12,
             Self::Look => 13,
+            Self::Around => 14,
         }
     }
 }
@@ -208,7 +211,8 @@ impl Timers {
             10 => Timer::Lead,
             11 => Timer::Plan,
             12 => Timer::Stop,
-            _ => Timer::Look,
+            13 => Timer::Look,
+            _ => Timer::Around,
         };
         self.kinds[kind] = match kind {
             JUDGE => self.judge.first(),

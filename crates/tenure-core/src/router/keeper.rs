@@ -199,3 +199,97 @@ impl<K: Copy + Ord> Keeper<K> {
         *told |= news;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::ids::{Epoch, KeyspaceName, ShardName};
+    use crate::record::MovePhase;
+
+    const OWNER: SessionId = SessionId(1);
+
+    fn ms(ms: u64) -> Time {
+        Time(ms * 1_000_000)
+    }
+
+    fn id(n: u32) -> ShardId {
+        let keyspace = KeyspaceName::new("orders").unwrap();
+        ShardId::new(keyspace, ShardName::index(n))
+    }
+
+    fn sight(rev: u64, moving: Option<(u64, MovePhase)>) -> Sight {
+        let epoch = Epoch(1);
+        Sight {
+            mark: Mark { epoch, rev },
+            owner: Some(OWNER),
+            serving: true,
+            moving,
+        }
+    }
+
+    /// Shards that are served, with nothing in flight.
+    fn keeper(shards: u32) -> Keeper<u32> {
+        let mut keeper = Keeper::new(Rules::sound());
+        keeper.session(ms(0), OWNER, Reach::Known);
+        for n in 0..shards {
+            keeper.seen(ms(0), n, &id(n), sight(1, None));
+            keeper.step(ms(0), n, Event::Drained(1));
+        }
+        keeper.take_actions();
+        keeper
+    }
+
+    #[test]
+    fn one_word_tells_of_all_moves_that_come_together() {
+        let mut keeper = keeper(3);
+        for n in 0..3 {
+            let freezing = Some((100 + u64::from(n), MovePhase::Freezing));
+            keeper.seen(ms(1), n, &id(n), sight(2, freezing));
+        }
+        assert_eq!(keeper.wake(), Some(ms(2)));
+        assert_eq!(keeper.tick(ms(1)), None);
+        let (held, news) = keeper.tick(ms(2)).unwrap();
+        let shards = &held[&id(0).keyspace];
+        assert!(news && shards.len() == 3 && shards[&id(1).shard] == 101);
+        assert_eq!(keeper.tick(ms(9)), None, "told once");
+    }
+
+    #[test]
+    fn what_is_over_before_it_is_told_is_no_news() {
+        let mut keeper = keeper(1);
+        let freezing = Some((100, MovePhase::Freezing));
+        keeper.seen(ms(1), 0, &id(0), sight(2, freezing));
+        keeper.seen(ms(1), 0, &id(0), sight(3, None));
+        let (held, news) = keeper.tick(ms(2)).unwrap();
+        assert!(held.is_empty() && !news);
+    }
+
+    #[test]
+    fn a_session_that_has_ended_stays_so_for_all_of_its_shards() {
+        let mut keeper = keeper(2);
+        keeper.session(ms(1), OWNER, Reach::Ended);
+        keeper.session(ms(2), OWNER, Reach::Known);
+        let held: Vec<u32> = keeper.take_actions().into_iter().map(|(n, _)| n).collect();
+        assert_eq!((keeper.reach(OWNER), held), (Reach::Ended, vec![0, 1]));
+    }
+
+    #[test]
+    fn a_shard_that_was_refused_is_tried_when_its_time_has_come() {
+        let mut keeper = keeper(1);
+        let epoch = Epoch(1);
+        let turned_away = TurnedAway {
+            sent_by: Mark { epoch, rev: 1 },
+            owner: None,
+            mark: Mark::default(),
+            followed: false,
+        };
+        assert_eq!(keeper.refused(ms(5), 0, &turned_away), Verdict::Wait);
+        assert_eq!(keeper.wake(), Some(ms(5) + Duration::from_millis(1)));
+        keeper.take_actions();
+        keeper.tick(ms(6));
+        let actions = keeper.take_actions();
+        assert!(actions.contains(&(0, Action::FlushOne)), "{actions:?}");
+    }
+}

@@ -43,3 +43,22 @@ impl HoldLimits {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_shard_takes_up_half_at_most_and_all_together_the_whole() {
+        let limits = HoldLimits {
+            count: 4,
+            bytes: 100,
+            ..HoldLimits::default()
+        };
+        assert_eq!(limits.room((1, 10), (3, 10), 10), Ok(()));
+        assert_eq!(limits.room((2, 0), (2, 0), 1), Err("half of the requests"));
+        assert_eq!(limits.room((0, 45), (0, 45), 6), Err("half of the bytes"));
+        assert_eq!(limits.room((1, 0), (4, 0), 1), Err("all requests"));
+        assert_eq!(limits.room((1, 0), (2, 95), 6), Err("all bytes"));
+    }
+}

@@ -305,3 +305,151 @@ impl<P: Port> std::fmt::Debug for Lines<P> {
         s.field("held", &self.held()).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::{Cell, RefCell};
+
+    use super::*;
+
+    /// Counts, and writes down who goes.
+    #[derive(Default)]
+    struct Post {
+        held: Cell<bool>,
+        in_flight: Cell<u64>,
+        gone: RefCell<Vec<u32>>,
+        drained: RefCell<Vec<u64>>,
+        untried: Cell<u32>,
+    }
+
+    impl Port for Post {
+        type Waiter = u32;
+        type Drained = u64;
+        type Trial = ();
+
+        fn hold(&self) {
+            self.held.set(true);
+        }
+        fn open(&self) {
+            self.held.set(false);
+        }
+        fn count_in(&self) {
+            self.in_flight.set(self.in_flight.get() + 1);
+        }
+        fn in_flight(&self) -> u64 {
+            self.in_flight.get()
+        }
+        fn go(&self, waiter: u32, _: Option<()>) {
+            self.gone.borrow_mut().push(waiter);
+        }
+        fn drained(&self, drained: u64) {
+            self.drained.borrow_mut().push(drained);
+        }
+        fn untried(&self, (): ()) {
+            self.untried.set(self.untried.get() + 1);
+        }
+    }
+
+    const KEY: u64 = 7;
+    const OTHER: u64 = 8;
+
+    fn ticket(n: u32) -> Ticket {
+        Ticket::new(u64::from(n))
+    }
+
+    fn held() -> (Post, Lines<Post>) {
+        let (post, mut lines) = (Post::default(), Lines::default());
+        lines.hold(&post, HoldWhy::Freezing);
+        (post, lines)
+    }
+
+    fn waits(post: &Post, lines: &mut Lines<Post>, line: u64, n: u32) {
+        lines.join(post, line, ticket(n), 1, n);
+    }
+
+    fn ends(post: &Post, lines: &mut Lines<Post>, line: u64, n: u32) {
+        post.in_flight.set(post.in_flight.get() - 1);
+        lines.over(post, line, ticket(n));
+    }
+
+    #[test]
+    fn a_flush_sends_one_of_each_key_and_the_next_when_it_is_over() {
+        let (post, mut lines) = held();
+        for (line, n) in [(KEY, 1), (OTHER, 2), (KEY, 3)] {
+            waits(&post, &mut lines, line, n);
+        }
+        assert_eq!((lines.held(), lines.why()), ((3, 3), HoldWhy::Freezing));
+        assert_eq!(lines.flush(&post, Let::All), 2);
+        assert_eq!(*post.gone.borrow(), [1, 2]);
+        ends(&post, &mut lines, KEY, 1);
+        assert_eq!(*post.gone.borrow(), [1, 2, 3]);
+    }
+
+    #[test]
+    fn what_comes_during_a_flush_goes_behind_what_was_held_and_passes_when_nothing_is_left() {
+        let (post, mut lines) = held();
+        waits(&post, &mut lines, KEY, 1);
+        lines.flush(&post, Let::All);
+        assert!(!lines.passes(KEY) && lines.passes(OTHER));
+        assert!(post.held.get(), "whoever comes has to ask");
+        waits(&post, &mut lines, KEY, 2);
+        assert_eq!(*post.gone.borrow(), [1]);
+        ends(&post, &mut lines, KEY, 1);
+        ends(&post, &mut lines, KEY, 2);
+        assert_eq!(*post.gone.borrow(), [1, 2]);
+        assert!(!post.held.get() && lines.passes(KEY) && lines.is_idle(&post));
+    }
+
+    #[test]
+    fn a_request_that_comes_back_refused_goes_before_those_that_came_after_it() {
+        let (post, mut lines) = held();
+        waits(&post, &mut lines, KEY, 5);
+        waits(&post, &mut lines, KEY, 3);
+        waits(&post, &mut lines, KEY, 4);
+        lines.flush(&post, Let::All);
+        ends(&post, &mut lines, KEY, 3);
+        ends(&post, &mut lines, KEY, 4);
+        assert_eq!(*post.gone.borrow(), [3, 4, 5]);
+    }
+
+    #[test]
+    fn a_trial_takes_the_first_of_all_keys_and_one_at_a_time() {
+        let (post, mut lines) = held();
+        waits(&post, &mut lines, OTHER, 2);
+        waits(&post, &mut lines, KEY, 1);
+        lines.flush(&post, Let::One(()));
+        assert_eq!(*post.gone.borrow(), [1]);
+        lines.flush(&post, Let::One(()));
+        assert_eq!(*post.gone.borrow(), [1, 2]);
+        lines.flush(&post, Let::One(()));
+        assert_eq!((post.gone.borrow().len(), post.untried.get()), (2, 0));
+        let (empty, mut lines) = held();
+        lines.flush(&empty, Let::One(()));
+        assert_eq!(empty.untried.get(), 1, "the next that comes is the trial");
+        assert!(!empty.held.get());
+    }
+
+    #[test]
+    fn a_drain_is_reported_once_when_the_last_in_flight_is_over() {
+        let (post, mut lines) = held();
+        post.count_in();
+        lines.drain(&post, 1);
+        lines.drain(&post, 2);
+        assert!(post.drained.borrow().is_empty());
+        post.in_flight.set(0);
+        lines.check_empty(&post);
+        lines.check_empty(&post);
+        assert_eq!(*post.drained.borrow(), [2], "the later order alone");
+    }
+
+    #[test]
+    fn who_gives_up_leaves_its_place_and_who_was_told_to_go_cannot() {
+        let (post, mut lines) = held();
+        waits(&post, &mut lines, KEY, 1);
+        waits(&post, &mut lines, KEY, 2);
+        assert_eq!(lines.give_up(&post, KEY, ticket(1)), Some(1));
+        lines.flush(&post, Let::All);
+        assert_eq!(*post.gone.borrow(), [2]);
+        assert_eq!(lines.give_up(&post, KEY, ticket(2)), None);
+    }
+}

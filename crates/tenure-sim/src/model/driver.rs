@@ -60,6 +60,9 @@ impl State {
             boot_id: None,
             entropy,
             last_session: seat.directory,
+            rejoin: Default::default(),
+            join: false,
+            ephemeral: false,
         };
         let from = Counters {
             ops: base::OPS,

@@ -8,6 +8,7 @@
 mod chaos;
 mod crash;
 mod leading;
+mod life;
 mod logs;
 mod moving;
 mod names;

@@ -19,6 +19,8 @@ pub(crate) struct Report {
     pub(crate) store: String,
     /// How often the whole cluster has started from nothing; unknown before the first node.
     pub(crate) boot: Option<u64>,
+    /// Why nothing that is served moves, if an operator wants it so.
+    pub(crate) frozen: Option<String>,
     /// Who plans; nobody has if there is no keyspace that wants it.
     pub(crate) leader: Option<Leader>,
     pub(crate) nodes: Vec<Node>,
@@ -146,6 +148,11 @@ impl Report {
             cluster: cluster.clone(),
             store: store.to_owned(),
             boot: snapshot.view.cluster.get(&()).map(|c| c.boot),
+            frozen: snapshot
+                .view
+                .cluster
+                .get(&())
+                .and_then(|c| c.freeze.clone()),
             leader: leader(snapshot),
             nodes: nodes(snapshot, &shards),
             problems: problems::all(snapshot, &keyspaces),
@@ -215,7 +222,10 @@ impl Shard {
             return None;
         }
         new.epoch = Some(record.epoch);
-        new.state = record.tenancy.name();
+        new.state = match record.doomed {
+            true => "deleting",
+            false => record.tenancy.name(),
+        };
         new.pin = record.pin.clone();
         if !record.served_since {
             let failed = record.failures.iter().map(|f| Failed {

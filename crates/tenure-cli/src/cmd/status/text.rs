@@ -63,6 +63,10 @@ fn summary(report: &Report) -> String {
         count(report.problems.len(), "problem"),
     );
     text.push_str(&wrap(&counts, ""));
+    if let Some(reason) = &report.frozen {
+        let told = format!("frozen: nothing that is served moves ({reason})");
+        text.push_str(&wrap(&told, ""));
+    }
     if let Some(Leader {
         node,
         term,

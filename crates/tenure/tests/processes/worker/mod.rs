@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
-use tenure::PlanSpec;
+use tenure::{PlanSpec, Rejoin};
 
 /// The environment variable that makes a worker of this binary.
 pub(crate) const ROLE: &str = "TENURE_TEST_ROLE";
@@ -70,6 +70,11 @@ pub(crate) struct Own {
     /// How long it loads a shard that another node serves, and how long it takes to seal one.
     pub(crate) load_time: Duration,
     pub(crate) seal_time: Duration,
+    #[serde(default)]
+    pub(crate) rejoin: Option<Rejoin>,
+    /// Its first start only joins.
+    #[serde(default)]
+    pub(crate) join: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

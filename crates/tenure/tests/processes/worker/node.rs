@@ -81,7 +81,10 @@ async fn live(work: Work) -> i32 {
 
 /// What the node says of itself, and how its keyspace is planned.
 pub(super) fn set_up(work: &Work, mut builder: Builder) -> Builder {
-    builder = builder.plan(work.plan.clone());
+    builder = builder.plan(work.plan.clone()).join(work.own.join);
+    if let Some(rejoin) = work.own.rejoin {
+        builder = builder.rejoin(rejoin);
+    }
     if let Some(weight) = work.own.weight {
         builder = builder.weight(weight);
     }
