@@ -76,6 +76,7 @@ mod watch;
 pub use admin::{Admin, AdminError};
 pub use builder::Builder;
 pub use clock::Clock;
+pub use codec::written_at;
 pub use enter::{Entered, NotOwner, OwnerAt, Reason};
 pub use entity::{Entities, Entity, Shelf, TellError};
 pub use error::{StartError, StopError};

@@ -10,6 +10,7 @@ mod crash;
 mod leading;
 mod life;
 mod logs;
+mod moving;
 mod names;
 mod outage;
 mod pause;

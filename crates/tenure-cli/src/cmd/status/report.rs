@@ -99,6 +99,9 @@ pub(crate) struct Shard {
     /// The tenancy's name, or `orphaned` (its owner's session is over), `quarantined`, `damaged`, `missing`.
     pub(crate) state: &'static str,
     pub(crate) phase: Option<MovePhase>,
+    /// For how long its move has been in this phase, in milliseconds, by the wall clocks of the writer and of this machine.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) phase_age_ms: Option<u64>,
     /// Where it goes: the target of its move, or who is to have it instead of its owner.
     pub(crate) to: Option<NodeName>,
     /// Who has to do what before its move goes on.
@@ -199,6 +202,7 @@ impl Shard {
             session: None,
             state: "missing",
             phase: None,
+            phase_age_ms: None,
             to: None,
             waits_for: None,
             pin: None,
@@ -246,6 +250,8 @@ impl Shard {
         }
         if let Some((mv, phase)) = record.tenancy.moving() {
             new.phase = Some(phase);
+            let age = tenure::written_at(record).map(|at| at.elapsed().unwrap_or_default());
+            new.phase_age_ms = age.map(|age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX));
             new.to = Some(mv.to.node.clone());
             let id = ShardId::new(keyspace.clone(), new.shard.clone());
             new.waits_for = Some(waits_for(snapshot, &id, record, mv, phase));

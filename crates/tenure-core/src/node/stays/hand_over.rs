@@ -118,6 +118,7 @@ impl Node {
             since: now,
         };
         stay.served = epoch;
+        stay.came_back();
         self.wait_for(id, false);
         self.timers.clear(&Timer::Stay(id.clone()));
         self.out.push(Action::Own { run, epoch });
@@ -250,10 +251,7 @@ impl Node {
 
     /// The application could not write out its state: the move is called off, and the shard loaded again.
     pub(in crate::node) fn on_seal_failed(&mut self, run: RunId, error: String) {
-        let Some(id) = self.runs.get(&run).cloned() else {
-            return;
-        };
-        let Some(stay) = self.stays.get_mut(&id) else {
+        let Some((id, stay)) = self.stay_of(run) else {
             return;
         };
         let Phase::Sealing {

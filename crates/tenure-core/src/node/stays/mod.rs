@@ -195,6 +195,12 @@ impl Stay {
         self.writing = None;
     }
 
+    /// The shard is here anew, and not because a move of it was called off: what became of earlier moves is no reason to
+    /// put off the next.
+    fn came_back(&mut self) {
+        (self.moving, self.called_off, self.move_not_before) = (None, 0, Time::ZERO);
+    }
+
     /// Whether this is the run that it is in.
     pub(super) fn is_run(&self, wanted: RunId) -> bool {
         self.phase.run() == Some(wanted)
@@ -471,6 +477,9 @@ impl Node {
         };
         stay.trouble = None;
         stay.load = None;
+        if why != Why::TargetGone {
+            stay.came_back();
+        }
         self.runs.insert(run, id.clone());
         self.timers.clear(&Timer::Stay(id.clone()));
         self.tell(

@@ -18,7 +18,7 @@ use crate::cmd::bench::worker::{CLUSTER, KEYSPACE, Nothing};
 use crate::fail::Fail;
 use crate::table::{Table, WIDTH};
 
-const ROUNDS: usize = 1_000_000;
+const ROUNDS: usize = 200_000;
 const SAMPLES: usize = 11;
 /// So few keys stay in a processor's cache.
 const HOT: usize = 256;
