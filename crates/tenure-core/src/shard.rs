@@ -221,7 +221,7 @@ pub fn apply(
         }
 
         (Tenancy::Held { by, serving: true }, Change::Plan { id, to, plan, why }) => {
-            if plan < record.plan {
+            if plan < record.plan && !facts.rules.broken_by(Mutant::LowerTermAccepted) {
                 return Err(Refused::StalePlan);
             }
             if to.session == by.session {
@@ -352,7 +352,7 @@ pub fn apply(
         }
         (Tenancy::Deleted, Change::Intend { .. }) => Err(Refused::Illegal),
         (_, Change::Intend { node, plan }) => {
-            if plan < record.plan {
+            if plan < record.plan && !facts.rules.broken_by(Mutant::LowerTermAccepted) {
                 return Err(Refused::StalePlan);
             }
             new.plan = plan;

@@ -21,6 +21,16 @@ pub struct Coverage {
     pub thaws: u64,
     pub moves: u64,
     pub ambushes: u64,
+    pub requests: u64,
+    pub answered: u64,
+    pub held: u64,
+    pub flushed: u64,
+    pub followed: u64,
+    pub turned_away: u64,
+    pub lost: u64,
+    pub failed_requests: u64,
+    pub published: u64,
+    pub shard_writes: u64,
     pub unknown_outcomes: u64,
     pub detachments: u64,
     pub recoveries: u64,
@@ -76,6 +86,11 @@ impl Coverage {
         }
     }
 
+    /// How many shards were taken at the end of a move.
+    pub fn taken(&self) -> u64 {
+        self.shard_steps.get("taken").copied().unwrap_or(0)
+    }
+
     /// Adds the counts of another run.
     pub fn add(&mut self, other: &Self) {
         self.events += other.events;
@@ -88,6 +103,16 @@ impl Coverage {
         self.thaws += other.thaws;
         self.moves += other.moves;
         self.ambushes += other.ambushes;
+        self.requests += other.requests;
+        self.answered += other.answered;
+        self.held += other.held;
+        self.flushed += other.flushed;
+        self.followed += other.followed;
+        self.turned_away += other.turned_away;
+        self.lost += other.lost;
+        self.failed_requests += other.failed_requests;
+        self.published += other.published;
+        self.shard_writes += other.shard_writes;
         self.unknown_outcomes += other.unknown_outcomes;
         self.detachments += other.detachments;
         self.recoveries += other.recoveries;

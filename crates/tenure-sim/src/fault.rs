@@ -39,6 +39,8 @@ pub enum Target {
     Session(usize),
     /// The record of this node.
     Node(usize),
+    /// The leader's record.
+    Leader,
 }
 
 /// One thing that goes wrong. Nodes are meant by number; where several processes have the node's name, the newest is.
@@ -69,6 +71,14 @@ pub enum Fault {
     Outage { how: Outage, span: u64 },
     /// The process is cut off from the store.
     Cut { node: usize, how: Cut, span: u64 },
+    /// Requests of this router do not reach that node, or its answers do not come back.
+    Sever {
+        node: usize,
+        /// The number of the node.
+        other: usize,
+        how: Cut,
+        span: u64,
+    },
     /// Everything that passes between the process and the store takes up to this much longer.
     Slow { node: usize, by: u64, span: u64 },
     /// The watch ends, and begins anew after a while.
@@ -127,6 +137,7 @@ impl Fault {
             Self::Stop { .. } => "stop",
             Self::Outage { .. } => "outage",
             Self::Cut { .. } => "cut",
+            Self::Sever { .. } => "sever",
             Self::Slow { .. } => "slow",
             Self::WatchBreaks { .. } => "watch-breaks",
             Self::WatchMute { .. } => "watch-mute",
@@ -149,6 +160,7 @@ impl fmt::Display for Target {
             Self::Keyspace => f.write_str("keyspace"),
             Self::Session(n) => write!(f, "session n{n}"),
             Self::Node(n) => write!(f, "node n{n}"),
+            Self::Leader => f.write_str("leader"),
         }
     }
 }
@@ -188,12 +200,17 @@ impl fmt::Display for Fault {
                 write!(f, "{kind} {how} {}", Span(span))
             }
             Self::Cut { node, how, span } => {
-                let how = match how {
-                    Cut::Requests => "requests",
-                    Cut::Replies => "replies",
-                    Cut::Both => "both",
-                };
+                let how = cut_name(how);
                 write!(f, "{kind} n{node} {how} {}", Span(span))
+            }
+            Self::Sever {
+                node,
+                other,
+                how,
+                span,
+            } => {
+                let how = cut_name(how);
+                write!(f, "{kind} {node} from n{other} {how} {}", Span(span))
             }
             Self::Slow { node, by, span } => {
                 write!(f, "{kind} n{node} by {} {}", Span(by), Span(span))
@@ -230,6 +247,14 @@ impl fmt::Display for Fault {
                 )
             }
         }
+    }
+}
+
+fn cut_name(how: Cut) -> &'static str {
+    match how {
+        Cut::Requests => "requests",
+        Cut::Replies => "replies",
+        Cut::Both => "both",
     }
 }
 

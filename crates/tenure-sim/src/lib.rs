@@ -6,6 +6,7 @@
 
 pub mod ambush;
 mod check;
+pub mod clients;
 pub mod clock;
 pub mod coverage;
 mod driver;
@@ -23,17 +24,20 @@ pub mod model;
 pub mod mutants;
 mod network;
 mod operator;
+pub mod orders;
 pub mod plan;
 mod process;
 mod queue;
 pub mod record;
 pub mod rng;
+mod router;
 pub mod run;
 pub mod script;
 pub mod shrink;
 mod store;
 mod swarm;
 pub mod trace;
+mod traffic;
 pub mod validate;
 mod words;
 pub mod world;

@@ -115,6 +115,8 @@ impl World {
         self.epochs
             .restored(|n| record(n).map_or_else(Default::default, |r| r.epoch));
         self.order.restored(|n| Some(record(n)?.owner()?.session));
+        self.plans
+            .restored(|n| record(n).map_or_else(Default::default, |r| r.plan));
         self.modes.restored();
         if running {
             self.demand_one_owner(false);

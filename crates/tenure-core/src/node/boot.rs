@@ -117,6 +117,7 @@ impl Node {
         self.note(Note::Registered { session, mode });
         self.timers.set(Timer::Around, self.now);
         self.peers.trust_from(self.now);
+        self.registered = self.now;
         self.timers
             .set(Timer::Tick, self.now + self.config.timing.tick_interval);
         self.refresh_members();

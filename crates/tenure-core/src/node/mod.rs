@@ -45,7 +45,7 @@ mod tick;
 mod timers;
 mod wishes;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -233,6 +233,8 @@ pub struct Node {
     /// Keys whose known value changed and that have not been looked at since.
     dirty: sets::Keys,
     look_at_all: bool,
+    /// What is left of a look at every shard.
+    looking: VecDeque<ShardId>,
     /// Keys that seem to be missing and have not been asked about yet.
     absent: BTreeSet<Key>,
     absent_not_before: Time,
@@ -241,6 +243,8 @@ pub struct Node {
     /// What must come to rest before the node counts as started; `None` once it has.
     initial: Option<ready::Initial>,
     started: bool,
+    /// When the present session was registered.
+    registered: Time,
     /// The end of the node's own session is not written again before this.
     resign_not_before: Time,
     /// The last sign of life of the application's runtime.
@@ -315,11 +319,13 @@ impl Node {
             timers: Timers::default(),
             dirty: sets::Keys::default(),
             look_at_all: false,
+            looking: VecDeque::new(),
             absent: BTreeSet::new(),
             absent_not_before: Time::ZERO,
             from_watch: false,
             initial: None,
             started: false,
+            registered: Time::ZERO,
             resign_not_before: Time::ZERO,
             progress: Time::ZERO,
             wedged: false,
@@ -475,6 +481,7 @@ impl Node {
             }
             Timer::Acquire => self.retry_acquire(),
             Timer::Absent => {}
+            Timer::Look => self.look_on(),
             Timer::Restore => self.restore_lost(),
             Timer::Around => {
                 self.look_around();
@@ -539,7 +546,8 @@ impl Node {
             while let Some(key) = self.dirty.pop_first() {
                 self.on_changed(&key);
             }
-            if !std::mem::take(&mut self.look_at_all) {
+            // A look that is under way comes to its end first, portion by portion.
+            if !self.looking.is_empty() || !std::mem::take(&mut self.look_at_all) {
                 break;
             }
             self.look_at_every_shard();

@@ -29,12 +29,17 @@ use super::timers::Timer;
 /// How many times a ttl a node's absences are remembered.
 const MEMORY: u32 = 100;
 
+/// How many words a leader has at a time. With more to say it plans again soon: between two plans it renews its session.
+const WORDS: usize = 10_000;
+
 /// What a leader remembers between plans.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Planning {
     term: u64,
     /// The number of the last plan that had changes. Only grows, over all leaders.
     seq: u64,
+    /// When it last planned.
+    planned: Time,
     nodes: BTreeMap<NodeName, Watched>,
     moved: BTreeMap<ShardId, Time>,
     /// Shards that a write is under way to: it counts as done.
@@ -171,20 +176,25 @@ struct Count {
 }
 
 impl Node {
-    /// Plans before long: what comes together is planned together.
+    /// Plans at once after a pause, else before long: what comes together is planned together.
     pub(super) fn plan_soon(&mut self) {
-        if self.lead.planning.is_none() {
+        let Some(planning) = &self.lead.planning else {
             return;
-        }
+        };
+        let last = planning.planned;
         let shards = u32::try_from(self.stays.len()).unwrap_or(u32::MAX);
         let wait = self.config.timing.ttl / 200 + Duration::from_micros(4) * shards;
-        self.timers.set_sooner(Timer::Plan, self.now + wait);
+        self.timers
+            .set_sooner(Timer::Plan, self.now.max(last + wait));
     }
 
     /// Plans for every keyspace that a leader plans for.
     pub(super) fn plan(&mut self) {
         if !self.leads() {
             return self.look_at_leader();
+        }
+        if let Some(planning) = &mut self.lead.planning {
+            planning.planned = self.now;
         }
         let coordinated = self
             .view
@@ -233,7 +243,14 @@ impl Node {
     }
 
     fn plan_rules(&mut self, keyspace: &KeyspaceName) -> Option<PlanRules> {
-        let settings = self.view.keyspaces.get(keyspace)?.plan.settings();
+        let mut settings = self.view.keyspaces.get(keyspace)?.plan.settings();
+        // After an outage everybody's session may be over: whoever is back first leaves the others the time to come for what
+        // is theirs (P5). Nobody who was seen alive since then waits longer for it: a ttl is over before he counts as dead.
+        let ttl = self.config.timing.ttl;
+        if self.now.since(self.registered) < ttl {
+            settings.failover_after = settings.failover_after.max(ttl);
+            self.timers.set_sooner(Timer::Plan, self.registered + ttl);
+        }
         match settings.check() {
             Ok(rules) => Some(rules),
             Err(problems) => {
@@ -285,6 +302,10 @@ impl Node {
             words.push((id, word, false));
         }
         for decision in planned.actions() {
+            if words.len() >= WORDS {
+                self.plan_soon();
+                break;
+            }
             let id = view.shard_id(decision.shard());
             if !decided.insert(id.clone()) {
                 continue;

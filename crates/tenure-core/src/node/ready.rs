@@ -82,6 +82,9 @@ impl Node {
             }
             initial.unplanned.pop_first();
         }
+        if initial.settling.is_none() && self.is_looking() {
+            return false;
+        }
         let settling = initial.settling.get_or_insert_with(|| {
             let stays = self.stays.iter().filter(|(_, stay)| stay.is_settling());
             stays.map(|(id, _)| id.clone()).collect()
