@@ -8,7 +8,10 @@ use crate::body::Body;
 use crate::headers;
 
 /// An answer that no application gave.
-pub fn error(status: StatusCode, word: &'static str, why: &str) -> Response<Body> {
+pub(crate) type Refused = Box<Response<Body>>;
+
+/// Makes one.
+pub(crate) fn error(status: StatusCode, word: &'static str, why: &str) -> Refused {
     let mut answer = Response::new(Body::of(format!("{why}\n")));
     *answer.status_mut() = status;
     let headers = answer.headers_mut();
@@ -20,11 +23,11 @@ pub fn error(status: StatusCode, word: &'static str, why: &str) -> Response<Body
     if status == StatusCode::SERVICE_UNAVAILABLE {
         headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
     }
-    answer
+    Box::new(answer)
 }
 
 /// Why a request was not carried.
-pub fn not_carried(why: &RouteError) -> Response<Body> {
+pub(crate) fn not_carried(why: &RouteError) -> Refused {
     let (status, word) = match why {
         RouteError::UnknownKeyspace { .. } => (StatusCode::NOT_FOUND, "unknown_keyspace"),
         RouteError::UnknownShard { .. } => (StatusCode::NOT_FOUND, "unknown_shard"),

@@ -108,14 +108,14 @@ impl HttpBody for Relay {
 
 /// When something last moved: tells a slow sender from one that does nothing.
 #[derive(Clone, Debug)]
-pub struct Progress {
+pub(crate) struct Progress {
     start: Instant,
     last_ms: Arc<AtomicU64>,
 }
 
 impl Progress {
     /// Begins now.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             start: Instant::now(),
             last_ms: Arc::default(),
@@ -128,7 +128,7 @@ impl Progress {
     }
 
     /// Waits until nothing has moved for so long.
-    pub async fn stalled(&self, limit: Duration) {
+    pub(crate) async fn stalled(&self, limit: Duration) {
         loop {
             let last = Duration::from_millis(self.last_ms.load(Ordering::Relaxed));
             let due = self.start + last + limit;
@@ -147,14 +147,14 @@ impl Default for Progress {
 }
 
 /// A request's body that goes straight on, and tells that it does.
-pub struct Tracked {
+pub(crate) struct Tracked {
     incoming: Incoming,
     progress: Progress,
 }
 
 impl Tracked {
     /// Tells `progress`.
-    pub fn new(incoming: Incoming, progress: Progress) -> Self {
+    pub(crate) fn new(incoming: Incoming, progress: Progress) -> Self {
         Self { incoming, progress }
     }
 }
@@ -182,14 +182,14 @@ impl HttpBody for Tracked {
 
 /// A request's body that stays with the client until the gate has let the request in.
 #[derive(Clone)]
-pub struct Waiting {
+pub(crate) struct Waiting {
     incoming: Arc<Mutex<Option<Incoming>>>,
     progress: Progress,
 }
 
 impl Waiting {
     /// Nothing of it was read yet.
-    pub fn new(incoming: Incoming, progress: Progress) -> Self {
+    pub(crate) fn new(incoming: Incoming, progress: Progress) -> Self {
         Self {
             incoming: Arc::new(Mutex::new(Some(incoming))),
             progress,
@@ -197,12 +197,12 @@ impl Waiting {
     }
 
     /// Whether none of it was sent to anybody.
-    pub fn is_whole(&self) -> bool {
+    pub(crate) fn is_whole(&self) -> bool {
         lock(&self.incoming).is_some()
     }
 
     /// The body for one try, and what lets it go.
-    pub fn parked(&self) -> (Parked, oneshot::Sender<()>) {
+    pub(crate) fn parked(&self) -> (Parked, oneshot::Sender<()>) {
         let (go, admitted) = oneshot::channel();
         let size = lock(&self.incoming)
             .as_ref()
@@ -219,7 +219,7 @@ impl Waiting {
 }
 
 /// See [`Waiting`].
-pub struct Parked {
+pub(crate) struct Parked {
     source: Waiting,
     admitted: Option<oneshot::Receiver<()>>,
     taken: Option<Incoming>,
@@ -259,14 +259,14 @@ impl HttpBody for Parked {
     fn size_hint(&self) -> SizeHint {
         match &self.taken {
             Some(incoming) => incoming.size_hint(),
-            None => self.size.clone(),
+            None => self.size,
         }
     }
 }
 
 /// A request's body whose beginning is remembered, so that it can be sent again as long as no more than that was sent.
 #[derive(Clone)]
-pub struct Remembered(Arc<Mutex<Memory>>);
+pub(crate) struct Remembered(Arc<Mutex<Memory>>);
 
 struct Memory {
     incoming: Incoming,
@@ -281,7 +281,7 @@ struct Memory {
 
 impl Remembered {
     /// Remembers up to so many bytes.
-    pub fn new(incoming: Incoming, most: usize, progress: Progress) -> Self {
+    pub(crate) fn new(incoming: Incoming, most: usize, progress: Progress) -> Self {
         Self(Arc::new(Mutex::new(Memory {
             incoming,
             frames: Vec::new(),
@@ -293,12 +293,12 @@ impl Remembered {
     }
 
     /// Whether it can be sent from its beginning.
-    pub fn is_whole(&self) -> bool {
+    pub(crate) fn is_whole(&self) -> bool {
         !lock(&self.0).forgot
     }
 
     /// The body for one try.
-    pub fn again(&self) -> Again {
+    pub(crate) fn again(&self) -> Again {
         let mut memory = lock(&self.0);
         memory.tries += 1;
         Again {
@@ -310,7 +310,7 @@ impl Remembered {
 }
 
 /// See [`Remembered`].
-pub struct Again {
+pub(crate) struct Again {
     source: Remembered,
     try_: u64,
     at: usize,

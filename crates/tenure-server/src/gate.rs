@@ -14,8 +14,8 @@ use tokio::sync::oneshot;
 use tokio_util::task::TaskTracker;
 
 use crate::admitted::{Admitted, Manner};
-use crate::answer::error;
-use crate::body::{Body, Progress, Relay, Tracked};
+use crate::answer::{Refused, error};
+use crate::body::{Body, Progress, Tracked};
 use crate::headers;
 use crate::hooks::{host_value, parts};
 use crate::key::{KeyRule, Target};
@@ -105,7 +105,8 @@ impl<H: Handler> Service for Gate<H> {
         }
         let counted = self.metrics.begin();
         let answer = match self.admit(request).await {
-            Ok(answer) | Err(answer) => answer,
+            Ok(answer) => answer,
+            Err(refused) => *refused,
         };
         counted.answered(answer.status());
         answer
@@ -140,7 +141,7 @@ impl<H: Handler> Gate<H> {
         self.streams.wait().await;
     }
 
-    async fn admit(&self, request: Request<Incoming>) -> Result<Response<Body>, Response<Body>> {
+    async fn admit(&self, request: Request<Incoming>) -> Result<Response<Body>, Refused> {
         let (mut head, body) = request.into_parts();
         let upgrading = head.extensions.remove::<OnUpgrade>();
         check(&head)?;
@@ -171,7 +172,7 @@ impl<H: Handler> Gate<H> {
     }
 
     /// Lets the request in, by what a router says or by the rule.
-    fn enter(&self, head: &mut Parts) -> Result<Entered<H>, Response<Body>> {
+    fn enter(&self, head: &mut Parts) -> Result<Entered<H>, Refused> {
         let bad = |word, why: &str| error(StatusCode::BAD_REQUEST, word, why);
         let entered = if head.headers.contains_key(headers::EPOCH) {
             let epoch = headers::epoch_of(&head.headers);
@@ -227,7 +228,7 @@ impl<H: Handler> Gate<H> {
         head: Parts,
         body: Incoming,
         entered: Entered<H>,
-    ) -> Result<Response<Admitted<H>>, Response<Body>> {
+    ) -> Result<Response<Admitted<H>>, Refused> {
         let progress = Progress::new();
         let body = match body.is_end_stream() {
             true => Body::empty(),
@@ -265,7 +266,7 @@ impl<H: Handler> Gate<H> {
         }
     }
 
-    fn failed(&self, failure: &Failure) -> Response<Body> {
+    fn failed(&self, failure: &Failure) -> Refused {
         let at = &self.application.host;
         match failure {
             Failure::Down(why) => {
@@ -300,7 +301,7 @@ impl<H: Handler> Gate<H> {
     ) -> Response<Body> {
         let Some(client) = upgrading else {
             let why = "the application switched protocols, and nobody had asked for it";
-            return error(StatusCode::BAD_GATEWAY, "upgrade", why);
+            return *error(StatusCode::BAD_GATEWAY, "upgrade", why);
         };
         let protocol = headers::strip_hop_by_hop(answer.headers_mut());
         let websocket = protocol
@@ -333,7 +334,7 @@ impl<H: Handler> Gate<H> {
 }
 
 /// What a gate says that does not let a request in.
-pub(crate) fn refusal(refused: &NotOwner) -> Response<Body> {
+pub(crate) fn refusal(refused: &NotOwner) -> Refused {
     let status = match refused.reason {
         Reason::UnknownKeyspace | Reason::OtherHandler => StatusCode::NOT_FOUND,
         _ => StatusCode::MISDIRECTED_REQUEST,

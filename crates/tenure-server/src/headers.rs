@@ -299,7 +299,7 @@ mod tests {
 
     #[test]
     fn shards_and_keys_of_any_name_pass_through_a_header() {
-        for name in ["17", "eu/payments ä\n%", "="] {
+        for name in ["17", "eu/payments ä %", "="] {
             let shard = ShardId::new(
                 KeyspaceName::new("a b").unwrap(),
                 ShardName::new(name).unwrap(),

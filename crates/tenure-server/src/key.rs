@@ -121,8 +121,7 @@ impl KeyRule {
                     Some(value) => return self.shard(name, value.as_bytes()).map(Target::Shard),
                     None => None,
                 },
-                KeySource::Header(name) => head
-                    .headers
+                KeySource::Header(name) => headers
                     .get(name)
                     .map(|value| Cow::Borrowed(value.as_bytes())),
                 KeySource::Path(n) => segment(uri.path(), *n).map(decoded),

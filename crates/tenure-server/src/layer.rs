@@ -13,7 +13,7 @@ use tenure::{Entered, Grant, Handler, Lost, Node, NotOwner};
 use tower_layer::Layer;
 use tower_service::Service;
 
-use crate::answer::error;
+use crate::answer::{Refused, error};
 use crate::body::Body;
 use crate::gate::refusal;
 use crate::headers;
@@ -40,7 +40,7 @@ impl<H: Handler> GateLayer<H> {
         }
     }
 
-    fn enter<B>(&self, request: &Request<B>) -> Result<Entered<H>, Response<Body>> {
+    fn enter<B>(&self, request: &Request<B>) -> Result<Entered<H>, Refused> {
         let bad = |word, why: &str| error(StatusCode::BAD_REQUEST, word, why);
         let told = |refused: NotOwner| refusal(&refused);
         let headers = request.headers();
@@ -128,7 +128,7 @@ where
     S: Service<Request<A>, Response = Response<B>>,
     S::Future: Send + 'static,
     H: Handler,
-    B: HttpBody<Data = Bytes> + Unpin,
+    B: HttpBody<Data = Bytes> + Send + Unpin + 'static,
 {
     type Response = Answered<B, H>;
     type Error = S::Error;
@@ -142,7 +142,7 @@ where
         let entered = match self.gate.enter(&request) {
             Ok(entered) => Arc::new(entered),
             Err(refused) => {
-                let refused = refused.map(Either::Right);
+                let refused = (*refused).map(Either::Right);
                 return Box::pin(async move { Ok(refused) });
             }
         };
@@ -161,7 +161,7 @@ where
                 Ok(answer) => answer?,
                 Err(lost) => {
                     let lost = error(StatusCode::BAD_GATEWAY, "lost", &lost.to_string());
-                    return Ok(lost.map(Either::Right));
+                    return Ok((*lost).map(Either::Right));
                 }
             };
             headers::strip_ours(answer.headers_mut());

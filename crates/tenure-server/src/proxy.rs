@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::debug;
 
-use crate::answer::{error, not_carried};
+use crate::answer::{Refused, error, not_carried};
 use crate::body::{Body, Progress, Relay, Remembered, Waiting};
 use crate::headers;
 use crate::key::{KeyRule, Target};
@@ -106,7 +106,8 @@ impl Service for Proxy {
     ) -> Response<Body> {
         let counted = self.metrics.begin();
         let answer = match self.carry(request, client).await {
-            Ok(answer) | Err(answer) => answer,
+            Ok(answer) => answer,
+            Err(refused) => *refused,
         };
         counted.answered(answer.status());
         answer
@@ -137,6 +138,11 @@ impl Proxy {
         &self.router
     }
 
+    /// Its metrics in the text format of Prometheus, those that are its own.
+    pub fn render(&self) -> String {
+        self.metrics.render()
+    }
+
     /// Ends what lasts: streams that were upgraded get a while to end by themselves, then they are cut.
     pub async fn stop_streams(&self) {
         self.stopping.cancel();
@@ -148,7 +154,7 @@ impl Proxy {
         &self,
         request: Request<Incoming>,
         client: SocketAddr,
-    ) -> Result<Response<Body>, Response<Body>> {
+    ) -> Result<Response<Body>, Refused> {
         let (mut head, body) = request.into_parts();
         let upgrading = head.extensions.remove::<OnUpgrade>();
         check(&head)?;
@@ -186,12 +192,7 @@ impl Proxy {
     }
 
     /// Takes the body of a request as far as it must be here before the request goes anywhere.
-    async fn hold(
-        &self,
-        body: Incoming,
-        grpc: bool,
-        progress: &Progress,
-    ) -> Result<Held, Response<Body>> {
+    async fn hold(&self, body: Incoming, grpc: bool, progress: &Progress) -> Result<Held, Refused> {
         if body.is_end_stream() {
             return Ok(Held::Bytes(Bytes::new()));
         }
@@ -230,7 +231,7 @@ impl Proxy {
         route: Route,
         carried: &Carried,
         upgrade: Option<&HeaderValue>,
-    ) -> Answer<Result<Response<Relay>, Response<Body>>> {
+    ) -> Answer<Result<Response<Relay>, Refused>> {
         if !carried.body.is_whole() {
             // Refused after it was sent in part: no owner has done anything for it, but the rest of it is not here.
             self.metrics.not_replayed();
@@ -289,7 +290,7 @@ impl Proxy {
         if switching {
             let Some(upgrading) = upgrading else {
                 let why = "the application switched protocols, and nobody had asked for it";
-                return error(StatusCode::BAD_GATEWAY, "upgrade", why);
+                return *error(StatusCode::BAD_GATEWAY, "upgrade", why);
             };
             if let Some(protocol) = upgrade {
                 upgraded(answer.headers_mut(), protocol);
@@ -353,7 +354,7 @@ impl Carried {
 }
 
 /// What no proxy should pass on.
-pub(crate) fn check(head: &Parts) -> Result<(), Response<Body>> {
+pub(crate) fn check(head: &Parts) -> Result<(), Refused> {
     let bad = |why: &str| Err(error(StatusCode::BAD_REQUEST, "bad_request", why));
     if head.method == Method::CONNECT {
         let why = "CONNECT is not served here";

@@ -26,7 +26,7 @@ pub enum Protocol {
 
 /// Why there is no answer.
 #[derive(Debug)]
-pub enum SendError {
+pub(crate) enum SendError {
     /// Not a byte of the request was sent: it may go elsewhere.
     NotSent(String),
     /// It was sent, at least in part, and what became of it is not known.
@@ -35,7 +35,7 @@ pub enum SendError {
 
 /// Connections by address.
 #[derive(Debug)]
-pub struct Pool {
+pub(crate) struct Pool {
     hosts: RwLock<HashMap<Box<str>, Arc<Host>>>,
     connect_timeout: Duration,
     most_idle_time: Duration,
@@ -78,7 +78,7 @@ impl Drop for Lease {
 impl Pool {
     /// A pool. Connections that nothing was sent on for `most_idle_time` are not used again: their other end may be about to
     /// close them, and then nobody knows what became of a request.
-    pub fn new(connect_timeout: Duration, most_idle_time: Duration) -> Self {
+    pub(crate) fn new(connect_timeout: Duration, most_idle_time: Duration) -> Self {
         Self {
             hosts: RwLock::default(),
             connect_timeout,
@@ -87,7 +87,7 @@ impl Pool {
     }
 
     /// Sends a request to `HOST:PORT`. Returns with the head of the answer.
-    pub async fn send(
+    pub(crate) async fn send(
         &self,
         address: &str,
         protocol: Protocol,
@@ -101,7 +101,7 @@ impl Pool {
     }
 
     /// Whether somebody listens there.
-    pub async fn reaches(&self, address: &str) -> Result<(), String> {
+    pub(crate) async fn reaches(&self, address: &str) -> Result<(), String> {
         self.connect(address).await.map(drop)
     }
 
