@@ -151,6 +151,7 @@ pub fn strip_hop_by_hop(headers: &mut HeaderMap) -> Option<HeaderValue> {
 /// Says on whose behalf a request comes: appended to what proxies before this one have said.
 pub fn forwarded(headers: &mut HeaderMap, client: IpAddr) {
     let host = headers.get(header::HOST).cloned();
+    let host = host.filter(|host| !host.is_empty());
     let so_far: Vec<&str> = headers
         .get_all(FORWARDED_FOR)
         .iter()

@@ -17,7 +17,6 @@ mod gate;
 pub mod headers;
 mod hooks;
 mod key;
-#[cfg(feature = "tower")]
 mod layer;
 mod metrics;
 mod proxy;
@@ -30,7 +29,6 @@ pub use body::{Body, BodyError};
 pub use gate::{Application, Gate, GateSettings};
 pub use hooks::{Hooked, Hooks};
 pub use key::{KeyRule, KeySource, Target};
-#[cfg(feature = "tower")]
 pub use layer::{GateLayer, GateService, Owned};
 pub use metrics::HttpMetrics;
 pub use proxy::{ADDRESS, Proxy, ProxySettings, REPLAYABLE};

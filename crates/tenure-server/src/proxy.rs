@@ -362,7 +362,7 @@ pub(crate) fn check(head: &Parts) -> Result<(), Refused> {
     }
     let hosts = head.headers.get_all(header::HOST).iter().count();
     match head.version {
-        Version::HTTP_11 if hosts != 1 => bad("HTTP/1.1 needs exactly one Host header"),
+        Version::HTTP_11 if hosts != 1 => bad("exactly one Host header is needed"),
         _ if hosts > 1 => bad("more than one Host header"),
         _ => Ok(()),
     }
@@ -379,6 +379,9 @@ fn prepare(head: &mut Parts, client: SocketAddr) -> Option<HeaderValue> {
     {
         head.headers.insert(header::HOST, host);
     }
+    // As HTTP/1.0 may leave it out: a request without one does not go on as HTTP/1.1.
+    let nobody = HeaderValue::from_static("");
+    head.headers.entry(header::HOST).or_insert(nobody);
     if let Some(path) = head.uri.path_and_query() {
         head.uri = Uri::from(path.clone());
     }
