@@ -4,6 +4,7 @@ mod cli;
 mod cmd;
 mod config;
 mod fail;
+mod fleet;
 mod out;
 mod place;
 mod snapshot;

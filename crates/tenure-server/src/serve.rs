@@ -159,7 +159,6 @@ fn builder(limits: ServeLimits) -> auto::Builder<TokioExecutor> {
         .max_buf_size(limits.head_bytes)
         .max_headers(limits.headers)
         .header_read_timeout(limits.head_timeout)
-        .pipeline_flush(true)
         .http2()
         .timer(TokioTimer::new())
         .max_header_list_size(u32::try_from(limits.head_bytes).unwrap_or(u32::MAX))

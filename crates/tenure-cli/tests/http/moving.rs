@@ -15,7 +15,8 @@ async fn longest_wait(load_time: &str) -> Duration {
     let _first = site.node_with("n1", &warm, &["--load", load_time]);
     let router = site.router("r1", &[]);
     site.settled(1).await;
-    let load = Load::begin(&[router.address], 12, Duration::from_millis(40), 1_000_000);
+    // Not much: it is the moves that are to take time here, not the machine.
+    let load = Load::begin(&[router.address], 8, Duration::from_millis(200), 1_000_000);
     let _second = site.node_with("n2", &warm, &["--load", load_time]);
     site.settled(2).await;
     load.stop();
@@ -30,8 +31,8 @@ async fn longest_wait(load_time: &str) -> Duration {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_do_not_wait_for_a_load() {
     longest_wait("1ms").await;
-    let slow = longest_wait("4s").await;
-    assert!(slow < Duration::from_secs(2), "{slow:?} with loads of 4s");
+    let slow = longest_wait("6s").await;
+    assert!(slow < Duration::from_secs(3), "{slow:?} with loads of 6s");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -18,11 +18,11 @@ fn answers(text: &str) -> usize {
     text.matches("HTTP/1.").count()
 }
 
-/// Answered like this, or closed without a word: nothing passes, and nothing that follows is read.
+/// Answered like this, once: nothing passes, and nothing that follows is read.
 async fn refused(at: SocketAddr, request: &str, status: &str) {
     let text = raw(at, request.as_bytes()).await;
     let fits = text.starts_with(status) && answers(&text) == 1;
-    assert!(fits || text.is_empty(), "{request:?} got {text:?}");
+    assert!(fits, "{request:?} got {text:?}");
 }
 
 #[tokio::test]
@@ -104,7 +104,12 @@ async fn heads_beyond_the_limits_are_refused_and_others_go_on() {
     let long = format!("{start}X-Long: {}\r\n\r\n", "x".repeat(100_000));
     let many: String = (0..200).map(|n| format!("X-{n}: 1\r\n")).collect();
     for request in [long, format!("{start}{many}\r\n")] {
-        refused(router.address, &request, "HTTP/1.1 431").await;
+        let text = raw(router.address, request.as_bytes()).await;
+        // What was not read may take the answer with it when the connection is closed.
+        assert!(
+            text.starts_with("HTTP/1.1 431") || text.is_empty(),
+            "{text}"
+        );
     }
     let mut client = Client::new(router.address);
     client.ask("GET", "/headers", "a", "").await.with(200);

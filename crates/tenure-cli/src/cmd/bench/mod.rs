@@ -9,6 +9,7 @@ mod hash;
 mod idle;
 mod measure;
 mod planner;
+mod restarts;
 mod store;
 mod worker;
 
@@ -28,7 +29,8 @@ pub(crate) use worker::BenchNode;
 #[command(
     args_conflicts_with_subcommands = true,
     after_help = "Examples:\n  tenure bench                      every area\n  tenure bench gate hash            two of them\n  \
-                        tenure bench failover --repeat 10 --json\n  tenure bench store --store etcd://127.0.0.1:2379/bench"
+                        tenure bench failover --repeat 10 --json\n  tenure bench store --store etcd://127.0.0.1:2379/bench\n  \
+                        tenure bench restarts --requests 1000000"
 )]
 pub(crate) struct Bench {
     #[command(subcommand)]
@@ -48,6 +50,7 @@ pub(crate) struct Bench {
 #[derive(Debug, Subcommand)]
 enum Of {
     Store(store::StoreBench),
+    Restarts(restarts::RestartsBench),
 }
 
 /// What can be measured.
@@ -103,8 +106,10 @@ fn put_out(
 
 impl Bench {
     pub(crate) async fn run(self) -> Result<ExitCode, Fail> {
-        if let Some(Of::Store(bench)) = self.of {
-            return bench.run().await;
+        match self.of {
+            Some(Of::Store(bench)) => return bench.run().await,
+            Some(Of::Restarts(bench)) => return bench.run().await,
+            None => {}
         }
         let all = [
             Area::Gate,
