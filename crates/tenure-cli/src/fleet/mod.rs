@@ -194,7 +194,7 @@ impl Drop for Proc {
     }
 }
 
-fn free_port() -> Result<SocketAddr, Fail> {
+pub(crate) fn free_port() -> Result<SocketAddr, Fail> {
     let bound = TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr());
     bound.map_err(|e| Fail::no(format!("no port is free: {e}")))
 }

@@ -6,7 +6,7 @@ use rustix::process::Signal;
 
 use crate::client::{Client, about};
 use crate::load::{Load, check_journal};
-use crate::site::{QUICK, SOON, Site, free_port, until};
+use crate::site::{QUICK, SOON, Site, free_port, until, with_ttl};
 
 #[tokio::test]
 async fn a_request_without_key_or_for_what_does_not_exist_is_told_so() {
@@ -123,7 +123,7 @@ async fn an_application_that_is_down_or_slow_is_named_and_the_node_says_that_it_
 #[tokio::test]
 async fn a_node_that_is_cut_off_from_its_store_lives_but_is_not_ready_until_it_is_back() {
     let site = Site::new(1);
-    let node = site.node("n1", &QUICK);
+    let node = site.node("n1", &with_ttl("2s"));
     site.settled(1).await;
     let store = rusqlite::Connection::open(site.dir.path().join("store.db")).unwrap();
     store.busy_timeout(SOON).unwrap();

@@ -7,6 +7,7 @@ mod killing;
 mod load;
 mod moving;
 mod rolling;
+mod shown;
 mod site;
 mod streams;
 mod wire;

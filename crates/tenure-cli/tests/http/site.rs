@@ -16,15 +16,25 @@ use crate::client::Client;
 /// For everything that should happen soon, on a machine that is busy.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
 
-/// Times that suit a test: shards come back soon.
-pub(crate) const QUICK: [&str; 6] = [
+/// Times that suit a test: shards come back soon. Leases last for long, so that a machine that is busy with other tests does
+/// not cost anybody its shards.
+pub(crate) const QUICK: [&str; 8] = [
     "--debounce",
     "100ms",
     "--rejoin-after",
     "100ms",
     "--cool-down",
     "100ms",
+    "--ttl",
+    "15s",
 ];
+
+/// The same with a lease of this length, where it is to run out.
+pub(crate) fn with_ttl(ttl: &'static str) -> [&'static str; 8] {
+    let mut times = QUICK;
+    times[7] = ttl;
+    times
+}
 
 pub(crate) struct Site {
     pub(crate) dir: tempfile::TempDir,
@@ -125,6 +135,9 @@ impl Site {
             .args(["--keyspace", "orders"])
             .args(["--key", "header:X-Key", "--key", "shard-header:X-Shard"])
             .args(args);
+        if !args.contains(&"--ttl") {
+            command.args(["--ttl", "15s"]);
+        }
         Proc::start(command, name)
     }
 

@@ -10,6 +10,7 @@ mod idle;
 mod measure;
 mod planner;
 mod restarts;
+mod router;
 mod store;
 mod worker;
 
@@ -51,6 +52,7 @@ pub(crate) struct Bench {
 enum Of {
     Store(store::StoreBench),
     Restarts(restarts::RestartsBench),
+    Router(router::RouterBench),
 }
 
 /// What can be measured.
@@ -109,6 +111,7 @@ impl Bench {
         match self.of {
             Some(Of::Store(bench)) => return bench.run().await,
             Some(Of::Restarts(bench)) => return bench.run().await,
+            Some(Of::Router(bench)) => return bench.run().await,
             None => {}
         }
         let all = [
