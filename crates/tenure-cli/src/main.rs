@@ -4,6 +4,7 @@ mod cli;
 mod cmd;
 mod config;
 mod fail;
+mod fleet;
 mod out;
 mod place;
 mod snapshot;
@@ -46,6 +47,8 @@ fn run(cli: Cli) -> Result<ExitCode, Fail> {
     let config = match &command {
         Command::Exec(command) => command.config(&global)?,
         Command::Leader(command) => command.config(&global)?,
+        Command::Node(command) => command.config(&global)?,
+        Command::Router(command) => command.config(&global)?,
         Command::Keyspace(command) => command.config(&global)?,
         _ => global.load(Default::default())?,
     };
@@ -82,6 +85,8 @@ fn run(cli: Cli) -> Result<ExitCode, Fail> {
             Command::Completions(command) => command.run(),
             Command::Config(command) => command.run(&global),
             Command::Exec(command) => command.run(&config).await,
+            Command::Node(command) => command.run(&config).await,
+            Command::Router(command) => command.run(&config).await,
             Command::Up(command) => command.run(&config).await,
             Command::Check(command) => command.run(),
             Command::Hidden(command) => command.run(),
