@@ -13,7 +13,7 @@ use crate::fail::Fail;
 use crate::snapshot::Snapshot;
 
 /// How long a store may take to answer a person.
-const PATIENCE: Duration = Duration::from_secs(15);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(15);
 
 /// A cluster in an open store.
 pub(crate) struct Place {

@@ -45,7 +45,9 @@ fn a_store_is_measured_with_what_tenure_makes_of_it_and_left_as_it_was() {
         assert!(figure["lowest"].as_f64() <= figure["highest"].as_f64());
     }
     for case in [
+        "shard written → seen by a node",
         "free shard written → claimed by a node",
+        "free shard written → given out by the leader and claimed",
         "renewal of a node's lease",
     ] {
         let row = row(store, "a node beside them", case);

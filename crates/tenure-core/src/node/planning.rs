@@ -29,12 +29,17 @@ use super::timers::Timer;
 /// How many times a ttl a node's absences are remembered.
 const MEMORY: u32 = 100;
 
+/// How many words a leader has at a time. With more to say it plans again soon: between two plans it renews its session.
+const WORDS: usize = 10_000;
+
 /// What a leader remembers between plans.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Planning {
     term: u64,
     /// The number of the last plan that had changes. Only grows, over all leaders.
     seq: u64,
+    /// When it last planned.
+    planned: Time,
     nodes: BTreeMap<NodeName, Watched>,
     moved: BTreeMap<ShardId, Time>,
     /// Shards that a write is under way to: it counts as done.
@@ -46,13 +51,15 @@ pub(super) struct Planning {
 }
 
 /// A leader's word on a shard.
-enum Word {
+pub(super) enum Word {
     /// Who should have it.
     Intend(Option<NodeName>),
     /// It moves to this node.
-    Move(NodeName),
+    Move(NodeName, Why),
     /// It stays where it is.
     Cancel,
+    /// What an operator wished for it cannot be, or is so already.
+    Forget,
 }
 
 /// A shard's moves at one epoch.
@@ -169,20 +176,25 @@ struct Count {
 }
 
 impl Node {
-    /// Plans before long: what comes together is planned together.
+    /// Plans at once after a pause, else before long: what comes together is planned together.
     pub(super) fn plan_soon(&mut self) {
-        if self.lead.planning.is_none() {
+        let Some(planning) = &self.lead.planning else {
             return;
-        }
+        };
+        let last = planning.planned;
         let shards = u32::try_from(self.stays.len()).unwrap_or(u32::MAX);
         let wait = self.config.timing.ttl / 200 + Duration::from_micros(4) * shards;
-        self.timers.set_sooner(Timer::Plan, self.now + wait);
+        self.timers
+            .set_sooner(Timer::Plan, self.now.max(last + wait));
     }
 
     /// Plans for every keyspace that a leader plans for.
     pub(super) fn plan(&mut self) {
         if !self.leads() {
             return self.look_at_leader();
+        }
+        if let Some(planning) = &mut self.lead.planning {
+            planning.planned = self.now;
         }
         let coordinated = self
             .view
@@ -199,6 +211,7 @@ impl Node {
         let Some(rules) = self.plan_rules(keyspace) else {
             return;
         };
+        let rules = self.hurried(keyspace, rules);
         let Some(view) = self.plan_view(keyspace, &rules) else {
             return;
         };
@@ -212,6 +225,7 @@ impl Node {
         let problems = planned.problems.iter().map(ToString::to_string);
         self.tell_problems(keyspace, problems.collect());
         self.carry_out(keyspace, &view, &planned);
+        self.note_even(keyspace, &planned);
     }
 
     /// Says what the planner had to work around, once for as long as it lasts.
@@ -229,7 +243,14 @@ impl Node {
     }
 
     fn plan_rules(&mut self, keyspace: &KeyspaceName) -> Option<PlanRules> {
-        let settings = self.view.keyspaces.get(keyspace)?.plan.settings();
+        let mut settings = self.view.keyspaces.get(keyspace)?.plan.settings();
+        // After an outage everybody's session may be over: whoever is back first leaves the others the time to come for what
+        // is theirs (P5). Nobody who was seen alive since then waits longer for it: a ttl is over before he counts as dead.
+        let ttl = self.config.timing.ttl;
+        if self.now.since(self.registered) < ttl {
+            settings.failover_after = settings.failover_after.max(ttl);
+            self.timers.set_sooner(Timer::Plan, self.registered + ttl);
+        }
         match settings.check() {
             Ok(rules) => Some(rules),
             Err(problems) => {
@@ -262,7 +283,7 @@ impl Node {
         view.ok()
     }
 
-    fn present(
+    pub(super) fn present(
         &self,
         name: &NodeName,
         keyspace: &KeyspaceName,
@@ -275,9 +296,20 @@ impl Node {
         let mut words: Vec<(ShardId, Word, bool)> = Vec::new();
         let mut count = Count::default();
         let mut decided = BTreeSet::new();
-        for decision in planned.actions() {
-            let id = view.shard_id(decision.shard());
+        for (id, word) in self.granted(keyspace) {
+            count.moved += usize::from(matches!(word, Word::Move(..)));
             decided.insert(id.clone());
+            words.push((id, word, false));
+        }
+        for decision in planned.actions() {
+            if words.len() >= WORDS {
+                self.plan_soon();
+                break;
+            }
+            let id = view.shard_id(decision.shard());
+            if !decided.insert(id.clone()) {
+                continue;
+            }
             let Some(record) = self.view.shards.get(&id).cloned() else {
                 continue;
             };
@@ -334,7 +366,8 @@ impl Node {
                 match owner {
                     Some(owner) if owner.node == to => return None,
                     Some(_) if moving.is_some() => return None,
-                    Some(_) if serving => Word::Move(to),
+                    Some(_) if serving && self.is_frozen() => return None,
+                    Some(_) if serving => Word::Move(to, Why::Planned),
                     _ => Word::Intend(Some(to)),
                 }
             }
@@ -346,7 +379,7 @@ impl Node {
         {
             return None;
         }
-        if let Word::Move(_) = &word
+        if let Word::Move(..) = &word
             && let Some(until) = self.put_off_until(id, record)
         {
             self.timers.set_sooner(Timer::Plan, until);
@@ -430,7 +463,7 @@ impl Node {
         self.peers.ranking.winner(id, |name| !failed(name)).cloned()
     }
 
-    fn is_writing(&self, id: &ShardId) -> bool {
+    pub(super) fn is_writing(&self, id: &ShardId) -> bool {
         let planning = self.lead.planning.as_ref();
         planning.is_some_and(|p| p.writing.contains_key(id))
     }
@@ -452,7 +485,8 @@ impl Node {
                 let owner = seen.record.owner().map(|o| o.node.clone());
                 (owner, Change::Cancel { failed: None })
             }
-            Word::Move(node) => {
+            Word::Forget => (seen.record.intended.clone(), Change::Wish { node: None }),
+            Word::Move(node, why) => {
                 let Some((session, _)) = self.present(&node, &id.keyspace) else {
                     return;
                 };
@@ -460,7 +494,7 @@ impl Node {
                     node: node.clone(),
                     session,
                 };
-                let (id, why) = (self.move_id(), Why::Planned);
+                let id = self.move_id();
                 (Some(node), Change::Plan { id, to, plan, why })
             }
         };

@@ -8,6 +8,7 @@ mod gate;
 mod hash;
 mod idle;
 mod measure;
+mod moves;
 mod planner;
 mod restarts;
 mod router;
@@ -31,7 +32,7 @@ pub(crate) use worker::BenchNode;
     args_conflicts_with_subcommands = true,
     after_help = "Examples:\n  tenure bench                      every area\n  tenure bench gate hash            two of them\n  \
                         tenure bench failover --repeat 10 --json\n  tenure bench store --store etcd://127.0.0.1:2379/bench\n  \
-                        tenure bench restarts --requests 1000000"
+                        tenure bench moves --load 1ms --load 1s\n  tenure bench restarts --requests 1000000"
 )]
 pub(crate) struct Bench {
     #[command(subcommand)]
@@ -53,6 +54,7 @@ enum Of {
     Store(store::StoreBench),
     Restarts(restarts::RestartsBench),
     Router(router::RouterBench),
+    Moves(moves::MovesBench),
 }
 
 /// What can be measured.
@@ -112,6 +114,7 @@ impl Bench {
             Some(Of::Store(bench)) => return bench.run().await,
             Some(Of::Restarts(bench)) => return bench.run().await,
             Some(Of::Router(bench)) => return bench.run().await,
+            Some(Of::Moves(bench)) => return bench.run().await,
             None => {}
         }
         let all = [

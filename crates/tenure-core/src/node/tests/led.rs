@@ -178,6 +178,28 @@ fn a_leader_that_slept_for_three_ttl_changes_nothing() {
 }
 
 #[test]
+fn who_is_back_first_after_an_outage_leaves_the_others_what_is_theirs() {
+    for last in 0..3 {
+        let mut bench = Bench::leased(30);
+        bench.mode(KeyspaceMode::Coordinated);
+        let nodes = ["n1", "n2", "n3"].map(|name| bench.start(name));
+        bench.run(ms(10_000));
+        let before = nodes.map(|i| bench.served_by(i));
+        bench.leases.away.extend(nodes);
+        bench.run(bench.ttl() * 2);
+        assert_eq!(nodes.map(|i| bench.serving(i)), [0, 0, 0]);
+        // Every lease is gone, and one after the other comes back: the last takes most of a ttl.
+        for i in nodes.into_iter().filter(|i| *i != last).chain([last]) {
+            bench.leases.away.remove(&i);
+            bench.run(bench.ttl() / 3);
+        }
+        bench.run(bench.ttl() * 2);
+        assert_eq!(nodes.map(|i| bench.served_by(i)), before, "last: {last}");
+        assert_eq!(bench.overlaps(), 0);
+    }
+}
+
+#[test]
 fn a_leader_without_shards_plans_for_the_others() {
     let mut bench = led(20);
     let alone = bench.start_with("boss", |c| c.role = Role::Leader);

@@ -1,9 +1,9 @@
 //! What a real node makes of the calls, each measurement in turn with the bare calls that it cannot do without.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use tenure::{Named, Node, Note, ShardStep};
+use tenure::{KeyspaceMode, Named, Node, Note, ShardStep};
 use tenure_core::ids::{KeyspaceName, Nonce, SessionId, ShardId, ShardName};
 use tenure_core::layout::{Key, prefix};
 use tenure_core::record::{Head, Record, ShardRecord};
@@ -13,63 +13,104 @@ use tokio::sync::broadcast::{Receiver, error::RecvError};
 use super::Bed;
 use super::calls::{CALM, Leased, Watched, micros, timed, won};
 use crate::cmd::bench::measure::Row;
-use crate::cmd::bench::worker::{KEYSPACE, Nothing};
+use crate::cmd::bench::worker::Nothing;
 use crate::fail::Fail;
-use crate::place::{random_id, within};
+use crate::place::{PATIENCE, random_id, within};
 
 const AREA: &str = "a node beside them";
 
+/// How often a node is asked whether it has seen a write.
+const LOOK: Duration = Duration::from_micros(20);
+
 pub(super) async fn measure(bed: &Bed, repeat: u32) -> Result<Vec<Row>, Fail> {
-    let node = Node::builder(&bed.url, bed.busy.as_str())
-        .name("a")
-        .ttl(bed.ttl)
-        .keyspace(KEYSPACE, Named, Nothing)
-        .start()
-        .await
-        .map_err(|e| Fail::no(e.to_string()))?;
-    let rows = vec![
-        claims(bed, &node, repeat).await?,
-        renewals(bed, &node, repeat).await?,
-    ];
-    node.stop().await.map_err(|e| Fail::no(e.to_string()))?;
+    let mut rows = Vec::new();
+    for mode in [KeyspaceMode::Symmetric, KeyspaceMode::Coordinated] {
+        let node = Node::builder(&bed.url, bed.busy.as_str())
+            .name(mode.to_string())
+            .ttl(bed.ttl)
+            .mode(mode)
+            .keyspace(mode.to_string(), Named, Nothing)
+            .start()
+            .await
+            .map_err(|e| Fail::no(e.to_string()))?;
+        rows.extend(claims(bed, &node, mode, repeat).await?);
+        if mode == KeyspaceMode::Symmetric {
+            rows.push(renewals(bed, &node, repeat).await?);
+        }
+        node.stop().await.map_err(|e| Fail::no(e.to_string()))?;
+    }
     Ok(rows)
 }
 
+/// What became of one free shard.
+struct Claimed {
+    /// Microseconds until the node had seen it.
+    seen: f64,
+    /// Microseconds until it was the node's.
+    claimed: f64,
+}
+
 /// From the write of a free shard by somebody else to its claim: the write, its way through the watch, one conditional
-/// write. The node's own decisions are what comes on top.
-async fn claims(bed: &Bed, node: &Node, repeat: u32) -> Result<Row, Fail> {
+/// write, and before that another one where a leader plans. The node's own decisions are what comes on top.
+async fn claims(bed: &Bed, node: &Node, mode: KeyspaceMode, repeat: u32) -> Result<Vec<Row>, Fail> {
     let mut watched = Watched::begin(bed).await?;
-    let writer = SessionId(random_id());
-    let mut pairs = Vec::new();
+    let (mut seen, mut claimed) = (Vec::new(), Vec::new());
+    let led = mode == KeyspaceMode::Coordinated;
+    let writes = if led { 2.0 } else { 1.0 };
     for n in 0..repeat {
-        let (seen, swapped) = watched.put_seen().await?;
-        let name = ShardName::new(format!("s{n}"))?;
-        let shard = ShardId::new(KeyspaceName::new(KEYSPACE)?, name);
-        let nonce = Nonce {
-            writer,
-            n: u64::from(n) + 1,
-        };
-        let record = Record::Shard(Arc::new(ShardRecord::new(Head::first(nonce), 1)));
-        let put = PutIf::create(Key::Shard(shard.clone()).path(&bed.busy), record.encode());
-        let mut notes = node.notes();
-        tokio::time::sleep(CALM).await;
-        let begun = Instant::now();
-        won(within("writing", bed.store.put_if(put)).await??)?;
-        let claimed = heard(&mut notes, |note| match note {
-            Note::Shard(step) if step.step == ShardStep::Claimed && step.shard == shard => Some(()),
-            _ => None,
-        });
-        within("waiting for a claim", claimed).await??;
-        pairs.push((micros(begun.elapsed()), seen + swapped));
+        let (bare, swapped) = watched.put_seen().await?;
+        let took = claim(bed, node, mode, n).await?;
+        seen.push((took.seen, bare));
+        claimed.push((took.claimed, bare + writes * swapped));
     }
-    Ok(Row::beside(
-        AREA,
-        "free shard written → claimed by a node",
-        "µs",
+    if led {
+        let (case, calls) = (
+            "free shard written → given out by the leader and claimed",
+            "put → seen by a watch, two compare-and-swaps",
+        );
+        return Ok(vec![
+            Row::beside(AREA, case, "µs", calls, claimed).aiming_at("≤ 1.2"),
+        ]);
+    }
+    let (put, calls) = (
+        "put → seen by a watch",
         "put → seen by a watch, compare-and-swap",
-        pairs,
-    )
-    .aiming_at("≤ 1.2"))
+    );
+    let rows = [
+        ("shard written → seen by a node", put, seen),
+        ("free shard written → claimed by a node", calls, claimed),
+    ];
+    let row = |(case, calls, pairs)| Row::beside(AREA, case, "µs", calls, pairs).aiming_at("≤ 1.2");
+    Ok(rows.into_iter().map(row).collect())
+}
+
+async fn claim(bed: &Bed, node: &Node, mode: KeyspaceMode, n: u32) -> Result<Claimed, Fail> {
+    let keyspace = KeyspaceName::new(mode.to_string())?;
+    let shard = ShardId::new(keyspace, ShardName::new(format!("s{n}"))?);
+    let nonce = Nonce {
+        writer: SessionId(random_id()),
+        n: 1,
+    };
+    let record = Record::Shard(Arc::new(ShardRecord::new(Head::first(nonce), 1)));
+    let put = PutIf::create(Key::Shard(shard.clone()).path(&bed.busy), record.encode());
+    let mut notes = node.notes();
+    tokio::time::sleep(CALM).await;
+    let begun = Instant::now();
+    won(within("writing", bed.store.put_if(put)).await??)?;
+    let seen = tokio::task::block_in_place(|| {
+        while node.owner(&shard).is_none() && begun.elapsed() < PATIENCE {
+            std::thread::sleep(LOOK);
+        }
+        micros(begun.elapsed())
+    });
+    let claimed = heard(&mut notes, |note| match note {
+        Note::Shard(step) if step.step == ShardStep::Claimed && step.shard == shard => {
+            Some(micros(begun.elapsed()))
+        }
+        _ => None,
+    });
+    let claimed = within("waiting for a claim", claimed).await??;
+    Ok(Claimed { seen, claimed })
 }
 
 /// Renewals as the node itself times them.
