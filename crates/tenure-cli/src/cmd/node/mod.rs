@@ -77,7 +77,7 @@ pub(crate) struct NodeCommand {
     route: bool,
     #[command(flatten)]
     holding: Holding,
-    /// Where to serve /livez, /readyz and /metrics
+    /// Where to serve /livez, /readyz and /metrics; the setting --metrics names the same
     #[arg(long, value_name = "ADDR")]
     admin: Option<String>,
     #[command(flatten)]
@@ -225,7 +225,8 @@ impl NodeCommand {
         };
         let server = Server::start(plan.listener, limits, gate.clone()).map_err(bad_address)?;
         let doing = Arc::new(Doing::new(node.clone(), application, http, proxy.clone()));
-        let _admin = admin(self.admin.as_deref(), doing.clone()).await?;
+        let at = self.admin.as_deref().or(config.text("metrics"));
+        let _admin = admin(at, doing.clone()).await?;
         tracing::info!(node = %node.name(), address = %plan.advertised, owned = node.owned().len(), "serves");
         eprintln!("listening at http://{}", server.address());
         if let Waited::Done(ended) = signals.or(node.ended()).await {
