@@ -179,6 +179,12 @@ async fn many_shards_are_given_to_all_and_drained_and_deleted() {
     for node in &nodes {
         owns(node, MANY / 3).await;
     }
+    let elsewhere = nodes[1].owned()[0].clone();
+    let refused = nodes[0].enter_shard::<Topics>(&elsewhere).err().unwrap();
+    let owner = refused.owner.expect("it is known who has it");
+    for kind in ["http", "grpc"] {
+        assert_eq!(owner.addresses[kind], format!("{kind}://b"));
+    }
     let name = nodes[0].name().clone();
     admin.drain(&name).await.unwrap();
     admin
