@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::NatsStore;
-use super::api::{self, AccountInfo, Config, StreamInfo};
+use super::api::{self, Config, StreamInfo};
 use super::call::Question;
 use super::errors::{self, About};
 use crate::error::StoreError;
@@ -17,30 +17,14 @@ const IN_TOUCH: Duration = Duration::from_secs(3);
 impl NatsStore {
     /// Sees to it that there is a bucket that we can rely on.
     pub(super) async fn ready(&self, make: bool) -> Result<(), StoreError> {
-        let question = Question::reads(api::ACCOUNT.to_owned(), &json!({}));
-        let (account, link) = match self.client.ask_linked::<AccountInfo>(question).await {
-            Ok(answer) => answer,
-            Err(StoreError::Unavailable { why }) if why.contains("nobody answers") => {
-                let link = self.client.link().await?;
-                return Err(errors::disabled(&link.endpoint));
-            }
-            Err(e) => return Err(e),
-        };
-        if let Err(refusal) = account {
-            let about = About {
-                endpoint: &link.endpoint,
-                subject: api::ACCOUNT,
-                writes: false,
-            };
-            return Err(about.refused(&refusal));
-        }
         let info = match self.find().await? {
             Some(info) => info,
             None if make => self.make().await?,
             None => {
+                let servers = self.client.cluster.settings.endpoints.join(", ");
                 return Err(StoreError::denied(format!(
-                    "NATS at {} has no bucket {:?}; check the name, or start a node or create a keyspace to make it",
-                    link.endpoint, self.keys.bucket
+                    "NATS at {servers} has no bucket {:?}; check the name, or start a node or create a keyspace to make it",
+                    self.keys.bucket
                 )));
             }
         };
@@ -51,7 +35,13 @@ impl NatsStore {
     async fn find(&self) -> Result<Option<StreamInfo>, StoreError> {
         let subject = api::about("STREAM.INFO", &self.keys.stream);
         let question = Question::reads(subject.clone(), &json!({}));
-        let (answer, link) = self.client.ask_linked(question).await?;
+        let (answer, link) = match self.client.ask_linked(question).await {
+            Err(StoreError::Unavailable { .. }) if self.is_without_jetstream().await? => {
+                let servers = self.client.cluster.settings.endpoints.join(", ");
+                return Err(errors::disabled(&servers));
+            }
+            answer => answer?,
+        };
         match answer {
             Ok(info) => Ok(Some(info)),
             Err(refusal) if refusal.is_no_stream() => Ok(None),
@@ -64,6 +54,12 @@ impl NatsStore {
                 Err(about.refused(&refusal))
             }
         }
+    }
+
+    /// Whether there is a server that has no JetStream and knows nobody who has.
+    async fn is_without_jetstream(&self) -> Result<bool, StoreError> {
+        let info = self.client.link().await?.client.server_info();
+        Ok(!info.jetstream && info.cluster.is_none())
     }
 
     /// Makes the bucket as the `nats` command would, with reads by replicas switched off. Asked twice it is made once.

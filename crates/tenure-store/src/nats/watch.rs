@@ -34,6 +34,7 @@ impl NatsStore {
             keys: self.keys.clone(),
             prefix: prefix.to_owned(),
             upto: from,
+            caught_up: from,
         }))
     }
 }
@@ -44,6 +45,9 @@ struct NatsWatch {
     keys: Keys,
     prefix: String,
     upto: Revision,
+    /// Up to here everything had been shown at a moment at which there was nothing more: no deletion can have been forgotten
+    /// before it was shown.
+    caught_up: Revision,
 }
 
 impl fmt::Debug for NatsWatch {
@@ -57,13 +61,16 @@ impl NatsWatch {
     /// What a message shows, if anything.
     fn shown(&mut self, seen: Seen) -> Result<Option<Batch>, WatchEnd> {
         if seen.subject == self.keys.floor() {
-            // Deletions up to there have been forgotten: whoever has not got there may have missed some.
+            // Deletions up to there have been forgotten: whoever had not got there may have missed some.
             let floor = String::from_utf8_lossy(&seen.payload).parse().unwrap_or(u64::MAX);
-            if self.upto.0 < floor {
+            if self.caught_up.0 < floor {
                 return Err(WatchEnd::Gap);
             }
         }
         self.upto = self.upto.max(Revision(seen.sequence));
+        if seen.pending == 0 {
+            self.caught_up = self.upto;
+        }
         let key = self.keys.key(&seen.subject);
         let Some(key) = key.filter(|key| key.starts_with(&self.prefix)) else {
             return Ok(None);
@@ -91,7 +98,10 @@ impl WatchSource for NatsWatch {
             let next = self.follower.next().await;
             let seen = match next.map_err(|why| WatchEnd::Closed { why })? {
                 Next::Message(seen) => seen,
-                Next::Idle(_) => continue,
+                Next::Idle(position) => {
+                    self.caught_up = self.caught_up.max(Revision(position));
+                    continue;
+                }
             };
             if let Some(batch) = self.shown(seen)? {
                 return Ok(batch);

@@ -297,7 +297,7 @@ impl Nats {
     fn launch(&mut self, member: usize) {
         let program = match self.options.release {
             Release::Present => binary(&["nats/bin/nats-server", "nats-server"], &[FETCHED]),
-            Release::V2_9 => binary(&["nats-2.9/usr/bin/nats-server"], &[FETCHED]),
+            Release::V2_9 => binary(&["nats-2.9/usr/sbin/nats-server"], &[FETCHED]),
         };
         let config = self.config(member);
         let name = &self.members[member].name;

@@ -20,7 +20,7 @@ authorization {
         publish: ["$JS.API.INFO", "$JS.API.STREAM.INFO.KV_shop", "$JS.API.STREAM.MSG.GET.KV_shop",
                   "$JS.API.CONSUMER.CREATE.KV_shop.>", "$JS.API.CONSUMER.DELETE.KV_shop.>", "$JS.FC.KV_shop.>"]
         subscribe: ["_INBOX.>"] } }
-    { user: nobody, password: secret-3, permissions: { publish: ["$JS.API.INFO"], subscribe: ["_INBOX.>"] } }
+    { user: nobody, password: secret-3, permissions: { publish: ["elsewhere"], subscribe: ["_INBOX.>"] } }
     { user: deaf, password: secret-4, permissions: { publish: [">"], subscribe: ["nothing"] } }
   ]
 }
@@ -84,7 +84,7 @@ async fn who_may_not_is_told_what_and_how_to_change_it() {
 
 #[tokio::test]
 async fn an_account_without_jetstream_is_told_as_such() {
-    let accounts = "accounts { with { jetstream: enabled, users: [{ user: a, password: a }] } \
+    let accounts = "accounts { with { jetstream: enabled, users: [{ user: a, password: a }] }\n \
                     without { users: [{ user: b, password: b }] } }";
     let nats = Options::new().more(accounts).operator("a", "a").start();
     open(&url(&nats, "a:a")).await.unwrap();
