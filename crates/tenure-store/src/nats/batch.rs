@@ -42,7 +42,12 @@ impl NatsStore {
         &self,
         deletes: Vec<DeleteIf>,
     ) -> Vec<Result<Delete, StoreError>> {
-        in_waves(deletes, |delete| &delete.key, |delete| self.remove_one(delete)).await
+        in_waves(
+            deletes,
+            |delete| &delete.key,
+            |delete| self.remove_one(delete),
+        )
+        .await
     }
 }
 
@@ -64,12 +69,10 @@ where
             if part.is_empty() {
                 break;
             }
-            let asked = part
-                .into_iter()
-                .map(|(n, question)| {
-                    let answer = ask(question);
-                    async move { (n, answer.await) }
-                });
+            let asked = part.into_iter().map(|(n, question)| {
+                let answer = ask(question);
+                async move { (n, answer.await) }
+            });
             for (n, answer) in join_all(asked).await {
                 answers[n] = Some(answer);
             }

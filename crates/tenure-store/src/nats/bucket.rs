@@ -23,7 +23,8 @@ impl NatsStore {
             None => {
                 let servers = self.client.cluster.settings.endpoints.join(", ");
                 return Err(StoreError::denied(format!(
-                    "NATS at {servers} has no bucket {:?}; check the name, or start a node or create a keyspace to make it",
+                    "NATS at {servers} has no bucket {:?}; check the name, or make it: start a node, create a keyspace, or run: tenure \
+                     doctor --create --store URL",
                     self.keys.bucket
                 )));
             }
@@ -132,7 +133,9 @@ fn fit(config: &Config, bucket: &str, all: &str) -> Result<(), StoreError> {
     } else {
         return Ok(());
     };
-    Err(StoreError::denied(format!("NATS bucket {bucket:?} {problem}")))
+    Err(StoreError::denied(format!(
+        "NATS bucket {bucket:?} {problem}"
+    )))
 }
 
 impl StreamInfo {

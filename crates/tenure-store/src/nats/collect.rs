@@ -68,7 +68,10 @@ impl NatsStore {
                 let Version::Number(at) = entry.version else {
                     return Ok(false);
                 };
-                (at, String::from_utf8_lossy(&entry.value).parse().unwrap_or(0))
+                (
+                    at,
+                    String::from_utf8_lossy(&entry.value).parse().unwrap_or(0),
+                )
             }
             Last::Deleted(at) => (at, 0),
             Last::Nothing => (0, 0),

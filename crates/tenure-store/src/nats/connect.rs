@@ -110,8 +110,7 @@ impl Cluster {
             });
         let address = format!("{}://{endpoint}", self.settings.scheme());
         let connecting = tokio::time::timeout(patience, options.connect(address)).await;
-        let silent =
-            |_| StoreError::unavailable(format!("NATS at {endpoint} does not answer"));
+        let silent = |_| StoreError::unavailable(format!("NATS at {endpoint} does not answer"));
         let client = connecting
             .map_err(silent)?
             .map_err(|e| errors::unconnected(endpoint, &e))?;

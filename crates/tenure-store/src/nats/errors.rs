@@ -180,7 +180,11 @@ mod tests {
     #[test]
     fn what_was_refused_before_it_was_stored_wrote_nothing_and_names_the_way_out() {
         for (err_code, said, way_out) in [
-            (10_039, "JetStream not enabled for account", "enable JetStream"),
+            (
+                10_039,
+                "JetStream not enabled for account",
+                "enable JetStream",
+            ),
             (10_047, "storage resources exceeded", "max_file_store"),
             (10_077, "maximum bytes exceeded", "limits"),
             (10_054, "message size exceeds maximum", "max_payload"),

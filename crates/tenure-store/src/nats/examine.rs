@@ -153,7 +153,9 @@ async fn varz(monitor: &str) -> Result<VarzConfig, String> {
         Ok::<_, std::io::Error>(answer)
     };
     let answer = tokio::time::timeout(PATIENCE, asking).await;
-    let answer = answer.map_err(|_| "no answer")?.map_err(|e| e.to_string())?;
+    let answer = answer
+        .map_err(|_| "no answer")?
+        .map_err(|e| e.to_string())?;
     let body = answer
         .windows(4)
         .position(|w| w == b"\r\n\r\n")

@@ -167,7 +167,9 @@ impl Follower {
         }
         let reply = message.reply.as_deref().unwrap_or_default();
         let Some(place) = Place::read(reply) else {
-            return Err(format!("NATS sent something with the odd reply subject {reply:?}"));
+            return Err(format!(
+                "NATS sent something with the odd reply subject {reply:?}"
+            ));
         };
         if place.count != self.count + 1 {
             return Err("messages from NATS were lost on the way".to_owned());

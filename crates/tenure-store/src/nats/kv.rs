@@ -201,9 +201,10 @@ fn last_of(key: &str, stored: Stored) -> Result<Last, StoreError> {
 
 /// Whether the headers of a message, as they stand on the wire, say that its key ends with it.
 fn is_deletion(headers: &str) -> bool {
-    headers.lines().filter_map(|l| l.split_once(':')).any(|(name, value)| {
-        ends_key(name.trim(), value.trim())
-    })
+    headers
+        .lines()
+        .filter_map(|l| l.split_once(':'))
+        .any(|(name, value)| ends_key(name.trim(), value.trim()))
 }
 
 /// Whether a header says that the key ends with its message.
@@ -237,7 +238,11 @@ mod tests {
             ("KV-Operation: PUT\r\n\r\n", false),
             ("Other: KV-Operation\r\n\r\n", false),
         ] {
-            assert_eq!(is_deletion(&format!("{head}{headers}")), deletes, "{headers:?}");
+            assert_eq!(
+                is_deletion(&format!("{head}{headers}")),
+                deletes,
+                "{headers:?}"
+            );
         }
     }
 }

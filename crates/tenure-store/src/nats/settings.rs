@@ -21,7 +21,10 @@ const MOST_REPLICAS: usize = 5;
 #[derive(Clone, PartialEq, Eq)]
 pub(super) enum Login {
     Nobody,
-    Password { user: String, password: String },
+    Password {
+        user: String,
+        password: String,
+    },
     Token(String),
     /// The text of a credentials file.
     Credentials(String),
@@ -242,7 +245,11 @@ fn login_of(given: &str) -> Result<Login, &'static str> {
 }
 
 fn bucket_name(given: &str) -> Result<String, &'static str> {
-    let name = if given.is_empty() { DEFAULT_BUCKET } else { given };
+    let name = if given.is_empty() {
+        DEFAULT_BUCKET
+    } else {
+        given
+    };
     let fits = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
     if name.bytes().all(fits) {
         Ok(name.to_owned())
@@ -254,7 +261,9 @@ fn bucket_name(given: &str) -> Result<String, &'static str> {
 fn replicas(given: &str) -> Result<usize, String> {
     match given.parse() {
         Ok(n) if (1..=MOST_REPLICAS).contains(&n) => Ok(n),
-        _ => Err(format!("has a replicas= that is no number from 1 to {MOST_REPLICAS}")),
+        _ => Err(format!(
+            "has a replicas= that is no number from 1 to {MOST_REPLICAS}"
+        )),
     }
 }
 
@@ -310,7 +319,10 @@ mod tests {
         let token = Parsed::new("nats://s3cret@h").unwrap();
         assert_eq!(token.login, Login::Token("s3cret".to_owned()));
         for shown in [format!("{settings:?}"), format!("{token:?}")] {
-            assert!(!shown.contains("p@ss") && !shown.contains("s3cret"), "{shown}");
+            assert!(
+                !shown.contains("p@ss") && !shown.contains("s3cret"),
+                "{shown}"
+            );
         }
     }
 
@@ -357,7 +369,10 @@ mod tests {
             ("nats://h/b?replicas=0", "no number from 1 to 5"),
             ("nats://h/b?timeout=3", "unknown option \"timeout\""),
             ("nats://h/b?ca=", "without a value"),
-            ("nats://h/b?creds=/none", "\"/none\" for NATS cannot be read"),
+            (
+                "nats://h/b?creds=/none",
+                "\"/none\" for NATS cannot be read",
+            ),
             ("nats://h/b?cert=/etc/hostname", "give both or neither"),
         ] {
             let why = refused(url);

@@ -9,7 +9,11 @@ pub(super) fn parse(text: &str) -> Option<SystemTime> {
     let (year, month, day) = (date.next()?.ok()?, date.next()?.ok()?, date.next()?.ok()?);
     let (clock, fraction) = clock.split_once('.').unwrap_or((clock, ""));
     let mut clock = clock.splitn(3, ':').map(str::parse::<i64>);
-    let (h, m, s) = (clock.next()?.ok()?, clock.next()?.ok()?, clock.next()?.ok()?);
+    let (h, m, s) = (
+        clock.next()?.ok()?,
+        clock.next()?.ok()?,
+        clock.next()?.ok()?,
+    );
     let nanos: u32 = format!("{fraction:0<9}").get(..9)?.parse().ok()?;
     let seconds = days(year, month, day) * 86_400 + h * 3_600 + m * 60 + s;
     let since = Duration::new(u64::try_from(seconds).ok()?, nanos);
@@ -36,8 +40,14 @@ mod tests {
     #[test]
     fn times_are_read_to_the_nanosecond() {
         assert_eq!(nanos("1970-01-01T00:00:00Z"), Some(0));
-        assert_eq!(nanos("1970-03-01T00:00:00.5Z"), Some(59 * 86_400_000_000_000 + 500_000_000));
-        assert_eq!(nanos("2024-02-29T12:00:00Z"), Some(1_709_208_000_000_000_000));
+        assert_eq!(
+            nanos("1970-03-01T00:00:00.5Z"),
+            Some(59 * 86_400_000_000_000 + 500_000_000)
+        );
+        assert_eq!(
+            nanos("2024-02-29T12:00:00Z"),
+            Some(1_709_208_000_000_000_000)
+        );
         assert_eq!(
             nanos("2026-11-16T07:00:05.573519513Z"),
             Some(1_794_812_405_573_519_513)
@@ -46,7 +56,13 @@ mod tests {
 
     #[test]
     fn anything_else_is_no_time() {
-        for text in ["", "now", "2026-11-16", "2026-11-16T07:00:05", "0001-01-01T00:00:00Z"] {
+        for text in [
+            "",
+            "now",
+            "2026-11-16",
+            "2026-11-16T07:00:05",
+            "0001-01-01T00:00:00Z",
+        ] {
             assert_eq!(parse(text), None, "{text}");
         }
     }

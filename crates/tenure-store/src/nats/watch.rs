@@ -27,8 +27,7 @@ impl NatsStore {
             return Ok(Watch::new(Ended));
         }
         let filters = self.keys.filters(prefix);
-        let (follower, _) =
-            Follower::open(self, filters, From::After(from.0), HEARTBEAT).await?;
+        let (follower, _) = Follower::open(self, filters, From::After(from.0), HEARTBEAT).await?;
         Ok(Watch::new(NatsWatch {
             follower,
             keys: self.keys.clone(),
@@ -62,7 +61,9 @@ impl NatsWatch {
     fn shown(&mut self, seen: Seen) -> Result<Option<Batch>, WatchEnd> {
         if seen.subject == self.keys.floor() {
             // Deletions up to there have been forgotten: whoever had not got there may have missed some.
-            let floor = String::from_utf8_lossy(&seen.payload).parse().unwrap_or(u64::MAX);
+            let floor = String::from_utf8_lossy(&seen.payload)
+                .parse()
+                .unwrap_or(u64::MAX);
             if self.caught_up.0 < floor {
                 return Err(WatchEnd::Gap);
             }

@@ -205,7 +205,10 @@ impl Nats {
                     .ok()
                     .and_then(|said| said["cluster"]["leader"].as_str().map(str::to_owned));
                 let at = |leader: String| self.members.iter().position(|m| m.name == leader);
-                if let Some(n) = leader.and_then(at).filter(|n| self.running().any(|m| m == *n)) {
+                if let Some(n) = leader
+                    .and_then(at)
+                    .filter(|n| self.running().any(|m| m == *n))
+                {
                     return n;
                 }
             }
@@ -232,14 +235,19 @@ impl Nats {
         let subject = format!("$JS.API.STREAM.INFO.KV_{bucket}");
         let said = self.ask(&subject, &json!({ "subjects_filter": ">" }));
         let subjects = said["state"]["subjects"].as_object();
-        subjects.into_iter().flat_map(|s| s.keys().cloned()).collect()
+        subjects
+            .into_iter()
+            .flat_map(|s| s.keys().cloned())
+            .collect()
     }
 
     /// Deletes a key by its subject, as `nats kv del` does.
     pub fn delete(&self, subject: &str) {
         let member = self.running().next().expect("a server runs");
         let headers = "NATS/1.0\r\nKV-Operation: DEL\r\n\r\n";
-        let said = self.exchange(member, subject, headers, "").expect("an answer");
+        let said = self
+            .exchange(member, subject, headers, "")
+            .expect("an answer");
         assert!(said["seq"].is_u64(), "{subject}: {said}");
     }
 
@@ -257,7 +265,13 @@ impl Nats {
     }
 
     /// One request over a connection of its own.
-    fn exchange(&self, member: usize, subject: &str, headers: &str, body: &str) -> io::Result<Value> {
+    fn exchange(
+        &self,
+        member: usize,
+        subject: &str,
+        headers: &str,
+        body: &str,
+    ) -> io::Result<Value> {
         let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.members[member].client))?;
         stream.set_read_timeout(Some(Duration::from_secs(3)))?;
         let mut writer = stream.try_clone()?;
@@ -271,7 +285,10 @@ impl Nats {
         let (head, all) = (headers.len(), headers.len() + body.len());
         match head {
             0 => write!(writer, "PUB {subject} _INBOX.test {all}\r\n{body}\r\n")?,
-            _ => write!(writer, "HPUB {subject} _INBOX.test {head} {all}\r\n{headers}{body}\r\n")?,
+            _ => write!(
+                writer,
+                "HPUB {subject} _INBOX.test {head} {all}\r\n{headers}{body}\r\n"
+            )?,
         }
         loop {
             let mut line = String::new();
@@ -317,7 +334,11 @@ impl Nats {
         if self.options.jetstream {
             let dir: &Path = &self.dir.path().join(&own.name);
             let storage = &self.options.storage;
-            let _ = writeln!(text, "jetstream {{ store_dir: {:?}\n{storage} }}", dir.display().to_string());
+            let _ = writeln!(
+                text,
+                "jetstream {{ store_dir: {:?}\n{storage} }}",
+                dir.display().to_string()
+            );
         }
         if self.members.len() > 1 {
             let routes: Vec<String> = self
@@ -343,7 +364,9 @@ impl Nats {
             let what = format!("NATS server {}", member.name);
             if let Some(server) = &mut member.server {
                 // Where there are several, each says when it knows who leads.
-                await_ready(server, &what, || listens(client) && (!many || is_healthy(monitor)));
+                await_ready(server, &what, || {
+                    listens(client) && (!many || is_healthy(monitor))
+                });
             }
         }
     }

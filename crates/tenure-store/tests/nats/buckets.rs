@@ -52,11 +52,17 @@ async fn a_bucket_that_somebody_made_is_used_if_it_keeps_what_is_written() {
     assert_eq!(store.list("").await.unwrap().entries.len(), 1);
     let found = store.examine().await.unwrap();
     let reads = found.iter().find(|f| f.about == "reads").unwrap();
-    assert!(reads.found.contains("direct gets are on, and not used"), "{reads:?}");
+    assert!(
+        reads.found.contains("direct gets are on, and not used"),
+        "{reads:?}"
+    );
 
     made_by_somebody(&nats, "forgets", json!({ "max_age": 60_000_000_000_u64 }));
     let why = denial(open(&nats.url("forgets")).await);
-    assert!(why.contains("\"forgets\"") && why.contains("--max-age=0"), "{why}");
+    assert!(
+        why.contains("\"forgets\"") && why.contains("--max-age=0"),
+        "{why}"
+    );
     let full = json!({ "discard": "old", "max_bytes": 1 << 20 });
     made_by_somebody(&nats, "drops", full);
     let why = denial(open(&nats.url("drops")).await);
@@ -74,14 +80,20 @@ async fn a_server_without_jetstream_is_told_as_such() {
 async fn a_server_that_is_too_old_is_told_as_such() {
     let nats = Options::new().release(Release::V2_9).start();
     let why = denial(bounded(open(&nats.url("shop"))).await);
-    assert!(why.contains("version 2.9") && why.contains("use 2.10"), "{why}");
+    assert!(
+        why.contains("version 2.9") && why.contains("use 2.10"),
+        "{why}"
+    );
 }
 
 #[tokio::test]
 async fn more_copies_than_servers_are_refused_with_the_way_out() {
     let nats = Nats::start();
     let why = denial(open(&format!("{}?replicas=3", nats.url("shop"))).await);
-    assert!(why.contains("3 copies") && why.contains("replicas="), "{why}");
+    assert!(
+        why.contains("3 copies") && why.contains("replicas="),
+        "{why}"
+    );
 }
 
 #[tokio::test]
@@ -89,7 +101,11 @@ async fn a_server_is_examined_down_to_its_fsync_interval() {
     for (storage, level, wanted) in [
         ("", Level::Warn, "every 120s"),
         ("sync_interval: 10s", Level::Warn, "every 10s"),
-        ("sync_interval: always", Level::Ok, "before a write is confirmed"),
+        (
+            "sync_interval: always",
+            Level::Ok,
+            "before a write is confirmed",
+        ),
     ] {
         let nats = Options::new().storage(storage).start();
         let url = format!("{}?monitor=127.0.0.1:{}", nats.url("shop"), nats.monitor(0));
@@ -97,12 +113,18 @@ async fn a_server_is_examined_down_to_its_fsync_interval() {
         let found = store.examine().await.unwrap();
         let fsync = found.iter().find(|f| f.about == "fsync").unwrap();
         assert_eq!((fsync.level, &*fsync.found), (level, wanted));
-        assert!(found.iter().any(|f| f.found.starts_with("NATS 2.")), "{found:?}");
+        assert!(
+            found.iter().any(|f| f.found.starts_with("NATS 2.")),
+            "{found:?}"
+        );
         store.put_if(PutIf::create("k", *b"v")).await.unwrap();
     }
     let nats = Nats::start();
     let store = open(&nats.url("shop")).await.unwrap();
     let found = store.examine().await.unwrap();
     let fsync = found.iter().find(|f| f.about == "fsync").unwrap();
-    assert!(fsync.advice.as_ref().unwrap().contains("monitor="), "{fsync:?}");
+    assert!(
+        fsync.advice.as_ref().unwrap().contains("monitor="),
+        "{fsync:?}"
+    );
 }

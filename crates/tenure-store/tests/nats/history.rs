@@ -29,7 +29,10 @@ async fn a_bucket_that_was_made_anew_has_another_identity_and_another_history() 
     for n in 0..5 {
         create(&*store, &format!("k/{n}")).await;
     }
-    let (identity, known) = (store.identity().await.unwrap(), store.revision().await.unwrap());
+    let (identity, known) = (
+        store.identity().await.unwrap(),
+        store.revision().await.unwrap(),
+    );
     nats.ask("$JS.API.STREAM.DELETE.KV_shop", &json!({}));
     let e = bounded(store.list("")).await.unwrap_err();
     assert!(e.to_string().contains("does not exist any more"), "{e}");
@@ -123,10 +126,13 @@ async fn deletions_are_forgotten_when_there_are_many_and_old_watches_are_told() 
     let puts = (0..MANY).map(|n| PutIf::create(format!("gone/{n}"), *b""));
     let answers = store.put_many(puts.collect()).await;
     let written = store.revision().await.unwrap();
-    let deletes = answers.into_iter().enumerate().map(|(n, answer)| match answer {
-        Ok(Put::Won(version)) => DeleteIf::new(format!("gone/{n}"), version),
-        other => panic!("{other:?}"),
-    });
+    let deletes = answers
+        .into_iter()
+        .enumerate()
+        .map(|(n, answer)| match answer {
+            Ok(Put::Won(version)) => DeleteIf::new(format!("gone/{n}"), version),
+            other => panic!("{other:?}"),
+        });
     let answers = store.delete_many(deletes.collect()).await;
     assert!(answers.iter().all(Result::is_ok));
     let deleted = store.revision().await.unwrap();

@@ -6,7 +6,7 @@ use tenure_store::{DeleteIf, Put, PutIf, StoreError, open};
 use super::denial;
 
 #[tokio::test]
-async fn a_full_store_is_told_with_the_way_out_and_recovers() {
+async fn a_full_store_is_told_with_the_way_out_and_reads_go_on() {
     let nats = Options::new().storage("max_file_store: 4MB").start();
     let store = open(&nats.url("shop")).await.unwrap();
     let mut won = Vec::new();
@@ -35,7 +35,10 @@ async fn a_value_that_is_too_large_is_refused_by_name_and_its_neighbours_are_wri
     puts.extend((0..3).map(|n| PutIf::create(format!("k/{n}"), *b"v")));
     let answers = store.put_many(puts).await;
     let why = denial(answers[0].clone());
-    assert!(why.contains("$KV.shop.huge") && why.contains("max_payload"), "{why}");
+    assert!(
+        why.contains("$KV.shop.huge") && why.contains("max_payload"),
+        "{why}"
+    );
     assert!(answers[1..].iter().all(|a| matches!(a, Ok(Put::Won(_)))));
 }
 

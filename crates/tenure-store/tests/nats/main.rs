@@ -3,6 +3,7 @@
 
 mod buckets;
 mod conformance;
+mod creds;
 mod faults;
 mod history;
 mod limits;

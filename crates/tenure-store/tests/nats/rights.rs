@@ -27,7 +27,10 @@ authorization {
 "#;
 
 fn guarded() -> Nats {
-    Options::new().more(USERS).operator("operator", "op").start()
+    Options::new()
+        .more(USERS)
+        .operator("operator", "op")
+        .start()
 }
 
 fn url(nats: &Nats, login: &str) -> String {
@@ -90,7 +93,8 @@ async fn an_account_without_jetstream_is_told_as_such() {
     open(&url(&nats, "a:a")).await.unwrap();
     let why = denial(bounded(open(&url(&nats, "b:b"))).await);
     assert!(why.contains("enable JetStream"), "{why}");
-    let small = "accounts { small { jetstream: { max_file: 1MB }, users: [{ user: a, password: a }] } }";
+    let small =
+        "accounts { small { jetstream: { max_file: 1MB }, users: [{ user: a, password: a }] } }";
     let nats = Options::new().more(small).operator("a", "a").start();
     let store = open(&url(&nats, "a:a")).await.unwrap();
     let full = loop {

@@ -102,7 +102,10 @@ async fn who_cannot_be_trusted_is_told_what_to_check() {
         papers.option("ca", "ca.pem")
     );
     let e = bounded(open(&bare)).await.unwrap_err();
-    let refused = matches!(e, StoreError::Unavailable { .. } | StoreError::Denied { .. });
+    let refused = matches!(
+        e,
+        StoreError::Unavailable { .. } | StoreError::Denied { .. }
+    );
     assert!(refused, "{e:?}");
     assert!(e.to_string().contains(&nats.endpoint(0)), "{e}");
 }
