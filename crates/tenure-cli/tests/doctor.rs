@@ -114,7 +114,9 @@ fn a_bare_command_says_which_store_it_needs() {
 
 #[test]
 fn a_nats_server_is_examined_down_to_its_fsync_interval() {
-    let server = nats::Options::new().storage("sync_interval: always").start();
+    let server = nats::Options::new()
+        .storage("sync_interval: always")
+        .start();
     let url = server.url("shop");
     let report = ran(&["doctor", "--json", "--store", &url]).with(1).json();
     assert_eq!(level(&report, "reachable"), "fail");

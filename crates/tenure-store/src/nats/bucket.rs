@@ -83,7 +83,8 @@ impl NatsStore {
             ..Config::default()
         };
         let subject = api::about("STREAM.CREATE", &self.keys.stream);
-        let question = Question::writes(subject.clone(), &config);
+        // Whose answer is lost asks again: that does no harm.
+        let question = Question::reads(subject.clone(), &config);
         let (answer, link) = self.client.ask_linked(question).await?;
         let refusal = match answer {
             Ok(info) => {

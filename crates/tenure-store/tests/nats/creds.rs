@@ -49,7 +49,11 @@ fn credentials(account: &KeyPair, user: &KeyPair) -> String {
 async fn a_credentials_file_says_who_one_is() {
     let operator = KeyPair::new_operator();
     let (ours, system) = (KeyPair::new_account(), KeyPair::new_account());
-    let trusted = signed(&operator, &operator, json!({ "type": "operator", "version": 2 }));
+    let trusted = signed(
+        &operator,
+        &operator,
+        json!({ "type": "operator", "version": 2 }),
+    );
     let config = format!(
         "operator: {trusted}\nsystem_account: {}\nresolver: MEMORY\nresolver_preload: {{\n{}: {}\n{}: {}\n}}\n",
         system.public_key(),
