@@ -20,7 +20,7 @@ use tenure_store::servers::proxy::Proxy;
 const SHARDS: u32 = 4;
 /// Within this a start that cannot succeed has ended, also on a busy machine; it takes a fraction of a second.
 const AT_ONCE: Duration = Duration::from_secs(10);
-/// The default ttl of the slower of the two.
+/// The default ttl of the slower ones.
 const TTL: Duration = Duration::from_millis(2500);
 
 /// An `exec` that must end by itself, without having worked; gives what it said.
