@@ -117,6 +117,16 @@ pub enum Note {
         /// The mode that the node found itself in.
         mode: crate::record::NodeMode,
     },
+    /// The node's mode is another one now.
+    Mode {
+        /// Which.
+        mode: crate::record::NodeMode,
+    },
+    /// An operator has asked this session to stop, and it does.
+    Evicted {
+        /// The session.
+        session: SessionId,
+    },
     /// The lease changed phase. Told once each way.
     Lease {
         /// Before.

@@ -13,18 +13,50 @@
 //! | sealed | are held |
 //! | any newer value, owned and serving | pass, those held first: also after a move that was called off |
 
+mod keeper;
+mod limits;
+pub mod lines;
+
 use std::time::Duration;
 
 use crate::ids::{Epoch, SessionId};
-use crate::record::MovePhase;
+use crate::machine::Found;
+use crate::record::{MovePhase, Record};
+use crate::rules::{Mutant, Rules};
 use crate::time::Time;
+pub use keeper::{Keeper, TurnedAway};
+pub use limits::HoldLimits;
 
-/// For how long what was in flight before a hold may still come back refused, and so go first, when the hold is over.
-const SETTLE: Duration = Duration::from_millis(20);
-/// The first pause after an owner has refused what the records say it should take; doubles with each.
-const PAUSE_MIN: Duration = Duration::from_millis(1);
-/// The longest such pause.
-const PAUSE_MAX: Duration = Duration::from_millis(256);
+/// How long a router waits for what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Pace {
+    /// For how long what was in flight before a hold may still come back refused, and so go first, when the hold is over.
+    pub settle: Duration,
+    /// The first pause after an owner has refused what the records say it should take; doubles with each.
+    pub pause_min: Duration,
+    /// The longest such pause.
+    pub pause_max: Duration,
+    /// How long a move that can be published waits for others, so that one write tells of all.
+    pub gather: Duration,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self {
+            settle: Duration::from_millis(20),
+            pause_min: Duration::from_millis(1),
+            pause_max: Duration::from_millis(256),
+            gather: Duration::from_millis(1),
+        }
+    }
+}
+
+impl Pace {
+    fn pause(self, tries: u32) -> Duration {
+        let pause = self.pause_min.saturating_mul(1 << tries.min(16));
+        pause.min(self.pause_max)
+    }
+}
 
 /// How new a piece of knowledge about a shard is: compared from top to bottom.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -58,6 +90,17 @@ pub enum Reach {
     Known,
     /// It is over.
     Ended,
+}
+
+impl Reach {
+    /// What a session's record says. One that is gone or cannot be read says nothing.
+    pub fn of(found: Option<&Found>) -> Option<Self> {
+        match &found?.record {
+            Ok(Record::Session(record)) if record.is_live() => Some(Self::Known),
+            Ok(Record::Session(_)) => Some(Self::Ended),
+            _ => None,
+        }
+    }
 }
 
 /// Why requests for a shard are held.
@@ -186,6 +229,8 @@ pub struct Shard {
     /// The hold is over once nothing is in flight, or at this time.
     settling: Option<Time>,
     switched: Option<SessionId>,
+    rules: Rules,
+    pace: Pace,
 }
 
 impl Default for Shard {
@@ -197,7 +242,13 @@ impl Default for Shard {
 impl Shard {
     /// A shard of which nothing is known: what comes for it is held.
     pub fn new() -> Self {
+        Self::with(Rules::sound(), Pace::default())
+    }
+
+    fn with(rules: Rules, pace: Pace) -> Self {
         Self {
+            rules,
+            pace,
             sight: None,
             reach: Reach::Unknown,
             holding: Some(HoldWhy::Unknown),
@@ -249,8 +300,8 @@ impl Shard {
     /// tried again after growing pauses, by one request at a time.
     pub fn refused(&mut self, now: Time, refusal: &Refusal) -> (Verdict, Step) {
         let known = self.known();
-        if refusal.mark > known
-            && !refusal.followed
+        let older = self.rules.broken_by(Mutant::OldRefusalFollowed);
+        if (older || refusal.mark > known && !refusal.followed)
             && let Some((session, Reach::Known)) = refusal.owner
         {
             return (Verdict::Follow(session), Step::default());
@@ -262,7 +313,7 @@ impl Shard {
             self.refused = Some(pending.unwrap_or(Refused {
                 upto: known,
                 tries: tries + 1,
-                again_at: now + pause(tries),
+                again_at: now + self.pace.pause(tries),
             }));
         }
         let mut actions = Vec::new();
@@ -277,13 +328,20 @@ impl Shard {
     }
 
     fn seen(&mut self, sight: Sight, reach: Reach) {
-        if sight.mark < self.known() {
+        if sight.mark < self.known() || self.overlooks(&sight) {
             return;
         }
         if self.refused.is_some_and(|r| r.upto < sight.mark) {
             self.refused = None;
         }
         (self.sight, self.reach) = (Some(sight), reach);
+    }
+
+    /// Whether this value says that a move was called off, to a router that does not care.
+    fn overlooks(&self, sight: &Sight) -> bool {
+        let frozen = self.holding == Some(HoldWhy::Freezing);
+        let called_off = frozen && sight.moving.is_none() && sight.mark.epoch == self.known().epoch;
+        called_off && self.rules.broken_by(Mutant::HeldAfterCancel)
     }
 
     /// Why requests are to be held by what is known.
@@ -295,6 +353,8 @@ impl Shard {
             (None, _) => return Some(HoldWhy::Unowned),
             (_, Some((_, MovePhase::Freezing))) => return Some(HoldWhy::Freezing),
             (_, Some((_, MovePhase::Sealed))) => return Some(HoldWhy::Sealed),
+            // Sent on before the record says that its owner serves.
+            _ if self.rules.broken_by(Mutant::FlushBeforeServing) => {}
             _ if !sight.serving => return Some(HoldWhy::Loading),
             _ => {}
         }
@@ -323,11 +383,12 @@ impl Shard {
                 actions.push(Action::Drain(self.hold));
             }
         }
+        let pace = self.pace;
         if let Some(refused) = &mut self.refused
             && why == HoldWhy::Refused
             && now >= refused.again_at
         {
-            let again_at = now + pause(refused.tries);
+            let again_at = now + pace.pause(refused.tries);
             (refused.tries, refused.again_at) = (refused.tries + 1, again_at);
             self.sends();
             actions.extend([Action::FlushOne, Action::Drain(self.hold)]);
@@ -339,7 +400,7 @@ impl Shard {
         if self.holding.is_none() {
             return self.switch(owner, actions);
         }
-        let until = *self.settling.get_or_insert(now + SETTLE);
+        let until = *self.settling.get_or_insert(now + self.pace.settle);
         if !self.drained && now < until {
             return;
         }
@@ -388,10 +449,6 @@ impl Shard {
             .map(|refused| refused.again_at);
         self.settling.or(again)
     }
-}
-
-fn pause(tries: u32) -> Duration {
-    PAUSE_MIN.saturating_mul(1 << tries.min(16)).min(PAUSE_MAX)
 }
 
 #[cfg(test)]

@@ -62,6 +62,24 @@ pub enum Mutant {
     LooseKeyIgnored,
     /// Where the store keeps the time: the session's record is written again, and its lease is not kept alive.
     RenewedByWriting,
+    /// An owner shuts its gate for a move at once, without waiting for routers.
+    SealWithoutRouters,
+    /// A plan of an older leader overwrites that of a newer.
+    LowerTermAccepted,
+    /// A new leader keeps the term of the last one.
+    TermKept,
+    /// A router sends requests to an owner that does not serve yet.
+    FlushBeforeServing,
+    /// Requests that come during a flush pass those that were held.
+    NewOvertakesHeld,
+    /// A router says that it holds a shard while requests for it are under way.
+    HeldBeforeDrained,
+    /// A router follows a refusal by somebody who knows less than itself, again and again.
+    OldRefusalFollowed,
+    /// A router sends again what an owner has answered with an error.
+    AnswerRetried,
+    /// A router does not let go of what it holds when a move is called off.
+    HeldAfterCancel,
 }
 
 impl Mutant {
@@ -96,6 +114,15 @@ impl Mutant {
         Self::LeaseNotAsked,
         Self::LooseKeyIgnored,
         Self::RenewedByWriting,
+        Self::SealWithoutRouters,
+        Self::LowerTermAccepted,
+        Self::TermKept,
+        Self::FlushBeforeServing,
+        Self::NewOvertakesHeld,
+        Self::HeldBeforeDrained,
+        Self::OldRefusalFollowed,
+        Self::AnswerRetried,
+        Self::HeldAfterCancel,
     ];
 }
 

@@ -97,6 +97,13 @@ pub enum Change {
         /// Where; nothing: anywhere.
         node: Option<NodeName>,
     },
+    /// Say where it should go once. By an operator; taken back by the planner if that cannot be.
+    Wish {
+        /// Where; nothing: nowhere in particular.
+        node: Option<NodeName>,
+    },
+    /// Say that it is to be deleted, once its owner has stopped. By an operator, of a named shard.
+    Doom,
     /// Say that this incarnation does not own a restored shard. By itself, or by anyone once its session has ended.
     Deny {
         /// The incarnation.
@@ -104,7 +111,7 @@ pub enum Change {
     },
     /// Let nodes claim a quarantined shard again. By an operator.
     Lift,
-    /// Delete a named shard that nobody owns.
+    /// Delete a named shard that nobody owns, or whose owner's session has ended.
     Delete,
     /// Create a named shard that was deleted.
     Recreate {
@@ -185,6 +192,9 @@ pub fn apply(
     };
     match (&record.tenancy, change) {
         (_, Change::Claim) if record.quarantine.is_some() => Err(Refused::Quarantined),
+        (tenancy, Change::Claim) if record.doomed && !tenancy.owner().is_some_and(is_me) => {
+            Err(Refused::Illegal)
+        }
         (Tenancy::Free { witnesses }, Change::Claim) if !witnesses.is_empty() => {
             Err(Refused::Witnesses)
         }
@@ -211,7 +221,7 @@ pub fn apply(
         }
 
         (Tenancy::Held { by, serving: true }, Change::Plan { id, to, plan, why }) => {
-            if plan < record.plan {
+            if plan < record.plan && !facts.rules.broken_by(Mutant::LowerTermAccepted) {
                 return Err(Refused::StalePlan);
             }
             if to.session == by.session {
@@ -221,6 +231,7 @@ pub fn apply(
                 return Err(Refused::TargetEnded);
             }
             new.plan = plan;
+            new.wish = None;
             new.intended = Some(to.node.clone());
             new.tenancy = Tenancy::Warming {
                 by: by.clone(),
@@ -291,7 +302,11 @@ pub fn apply(
                 return Err(Refused::NotYours);
             }
             new.intended = to;
-            Ok(edit.give_to_nobody(new, why))
+            let mut new = edit.give_to_nobody(new, why);
+            if record.doomed {
+                new.bury();
+            }
+            Ok(new)
         }
         (Tenancy::Held { by, .. }, Change::Tell { said }) => {
             if !is_me(by) {
@@ -337,16 +352,29 @@ pub fn apply(
         }
         (Tenancy::Deleted, Change::Intend { .. }) => Err(Refused::Illegal),
         (_, Change::Intend { node, plan }) => {
-            if plan < record.plan {
+            if plan < record.plan && !facts.rules.broken_by(Mutant::LowerTermAccepted) {
                 return Err(Refused::StalePlan);
             }
             new.plan = plan;
+            if node.is_some() && new.wish == node {
+                new.wish = None;
+            }
             new.intended = node;
             Ok(new)
         }
         (Tenancy::Deleted, Change::Pin { .. }) => Err(Refused::Illegal),
         (_, Change::Pin { node }) => {
             new.pin = node;
+            Ok(new)
+        }
+        (Tenancy::Deleted, Change::Wish { .. } | Change::Doom) => Err(Refused::Illegal),
+        (_, Change::Wish { node }) => {
+            new.wish = node;
+            Ok(new)
+        }
+        (_, Change::Doom) => {
+            new.doomed = true;
+            new.wish = None;
             Ok(new)
         }
         (_, Change::Lift) => {
@@ -361,8 +389,15 @@ pub fn apply(
         (Tenancy::Free { witnesses }, Change::Delete) if !witnesses.is_empty() => {
             Err(Refused::Witnesses)
         }
-        (Tenancy::Free { .. }, Change::Delete) => {
-            new.tenancy = Tenancy::Deleted;
+        (Tenancy::Deleted, Change::Delete) => Err(Refused::Illegal),
+        (tenancy, Change::Delete) => {
+            if tenancy.owner().is_some_and(|by| !ended(by)) {
+                return Err(Refused::OwnerLive);
+            }
+            if tenancy.owner().is_some() {
+                new = edit.give_to_nobody(new, Why::Deleted);
+            }
+            new.bury();
             Ok(new)
         }
         (Tenancy::Deleted, Change::Recreate { meta }) => {
@@ -372,10 +407,21 @@ pub fn apply(
             new.failures.clear();
             new.served_since = false;
             new.meta = meta;
-            (new.pin, new.load) = (None, None);
+            (new.pin, new.wish, new.load) = (None, None, None);
             Ok(new)
         }
         _ => Err(Refused::Illegal),
+    }
+}
+
+impl ShardRecord {
+    /// Makes it the tombstone of a shard that nobody has any more: of what it was, the epoch and the history stay.
+    fn bury(&mut self) {
+        self.tenancy = Tenancy::Deleted;
+        (self.doomed, self.served_since) = (false, false);
+        (self.intended, self.pin, self.wish) = (None, None, None);
+        (self.quarantine, self.meta, self.load) = (None, None, None);
+        self.failures.clear();
     }
 }
 

@@ -175,6 +175,9 @@ mod tests {
             boot_id: None,
             entropy: u128::MAX - 5,
             last_session: Some(SessionId(3)),
+            rejoin: Default::default(),
+            join: false,
+            ephemeral: false,
         };
         Line::Begin(Box::new(Begin {
             format: FORMAT,

@@ -222,6 +222,13 @@ impl View {
         record.role == Role::Node || !is_named
     }
 
+    /// The highest boot number that any record names.
+    pub fn highest_boot(&self) -> u64 {
+        let nodes = self.nodes.iter().filter_map(|(_, n)| n.record.boot);
+        let cluster = self.cluster.get(&()).map(|c| c.boot);
+        nodes.chain(cluster).max().unwrap_or(0)
+    }
+
     /// A view that has seen nothing.
     pub fn new(rules: Rules) -> Self {
         Self {

@@ -60,6 +60,10 @@ pub enum Why {
     MoveCancelled,
     /// The keyspace was removed.
     KeyspaceRemoved,
+    /// The shard is to be deleted.
+    Deleted,
+    /// An operator wants it there.
+    Wished,
 }
 
 impl Why {
@@ -92,6 +96,8 @@ impl Why {
             Self::Moving => "moving",
             Self::MoveCancelled => "move_cancelled",
             Self::KeyspaceRemoved => "keyspace_removed",
+            Self::Deleted => "deleted",
+            Self::Wished => "wished",
         }
     }
 }

@@ -28,6 +28,8 @@ pub enum Victim {
     Target,
     /// Who plans.
     Leader,
+    /// The first of the routers.
+    Router,
 }
 
 /// How it strikes.
@@ -86,8 +88,14 @@ impl World {
             Victim::Owner => Some(owner),
             Victim::Target => Some(target),
             Victim::Leader => self.leader(),
+            Victim::Router => None,
         };
-        let Some(node) = name.and_then(|name| self.number_of(&name)) else {
+        let router = self.plan.nodes + self.plan.observers;
+        let number = match ambush.victim {
+            Victim::Router => Some(router).filter(|_| self.plan.routers > 0),
+            _ => name.and_then(|name| self.number_of(&name)),
+        };
+        let Some(node) = number else {
             return;
         };
         self.ambushed += 1;

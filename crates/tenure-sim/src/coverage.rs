@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use tenure_core::lease::LeasePhase;
 use tenure_core::note::Note;
-use tenure_core::record::EndedWhy;
+use tenure_core::record::{EndedWhy, NodeMode};
 
 /// Counts over one run or many.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -21,6 +21,16 @@ pub struct Coverage {
     pub thaws: u64,
     pub moves: u64,
     pub ambushes: u64,
+    pub requests: u64,
+    pub answered: u64,
+    pub held: u64,
+    pub flushed: u64,
+    pub followed: u64,
+    pub turned_away: u64,
+    pub lost: u64,
+    pub failed_requests: u64,
+    pub published: u64,
+    pub shard_writes: u64,
     pub unknown_outcomes: u64,
     pub detachments: u64,
     pub recoveries: u64,
@@ -33,6 +43,9 @@ pub struct Coverage {
     pub named_shards_served: u64,
     pub would_haves: u64,
     pub modes_told: u64,
+    pub operated: u64,
+    pub came_back_drained: u64,
+    pub evicted: u64,
     pub restores: u64,
     pub estranged: u64,
     pub ended: BTreeMap<&'static str, u64>,
@@ -63,9 +76,19 @@ impl Coverage {
             Note::LoadFailed { .. } => self.load_failures += 1,
             Note::Would { .. } => self.would_haves += 1,
             Note::Estranged { .. } => self.estranged += 1,
+            Note::Evicted { .. } => self.evicted += 1,
+            Note::Registered { mode, .. } => {
+                let asks = matches!(mode, NodeMode::Drained(_)) && !mode.is_by_operator();
+                self.came_back_drained += u64::from(asks);
+            }
             Note::Ended { why, .. } => *self.ended.entry(ended_name(*why)).or_default() += 1,
             _ => {}
         }
+    }
+
+    /// How many shards were taken at the end of a move.
+    pub fn taken(&self) -> u64 {
+        self.shard_steps.get("taken").copied().unwrap_or(0)
     }
 
     /// Adds the counts of another run.
@@ -80,6 +103,16 @@ impl Coverage {
         self.thaws += other.thaws;
         self.moves += other.moves;
         self.ambushes += other.ambushes;
+        self.requests += other.requests;
+        self.answered += other.answered;
+        self.held += other.held;
+        self.flushed += other.flushed;
+        self.followed += other.followed;
+        self.turned_away += other.turned_away;
+        self.lost += other.lost;
+        self.failed_requests += other.failed_requests;
+        self.published += other.published;
+        self.shard_writes += other.shard_writes;
         self.unknown_outcomes += other.unknown_outcomes;
         self.detachments += other.detachments;
         self.recoveries += other.recoveries;
@@ -92,6 +125,9 @@ impl Coverage {
         self.named_shards_served += other.named_shards_served;
         self.would_haves += other.would_haves;
         self.modes_told += other.modes_told;
+        self.operated += other.operated;
+        self.came_back_drained += other.came_back_drained;
+        self.evicted += other.evicted;
         self.restores += other.restores;
         self.estranged += other.estranged;
         for (mine, theirs) in [

@@ -4,7 +4,8 @@
 use tenure_core::ids::{Epoch, SessionId, ShardId};
 use tenure_core::machine::{Action, Close, Event, Request, RunId};
 use tenure_core::note::Note;
-use tenure_core::record::Record;
+use tenure_core::record::{Record, Role};
+use tenure_core::router::{Mark, Sight};
 
 use crate::check::gates::Lease;
 use crate::check::{Verdict, Violation};
@@ -85,10 +86,36 @@ impl World {
                 }
                 Ok(())
             }
-            Action::Seen { shard, epoch, .. } => match self.shard_numbers.get(&shard) {
-                Some(&number) => self.epochs.seen(self.now, pid, number, epoch),
-                None => Ok(()),
-            },
+            Action::Seen {
+                shard,
+                owner,
+                epoch,
+                serving,
+                moving,
+                rev,
+            } => {
+                let Some(&number) = self.shard_numbers.get(&shard) else {
+                    return Ok(());
+                };
+                self.epochs.seen(self.now, pid, number, epoch)?;
+                if self.plan.routers == 0 {
+                    return Ok(());
+                }
+                let mark = Mark { epoch, rev };
+                let owner = owner.map(|owner| owner.session);
+                if self.processes[pid].router.is_none() {
+                    let serves = owner.filter(|_| serving);
+                    self.processes[pid].seen.insert(number, (serves, mark));
+                    return Ok(());
+                }
+                let sight = Sight {
+                    mark,
+                    owner,
+                    serving,
+                    moving,
+                };
+                self.router_sees(pid, number, &shard, sight)
+            }
             Action::Started => Ok(()),
             Action::Refused(_) => {
                 self.coverage.refusals += 1;
@@ -113,10 +140,12 @@ impl World {
         let process = &mut self.processes[pid];
         process.alive = false;
         process.paused_until = None;
-        process.missed.clear();
+        let missed = std::mem::take(&mut process.missed);
         process.midway.clear();
         process.stays.clear();
         self.gates.died(pid);
+        self.died_with(pid, missed);
+        self.processes[pid].router = None;
     }
 
     fn load(
@@ -132,7 +161,7 @@ impl World {
             let what = format!("process {pid} loads {shard}, which does not exist");
             return Err(Violation::new("contract", self.now, what));
         };
-        if self.plan.is_observer(self.processes[pid].node) {
+        if self.plan.role(self.processes[pid].node) != Role::Node {
             let what = format!("process {pid} only looks on, and loads {shard}");
             return Err(Violation::new("contract", self.now, what));
         }
@@ -170,6 +199,7 @@ impl World {
             in_flight: 0,
             frozen: None,
             sealing: false,
+            requests: Vec::new(),
         });
         if end != LoadEnd::Hangs {
             self.queue.push(ends_at, Due::LoadEnds { pid, run });
@@ -228,7 +258,6 @@ impl World {
         stay.open = true;
         self.estranged.takes(self.now, pid, "opens a gate")?;
         let (shard, session, epoch, known) = (stay.shard, stay.session, stay.epoch, stay.known);
-        self.journal.opened(self.now, pid, shard, known)?;
         self.write_later(pid, run);
         self.coverage.gates_opened += 1;
         self.coverage.named_shards_served += u64::from(self.is_named_shard(shard));
@@ -239,7 +268,17 @@ impl World {
             let at = self.now + self.app_rng.skewed(MS, nanos(self.plan.timing.ttl));
             self.queue.push(at, Due::Tell { pid, event });
         }
-        self.gates.opened(self.now, shard, pid, run, session, epoch)
+        self.gates
+            .opened(self.now, shard, pid, run, session, epoch)?;
+        // A process that was stopped on its way here opens a gate that its clock has closed: it admits nothing.
+        if !self.gates.admits_run(self.now, shard, pid, run) {
+            return Ok(());
+        }
+        if !self.plan.reads_tail {
+            self.journal.opened_unread(shard, known);
+            return Ok(());
+        }
+        self.journal.opened(self.now, pid, shard, known)
     }
 
     fn close(&mut self, pid: Pid, run: RunId, how: Close) -> Verdict {
@@ -293,7 +332,13 @@ impl World {
                 .push(process.wedged_until, Due::WorkEnds { pid, run });
             return Ok(());
         }
-        process.stays.remove(n);
+        // What clients asked for is finished, unless it is cut.
+        if process.stays[n].closing == Some(Close::Drain) && !process.stays[n].requests.is_empty() {
+            self.queue.push(self.now + MS, Due::WorkEnds { pid, run });
+            return Ok(());
+        }
+        let stay = process.stays.remove(n);
+        self.cut_off(stay.requests, stay.closing);
         self.step(pid, Event::Drained(run))
     }
 

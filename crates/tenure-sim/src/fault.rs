@@ -4,6 +4,7 @@ use std::fmt;
 
 use crate::clock::MS;
 use crate::hands::Hand;
+use crate::life::Act;
 
 /// How a store is away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -38,6 +39,8 @@ pub enum Target {
     Session(usize),
     /// The record of this node.
     Node(usize),
+    /// The leader's record.
+    Leader,
 }
 
 /// One thing that goes wrong. Nodes are meant by number; where several processes have the node's name, the newest is.
@@ -68,6 +71,14 @@ pub enum Fault {
     Outage { how: Outage, span: u64 },
     /// The process is cut off from the store.
     Cut { node: usize, how: Cut, span: u64 },
+    /// Requests of this router do not reach that node, or its answers do not come back.
+    Sever {
+        node: usize,
+        /// The number of the node.
+        other: usize,
+        how: Cut,
+        span: u64,
+    },
     /// Everything that passes between the process and the store takes up to this much longer.
     Slow { node: usize, by: u64, span: u64 },
     /// The watch ends, and begins anew after a while.
@@ -87,6 +98,8 @@ pub enum Fault {
     Hand { node: usize, hand: Hand },
     /// An operator tells a node to take part, or not to.
     Mode { node: usize, mode: Mode },
+    /// An operator does something else.
+    Operator(Act),
     /// The store is put back; later, with no process started meanwhile, an operator raises all generations.
     Restore {
         /// By how many changes.
@@ -124,6 +137,7 @@ impl Fault {
             Self::Stop { .. } => "stop",
             Self::Outage { .. } => "outage",
             Self::Cut { .. } => "cut",
+            Self::Sever { .. } => "sever",
             Self::Slow { .. } => "slow",
             Self::WatchBreaks { .. } => "watch-breaks",
             Self::WatchMute { .. } => "watch-mute",
@@ -133,6 +147,7 @@ impl Fault {
             Self::ComesBack { .. } => "comes-back",
             Self::Hand { .. } => "hand",
             Self::Mode { .. } => "mode",
+            Self::Operator(_) => "operator",
             Self::Restore { .. } => "restore",
         }
     }
@@ -145,6 +160,7 @@ impl fmt::Display for Target {
             Self::Keyspace => f.write_str("keyspace"),
             Self::Session(n) => write!(f, "session n{n}"),
             Self::Node(n) => write!(f, "node n{n}"),
+            Self::Leader => f.write_str("leader"),
         }
     }
 }
@@ -184,12 +200,17 @@ impl fmt::Display for Fault {
                 write!(f, "{kind} {how} {}", Span(span))
             }
             Self::Cut { node, how, span } => {
-                let how = match how {
-                    Cut::Requests => "requests",
-                    Cut::Replies => "replies",
-                    Cut::Both => "both",
-                };
+                let how = cut_name(how);
                 write!(f, "{kind} n{node} {how} {}", Span(span))
+            }
+            Self::Sever {
+                node,
+                other,
+                how,
+                span,
+            } => {
+                let how = cut_name(how);
+                write!(f, "{kind} {node} from n{other} {how} {}", Span(span))
             }
             Self::Slow { node, by, span } => {
                 write!(f, "{kind} n{node} by {} {}", Span(by), Span(span))
@@ -198,6 +219,7 @@ impl fmt::Display for Fault {
                 write!(f, "{kind} {target}")
             }
             Self::Hand { node, hand } => write!(f, "{kind} n{node} {hand}"),
+            Self::Operator(act) => write!(f, "{kind} {act}"),
             Self::Mode { node, mode } => {
                 let mode = match mode {
                     Mode::Active => "active",
@@ -225,6 +247,14 @@ impl fmt::Display for Fault {
                 )
             }
         }
+    }
+}
+
+fn cut_name(how: Cut) -> &'static str {
+    match how {
+        Cut::Requests => "requests",
+        Cut::Replies => "replies",
+        Cut::Both => "both",
     }
 }
 

@@ -5,7 +5,6 @@ use tenure_core::ids::Epoch;
 use tenure_core::machine::{Event, RunId};
 
 use crate::check::{Verdict, Violation};
-use crate::clock::MS;
 use crate::plan::nanos;
 use crate::process::Work;
 use crate::queue::{Due, Pid};
@@ -96,7 +95,9 @@ impl World {
                 if stay.closing.is_some() {
                     return Ok(());
                 }
-                stay.known = self.journal.read(shard);
+                if self.plan.reads_tail {
+                    stay.known = self.journal.read(shard);
+                }
                 if self.work_rng.permille(self.app.load_fails) {
                     stay.work = Work::Failed;
                     let error = "the log is torn".to_owned();
@@ -109,7 +110,7 @@ impl World {
     }
 
     /// Says that nothing is in flight, if that is being waited for.
-    fn tell_if_empty(&mut self, pid: Pid, run: RunId) -> Verdict {
+    pub(crate) fn tell_if_empty(&mut self, pid: Pid, run: RunId) -> Verdict {
         let Some(stay) = self.processes[pid].stay_mut(run) else {
             return Ok(());
         };
@@ -132,7 +133,12 @@ impl World {
             return self.no_such(pid, run, "freezes");
         };
         stay.frozen = Some(mv);
-        let shard = stay.shard;
+        let (shard, epoch) = (stay.shard, stay.epoch);
+        let patience = nanos(self.plan.timing.freeze_timeout);
+        self.smooth.shut(self.now, shard, pid, epoch, patience);
+        let Some(stay) = self.processes[pid].stay_mut(run) else {
+            return Ok(());
+        };
         if std::mem::replace(&mut stay.open, false) {
             self.gates.closed(shard, pid, run);
         }
@@ -150,6 +156,7 @@ impl World {
         stay.frozen = None;
         stay.open = true;
         let (shard, session, epoch) = (stay.shard, stay.session, stay.epoch);
+        self.smooth.thawed(shard);
         self.gates.opened(self.now, shard, pid, run, session, epoch)
     }
 
@@ -176,8 +183,8 @@ impl World {
         if self.processes[pid].stay(run).is_none() {
             return self.no_such(pid, run, "catches up");
         }
-        let (low, high) = self.app.load;
-        let takes = self.work_rng.between(low / 4, (high / 4).max(MS));
+        let (low, high) = self.app.catch_up;
+        let takes = self.work_rng.between(low, high);
         self.chore(pid, run, takes, Chore::CaughtUp);
         Ok(())
     }

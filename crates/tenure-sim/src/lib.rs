@@ -6,6 +6,7 @@
 
 pub mod ambush;
 mod check;
+pub mod clients;
 pub mod clock;
 pub mod coverage;
 mod driver;
@@ -16,23 +17,27 @@ pub mod hands;
 #[cfg(feature = "kit")]
 pub mod kit;
 mod leases;
+pub mod life;
 mod misfortune;
 pub mod model;
 #[cfg(feature = "mutants")]
 pub mod mutants;
 mod network;
 mod operator;
+pub mod orders;
 pub mod plan;
 mod process;
 mod queue;
 pub mod record;
 pub mod rng;
+mod router;
 pub mod run;
 pub mod script;
 pub mod shrink;
 mod store;
 mod swarm;
 pub mod trace;
+mod traffic;
 pub mod validate;
 mod words;
 pub mod world;

@@ -8,9 +8,10 @@ use tenure_core::machine::Event;
 use tenure_core::record::{Record, ShardRecord};
 
 use crate::check::Verdict;
+use crate::clients::Traffic;
 use crate::clock::{Clock, SEC};
 use crate::fault::{Cut, Fault, Target};
-use crate::plan::{AppMix, Class, Family, NetMix, WatchMix};
+use crate::plan::{AppMix, Family, NetMix, WatchMix};
 use crate::process::Directory;
 use crate::queue::{Due, Pid};
 use crate::world::{KEYSPACE, World, named};
@@ -31,6 +32,16 @@ impl World {
             Fault::ComesBack { target } => return self.comes_back(target),
             Fault::Hand { node, hand } => return self.lay_hand_on(node, hand),
             Fault::Mode { node, mode } => return self.tell_mode(node, mode),
+            Fault::Sever {
+                node,
+                other,
+                how,
+                span,
+            } => {
+                self.clients.sever(node, other, how, self.now + span);
+                return Ok(());
+            }
+            Fault::Operator(act) => return self.operate(act),
             Fault::Restore {
                 back,
                 wait,
@@ -75,6 +86,7 @@ impl World {
             Fault::Pause { span, .. } => self.pause(pid, span),
             Fault::PauseMidway { after, span, .. } => process.stop_after = Some((after, span)),
             Fault::Kill { .. } => self.die(pid),
+            Fault::Stop { .. } if process.router.is_some() => self.stop_router(pid),
             Fault::Stop { .. } => {
                 self.queue.push(
                     now,
@@ -232,6 +244,7 @@ impl World {
             Target::Shard(n) => self.shards.get(n)?.clone(),
             Target::Keyspace => Key::Keyspace(named(KeyspaceName::new(KEYSPACE))),
             Target::Node(n) => self.node_key(n),
+            Target::Leader => Key::Leader,
             Target::Session(n) => match &self.store.get(&self.node_key(n))?.record {
                 Ok(Record::Node(record)) => Key::Session(record.session),
                 _ => return None,
@@ -250,6 +263,12 @@ impl World {
         };
         self.app = AppMix::calm();
         self.outage = None;
+        self.clients.heal();
+        self.traffic = Traffic {
+            every: self.traffic.every,
+            held: self.traffic.held,
+            ..Traffic::calm()
+        };
         for pid in 0..self.processes.len() {
             let process = &mut self.processes[pid];
             if !process.alive {
@@ -270,18 +289,19 @@ impl World {
             }
         }
         self.repair();
-        for node in 0..self.plan.nodes + self.plan.observers {
+        for node in 0..self.plan.processes() {
             if self.plan.revive[node] {
                 self.restart(node, true)?;
             }
         }
         self.activate(false)?;
+        self.operate(crate::life::Act::Thaw)?;
         self.keep_going()?;
         if let Some(after) = self.plan.second_raise() {
             self.queue.push(self.now + after, Due::Raise);
         }
         self.queue.push(self.now, Due::Look { again: true });
-        if matches!(self.plan.class, Class::Chaos | Class::Beyond) {
+        if !self.plan.class.is_local() {
             self.queue.push(
                 self.now + self.plan.heal_bound(),
                 Due::Look { again: false },

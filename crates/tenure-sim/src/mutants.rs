@@ -1,11 +1,15 @@
 //! Broken rules, each of which the checkers must see. Built only with the `mutants` feature.
 
+use std::time::Duration;
+
 use serde::Serialize;
+use tenure_core::record::{KeyspaceMode, PlanSpec};
 use tenure_core::rules::{Mutant, Rules};
 
-use crate::plan::{Family, Plan};
+use crate::plan::{Class, Family, Plan};
 use crate::run::run_plan;
 use crate::trace::Trace;
+use crate::traffic;
 use crate::world::Under;
 
 /// Within how many seeds each must be seen.
@@ -36,6 +40,7 @@ pub fn hunt_one(mutant: Mutant, most: u64) -> Hunted {
     let under = Under {
         rules: Rules::broken(mutant),
         copied_lock_is_proof: mutant == Mutant::CopiedLockIsProof,
+        retries_answers: mutant == Mutant::AnswerRetried,
     };
     // What only a store that keeps the time can show is looked for there alone.
     let leases = [
@@ -45,10 +50,23 @@ pub fn hunt_one(mutant: Mutant, most: u64) -> Hunted {
     ];
     for seed in 0..most {
         let mut plan = Plan::draw(seed);
+        let shaped = leases.contains(&mutant) || mutant == Mutant::LowerTermAccepted;
         if leases.contains(&mutant) {
             plan.family = Family::Leased;
         }
+        if mutant == Mutant::LowerTermAccepted {
+            two_leaders(&mut plan);
+        }
+        let fair = plan.clone();
         if let Some(violation) = run_plan(plan, under, Trace::Off).violation {
+            // A run that asks too much of sound rules shows nothing.
+            if shaped
+                && run_plan(fair, Under::default(), Trace::Off)
+                    .violation
+                    .is_some()
+            {
+                continue;
+            }
             let by = Some(violation.to_string());
             return Hunted {
                 name: format!("{mutant:?}"),
@@ -63,6 +81,26 @@ pub fn hunt_one(mutant: Mutant, most: u64) -> Hunted {
         killed: false,
         seeds: most,
         by: None,
+    }
+}
+
+/// Makes a run in which two may lead at once: the leader's record is lost again and again, and watches leave much out, so
+/// that a leader may not hear that it is none any more.
+fn two_leaders(plan: &mut Plan) {
+    plan.mode = KeyspaceMode::Coordinated;
+    plan.spec = PlanSpec {
+        debounce: Some(Duration::from_millis(50)),
+        rejoin_after: Some(Duration::from_millis(50)),
+        cool_down: Some(Duration::from_millis(100)),
+        ..PlanSpec::default()
+    };
+    plan.watch.drop = plan.watch.drop.max(400);
+    let mut rng = plan.rng(13);
+    if plan.class == Class::Chaos {
+        for _ in 0..12 {
+            traffic::lose_leader(plan, &mut rng);
+        }
+        plan.faults.sort_by_key(|(at, _)| *at);
     }
 }
 

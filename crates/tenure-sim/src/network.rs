@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use tenure_core::layout::Key;
 use tenure_core::machine::{Event, Found, OpId, Reply, Request, StoreFailure};
-use tenure_core::record::Record;
+use tenure_core::record::{MovePhase, Record};
 
 use crate::check::Verdict;
 use crate::clock::Instant;
@@ -123,13 +123,34 @@ impl World {
                     return Ok(());
                 };
                 self.look_for_ambush(&record);
+                self.traffic_follows(shard);
+                self.coverage.shard_writes += 1;
+                let freezing = matches!(record.tenancy.moving(), Some((_, MovePhase::Freezing)));
+                self.smooth.written(self.now, shard, freezing);
+                self.plans.written(self.now, shard, Some(record.plan))?;
                 self.epochs.written(self.now, shard, &record)?;
                 self.order
                     .shard_written(self.now, shard, &record, &self.processes, &self.gates)
             }
+            (Key::Shard(id), _) => match self.shard_numbers.get(id) {
+                Some(&shard) => self.plans.written(self.now, shard, None),
+                None => Ok(()),
+            },
+            (Key::Leader, Some(Ok(Record::Leader(record)))) => {
+                self.plans.led(self.now, Some(&record))
+            }
+            (Key::Leader, _) => self.plans.led(self.now, None),
             (Key::Session(id), Some(Ok(Record::Session(record)))) if record.ended.is_some() => self
                 .order
                 .session_ended(self.now, *id, &record, &self.processes, &self.gates),
+            (Key::Node(name), found) => {
+                let record = match &found {
+                    Some(Ok(Record::Node(record))) => Some(&**record),
+                    _ => None,
+                };
+                let operator = self.operators_nonce().writer;
+                self.modes.written(self.now, name, record, operator)
+            }
             _ => Ok(()),
         }
     }

@@ -115,6 +115,9 @@ impl World {
         self.epochs
             .restored(|n| record(n).map_or_else(Default::default, |r| r.epoch));
         self.order.restored(|n| Some(record(n)?.owner()?.session));
+        self.plans
+            .restored(|n| record(n).map_or_else(Default::default, |r| r.plan));
+        self.modes.restored();
         if running {
             self.demand_one_owner(false);
             self.epochs.unfenced();
@@ -200,6 +203,11 @@ impl World {
         shard >= self.plan.shards as usize && self.named_shards().contains(&shard)
     }
 
+    /// The key of the first keyspace's record.
+    pub(crate) fn first_keyspace(&self) -> Key {
+        Key::Keyspace(named(KeyspaceName::new(crate::world::KEYSPACE)))
+    }
+
     pub(crate) fn node_key(&self, node: usize) -> Key {
         Key::Node(named(NodeName::new(self.plan.name(node))))
     }
@@ -219,11 +227,11 @@ impl World {
     }
 
     /// Whether the store answers nobody just now.
-    fn is_away(&self) -> bool {
+    pub(crate) fn is_away(&self) -> bool {
         self.outage.is_some_and(|(_, until)| until > self.now)
     }
 
-    fn write(&mut self, key: Key, record: Record) -> Verdict {
+    pub(crate) fn write(&mut self, key: Key, record: Record) -> Verdict {
         self.store.overwrite(key.clone(), record);
         self.changed(&key)
     }

@@ -3,16 +3,20 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use tenure_core::record::{KeyspaceMode, PlanSpec};
+use tenure_core::record::{KeyspaceMode, PlanSpec, Role};
+use tenure_core::router::HoldLimits;
 use tenure_core::settings::Timing;
 
 use crate::ambush::Ambush;
+use crate::clients::Traffic;
 use crate::clock::{Clock, Instant, MS, SEC};
 use crate::extras;
 use crate::fault::Fault;
 use crate::hands::Meddling;
+use crate::life;
 use crate::rng::Rng;
 use crate::swarm;
+use crate::traffic;
 
 /// What a store is like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -42,6 +46,15 @@ pub enum Class {
     LongOutage,
     /// One node dies and does not come back (P5).
     OneDeath,
+    /// Nodes join, drain and are restarted in good order, and nothing goes wrong: P4.
+    Planned,
+}
+
+impl Class {
+    /// Whether one fault happens and nothing else, so that what may change is known exactly.
+    pub(crate) fn is_local(self) -> bool {
+        !matches!(self, Self::Chaos | Self::Beyond | Self::Planned)
+    }
 }
 
 /// How messages travel. Probabilities are per thousand messages.
@@ -76,6 +89,7 @@ pub struct WatchMix {
 #[allow(missing_docs, reason = "the names say it")]
 pub struct AppMix {
     pub load: (u64, u64),
+    pub catch_up: (u64, u64),
     pub load_fails: u32,
     pub load_hangs: u32,
     pub drain: (u64, u64),
@@ -115,12 +129,18 @@ pub struct Plan {
     pub spec: PlanSpec,
     /// Whether the application can load a shard while another node serves it.
     pub catches_up: bool,
+    /// Whether it then reads what the last owner wrote up to its seal: an application that does not loses it.
+    pub reads_tail: bool,
     /// A fault that waits for a move.
     pub ambush: Option<Ambush>,
     /// Further keyspaces.
     pub others: Vec<Other>,
     /// How many processes look on and own nothing. They are numbered after the nodes.
     pub observers: usize,
+    /// How many routers there are. They are numbered after the observers.
+    pub routers: usize,
+    /// What clients send through them.
+    pub traffic: Traffic,
     /// The times and limits of every node.
     pub timing: Timing,
     /// The clock of each node's first machine.
@@ -147,6 +167,8 @@ pub struct Plan {
     pub end_at: Instant,
     /// What hands do to leases.
     pub meddling: Meddling,
+    /// Whether nodes whose sessions ran out while others lived wait for an operator.
+    pub manual: bool,
 }
 
 /// What to leave out of a run.
@@ -167,8 +189,16 @@ pub struct Mask {
 impl Plan {
     /// What this seed means.
     pub fn draw(seed: u64) -> Self {
+        let mut plan = Self::unrouted(seed);
+        traffic::add(&mut plan);
+        plan
+    }
+
+    /// What this seed meant before there were routers and clients.
+    pub fn unrouted(seed: u64) -> Self {
         let mut plan = swarm::draw(seed, None);
         extras::add(&mut plan);
+        life::add(&mut plan);
         plan
     }
 
@@ -221,9 +251,12 @@ impl Plan {
             mode: KeyspaceMode::Symmetric,
             spec: PlanSpec::default(),
             catches_up: false,
+            reads_tail: true,
             ambush: None,
             others: Vec::new(),
             observers: 0,
+            routers: 0,
+            traffic: Traffic::calm(),
             timing,
             clocks: vec![
                 Clock {
@@ -243,6 +276,7 @@ impl Plan {
             revive: vec![true; nodes],
             end_at: Instant::MAX,
             meddling: Meddling::default(),
+            manual: false,
         }
     }
 
@@ -288,15 +322,22 @@ impl Plan {
     /// everything that could still change an owner has been.
     pub fn settle_time(&self) -> u64 {
         let t = &self.timing;
-        let unheard = if self.watch.drop > 0 {
+        // A session that lost its lease by hand is found one look at a time.
+        let hand = |(_, fault): &(Instant, Fault)| matches!(fault, Fault::Hand { .. });
+        let looks = self.faults.iter().filter(|fault| hand(fault)).count() as u64;
+        // What a watch leaves out, or what a hand dates back, is found when everything is looked at.
+        let unheard = if self.watch.drop > 0 || looks > 0 {
             nanos(t.relist_interval)
         } else {
             0
         };
-        // A session that lost its lease by hand is found one look at a time.
-        let hand = |(_, fault): &(Instant, Fault)| matches!(fault, Fault::Hand { .. });
-        let looks = self.faults.iter().filter(|fault| hand(fault)).count() as u64;
+        // Where nothing is written at rest, it takes as long as a lease to see that others live, and to say so.
+        let found_out = match self.family {
+            Family::Leased => nanos(self.meddling.granted(t.ttl)) * 6 / 5 + 2 * SEC,
+            _ => 0,
+        };
         looks * nanos(t.tick_interval)
+            + found_out
             + nanos(t.tick_interval.max(t.ttl * 2))
             + nanos(t.rebalance_debounce)
             + nanos(t.drain_timeout)
@@ -328,16 +369,52 @@ impl Plan {
         (self.shards + others) as usize
     }
 
-    /// Whether a process of this number looks on and owns nothing.
-    pub fn is_observer(&self, node: usize) -> bool {
-        node >= self.nodes
+    /// What a process of this number is.
+    pub fn role(&self, node: usize) -> Role {
+        match node.checked_sub(self.nodes) {
+            None => Role::Node,
+            Some(n) if n < self.observers => Role::Observer,
+            Some(_) => Role::Router,
+        }
     }
 
-    /// The name of a node, or of an observer.
+    /// How many names of processes there are.
+    pub fn processes(&self) -> usize {
+        self.nodes + self.observers + self.routers
+    }
+
+    /// Adds routers that begin with the run, on machines like those of the nodes.
+    #[must_use]
+    pub fn with_routers(mut self, routers: usize) -> Self {
+        self.routers += routers;
+        for n in 0..routers {
+            self.clocks.push(self.clocks[n % self.nodes]);
+            self.starts.push(0);
+            self.revive.push(true);
+        }
+        self
+    }
+
+    /// The name of a node, an observer or a router.
     pub fn name(&self, node: usize) -> String {
         match node.checked_sub(self.nodes) {
-            Some(observer) => format!("o{observer}"),
             None => format!("n{node}"),
+            Some(n) if n < self.observers => format!("o{n}"),
+            Some(n) => format!("r{}", n - self.observers),
+        }
+    }
+
+    /// How much routers hold, and for how long: as long as a move may take.
+    pub(crate) fn hold_limits(&self) -> HoldLimits {
+        let t = &self.timing;
+        HoldLimits {
+            count: self.traffic.held,
+            age: t.freeze_timeout
+                + t.drain_timeout
+                + t.take_timeout
+                + t.ttl * 4
+                + Duration::from_nanos(2 * self.app.load.1),
+            ..HoldLimits::default()
         }
     }
 
@@ -398,6 +475,7 @@ impl AppMix {
     pub fn calm() -> Self {
         Self {
             load: (MS, 10 * MS),
+            catch_up: (MS / 4, 5 * MS / 2),
             load_fails: 0,
             load_hangs: 0,
             drain: (0, 5 * MS),

@@ -1,13 +1,16 @@
 //! One simulated process: the machine under test, and what its driver has to remember.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use tenure_core::ids::{Epoch, SessionId};
 use tenure_core::machine::{Action, Close, OpId, RunId};
 use tenure_core::node::Node;
+use tenure_core::router::Mark;
 
+use crate::clients::Req;
 use crate::clock::{Clock, Instant, SEC};
 use crate::queue::Due;
+use crate::router::Desk;
 
 /// How far the application is with a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +52,8 @@ pub(crate) struct Stay {
     /// The move that its gate is shut for, until nothing is in flight.
     pub(crate) frozen: Option<u64>,
     pub(crate) sealing: bool,
+    /// Requests that it works on.
+    pub(crate) requests: Vec<Req>,
 }
 
 /// The state of a process's watch.
@@ -72,6 +77,8 @@ pub(crate) struct Process {
     pub(crate) machine: Node,
     pub(crate) dir: usize,
     pub(crate) alive: bool,
+    /// When it was started.
+    pub(crate) since: Instant,
     pub(crate) paused_until: Option<Instant>,
     /// When it last ran again after having been stopped.
     pub(crate) resumed_at: Instant,
@@ -97,6 +104,10 @@ pub(crate) struct Process {
     pub(crate) lists: u64,
     /// The last second in which it was woken, and how often.
     woken: (Instant, u32),
+    /// What a router has beside its machine.
+    pub(crate) router: Option<Box<Desk>>,
+    /// Who serves each shard by the records that it has seen: what it tells requests that it turns away.
+    pub(crate) seen: BTreeMap<usize, (Option<SessionId>, Mark)>,
 }
 
 /// How often a process is woken within a second at most, many times over.
@@ -110,6 +121,7 @@ impl Process {
             machine,
             dir,
             alive: true,
+            since: 0,
             paused_until: None,
             resumed_at: 0,
             missed: Vec::new(),
@@ -132,6 +144,8 @@ impl Process {
             writes: 0,
             lists: 0,
             woken: (0, 0),
+            router: None,
+            seen: BTreeMap::new(),
         }
     }
 

@@ -7,6 +7,7 @@ use tenure_core::ids::LeaseId;
 use tenure_core::layout::Key;
 use tenure_core::machine::{Event, Expect, OpId, Reply, Request, RunId};
 
+use crate::clients::{Answer, Req};
 use crate::clock::Instant;
 use crate::fault::Fault;
 use crate::hand_over::Chore;
@@ -53,6 +54,25 @@ pub(crate) enum Due {
     WorkEnds { pid: Pid, run: RunId },
     /// A step of the application's own.
     Chore { pid: Pid, run: RunId, chore: Chore },
+    /// Clients send something.
+    Traffic,
+    /// Clients send something for this shard.
+    Burst { shard: usize },
+    /// A router's own timer.
+    RouterTick(Pid),
+    /// A request was held for as long as may be.
+    HeldTooLong { pid: Pid, req: Req },
+    /// A request reaches a node.
+    Enter { pid: Pid, req: Req, sending: u32 },
+    /// A node has done what it was asked.
+    Served { pid: Pid, run: RunId, req: Req },
+    /// An answer reaches a router.
+    Answer {
+        pid: Pid,
+        req: Req,
+        sending: u32,
+        answer: Answer,
+    },
     /// Any other event for the machine.
     Tell { pid: Pid, event: Box<Event> },
     /// A stopped process runs again, if it was not stopped for longer meanwhile.
@@ -83,6 +103,11 @@ impl Due {
             | Self::WatchAgain(pid)
             | Self::Chore { pid, .. }
             | Self::Poll(pid)
+            | Self::RouterTick(pid)
+            | Self::HeldTooLong { pid, .. }
+            | Self::Enter { pid, .. }
+            | Self::Served { pid, .. }
+            | Self::Answer { pid, .. }
             | Self::LoadEnds { pid, .. }
             | Self::WorkEnds { pid, .. }
             | Self::Tell { pid, .. } => Some(*pid),

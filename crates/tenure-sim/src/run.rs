@@ -167,7 +167,11 @@ pub struct Replay {
 
 /// Runs a seed again and tells its story, without what the mask leaves out.
 pub fn replay(seed: u64, mask: &Mask, under: Under) -> Replay {
-    let plan = Plan::draw(seed).masked(mask);
+    replay_plan(Plan::draw(seed).masked(mask), under)
+}
+
+/// Runs a plan and tells its story.
+pub fn replay_plan(plan: Plan, under: Under) -> Replay {
     let mut lines = vec![describe(&plan)];
     lines.extend(
         plan.faults
@@ -185,12 +189,13 @@ pub fn replay(seed: u64, mask: &Mask, under: Under) -> Replay {
 fn describe(plan: &Plan) -> String {
     let t = &plan.timing;
     format!(
-        "# seed {}: {:?}, {:?} store, {} nodes, {} shards, {}, ttl {:?}, tick {:?}, relist {:?}, drift {} permille, \
+        "# seed {}: {:?}, {:?} store, {} nodes, {} routers, {} shards, {}, ttl {:?}, tick {:?}, relist {:?}, drift {} permille, \
          acquire watch {} window {:?}, batch {}",
         plan.seed,
         plan.class,
         plan.family,
         plan.nodes,
+        plan.routers,
         plan.shards,
         plan.mode,
         t.ttl,

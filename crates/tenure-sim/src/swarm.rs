@@ -6,6 +6,7 @@ use std::time::Duration;
 use tenure_core::record::{KeyspaceMode, PlanSpec};
 use tenure_core::settings::{Settings, Timing};
 
+use crate::clients::Traffic;
 use crate::clock::{Clock, Instant, MS, SEC};
 use crate::fault::{Cut, Fault, Outage, Target};
 use crate::hands::{self, Meddling};
@@ -38,7 +39,12 @@ pub(crate) fn draw(seed: u64, size: Option<(usize, u32)>) -> Plan {
     let nodes = rng.between(if class == Class::OneDeath { 2 } else { 1 }, 5) as usize;
     let shards = *rng.pick(&[1, 2, 4, 8, 16]);
     let (nodes, shards) = size.unwrap_or((nodes, shards));
-    let timing = draw_timing(&mut rng);
+    let mut timing = draw_timing(&mut rng);
+    if class.is_local() && family == Family::Polled {
+        // Everything is to be in its place before the one thing goes wrong: not one move after the other, where each
+        // takes a few looks at the store.
+        timing.release_batch = timing.release_batch.max(4);
+    }
     let ttl = nanos(timing.ttl);
     let heal_at = 60 * SEC;
     let chaos = matches!(class, Class::Chaos | Class::Beyond);
@@ -55,9 +61,12 @@ pub(crate) fn draw(seed: u64, size: Option<(usize, u32)>) -> Plan {
         ]),
         spec: PlanSpec::default(),
         catches_up: false,
+        reads_tail: true,
         ambush: None,
         others: Vec::new(),
         observers: 0,
+        routers: 0,
+        traffic: Traffic::calm(),
         clocks: draw_clocks(&mut rng, class, family, nodes, &timing),
         starts: (0..nodes).map(|_| rng.skewed(0, 3 * SEC)).collect(),
         net: if chaos {
@@ -82,6 +91,7 @@ pub(crate) fn draw(seed: u64, size: Option<(usize, u32)>) -> Plan {
         revive: (0..nodes).map(|_| rng.permille(600)).collect(),
         end_at: 0,
         meddling: Meddling::default(),
+        manual: false,
         timing,
     };
     plan.catches_up = Rng::new(seed).fork(10).permille(600);
@@ -98,7 +108,8 @@ pub(crate) fn draw(seed: u64, size: Option<(usize, u32)>) -> Plan {
     plan.watch.poll = rng.between(ttl / 20, ttl / 4);
     plan.faults = match class {
         Class::Chaos | Class::Beyond => draw_faults(&mut rng, &plan),
-        Class::Rest => Vec::new(),
+        // What is planned is drawn later (`traffic.rs`).
+        Class::Rest | Class::Planned => Vec::new(),
         Class::ShortOutage => vec![(30 * SEC, short_outage(&mut rng, &plan))],
         Class::LongOutage => {
             let how = *rng.pick(&[Outage::Refuse, Outage::Hang, Outage::Forget]);
@@ -228,8 +239,10 @@ fn draw_watch(rng: &mut Rng, ttl: u64) -> WatchMix {
 }
 
 fn draw_app(rng: &mut Rng, ttl: u64) -> AppMix {
+    let load = (MS, *rng.pick(&[MS, 50 * MS, ttl / 2]));
     AppMix {
-        load: (MS, *rng.pick(&[MS, 50 * MS, ttl / 2])),
+        load,
+        catch_up: (load.0 / 4, (load.1 / 4).max(MS)),
         load_fails: some(rng, 150),
         load_hangs: some(rng, 30),
         drain: (0, *rng.pick(&[0, 20 * MS, ttl / 2, 2 * ttl])),

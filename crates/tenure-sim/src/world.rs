@@ -7,7 +7,7 @@ use tenure_core::ids::{KeyspaceName, NodeName, ShardId, ShardName};
 use tenure_core::layout::Key;
 use tenure_core::machine::{Action, Event};
 use tenure_core::node::{KeyspaceConfig, Node, NodeConfig, Timekeeper};
-use tenure_core::record::{KeyspaceKind, Role};
+use tenure_core::record::{KeyspaceKind, Rejoin, Role};
 use tenure_core::rules::Rules;
 
 use crate::check::epochs::Epochs;
@@ -15,18 +15,24 @@ use crate::check::estranged::Estranged;
 use crate::check::gates::Gates;
 use crate::check::journal::Journal;
 use crate::check::local::Local;
+use crate::check::modes::Modes;
 use crate::check::order::Order;
+use crate::check::plans::Plans;
+use crate::check::requests::Requests;
+use crate::check::smooth::Smooth;
 use crate::check::whole::{self, Rest};
 use crate::check::{Verdict, Violation};
+use crate::clients::{Clients, Traffic};
 use crate::clock::{Clock, Instant, SEC};
 use crate::coverage::Coverage;
 use crate::fault::Outage;
 use crate::leases::Leases;
-use crate::plan::{AppMix, Class, Family, NetMix, Plan, WatchMix, nanos};
+use crate::plan::{AppMix, Family, NetMix, Plan, WatchMix, nanos};
 use crate::process::{Directory, Process};
 use crate::queue::{Due, Pid, Queue};
 use crate::record::Recording;
 use crate::rng::Rng;
+use crate::router::Desk;
 use crate::store::Store;
 use crate::trace::Trace;
 
@@ -40,6 +46,8 @@ pub struct Under {
     pub rules: Rules,
     /// Whether drivers take the lock of a copied data directory for proof that the former holder is dead.
     pub copied_lock_is_proof: bool,
+    /// Whether routers send again what an owner has answered with an error.
+    pub retries_answers: bool,
 }
 
 /// How a run ended.
@@ -82,12 +90,18 @@ pub(crate) struct World {
     /// Of what the application does while it serves.
     pub(crate) work_rng: Rng,
     pub(crate) journal: Journal,
+    pub(crate) clients: Clients,
+    pub(crate) traffic: Traffic,
+    pub(crate) requests: Requests,
+    pub(crate) smooth: Smooth,
     /// How often an ambush was sprung.
     pub(crate) ambushed: u32,
     pub(crate) gates: Gates,
     pub(crate) epochs: Epochs,
     pub(crate) order: Order,
+    pub(crate) plans: Plans,
     pub(crate) estranged: Estranged,
+    pub(crate) modes: Modes,
     pub(crate) local: Option<Local>,
     rest: Option<Rest>,
     /// Since when the cluster has been whole without a break.
@@ -146,11 +160,17 @@ impl World {
             app_rng: plan.rng(4),
             work_rng: plan.rng(9),
             journal: Journal::new(count),
+            clients: Clients::new(&plan),
+            traffic: plan.traffic,
+            requests: Requests::default(),
+            smooth: Smooth::new(count),
             ambushed: 0,
             gates: Gates::new(count, clocks_hold),
             epochs: Epochs::new(count),
             order: Order::new(count, clocks_hold),
+            plans: Plans::new(count),
             estranged: Estranged::default(),
+            modes: Modes::new(plan.manual),
             local: None,
             rest: None,
             whole_since: None,
@@ -179,13 +199,16 @@ impl World {
                 .push(rng.between(SEC, 15 * SEC), Due::Create(shard));
         }
         self.coverage.other_keyspaces += self.plan.others.len() as u64;
+        if self.plan.routers > 0 {
+            self.queue.push(SEC, Due::Traffic);
+        }
         for n in 0..self.plan.faults.len() {
             self.queue.push(self.plan.faults[n].0, Due::Fault(n));
         }
         if self.plan.heal_at < Instant::MAX {
             self.queue.push(self.plan.heal_at, Due::Heal);
         }
-        if !matches!(self.plan.class, Class::Chaos | Class::Beyond) {
+        if self.plan.class.is_local() {
             self.queue.push(30 * SEC - 1, Due::Look { again: false });
         }
     }
@@ -215,6 +238,9 @@ impl World {
         if let Some(pid) = due.pid() {
             let process = &mut self.processes[pid];
             if !process.alive {
+                if let Due::Enter { req, sending, .. } = due {
+                    self.nobody_there(req, sending);
+                }
                 return Ok(());
             }
             if process.paused_until.is_some() {
@@ -246,6 +272,18 @@ impl World {
             Due::LoadEnds { pid, run } => self.load_ends(pid, run),
             Due::WorkEnds { pid, run } => self.work_ends(pid, run),
             Due::Chore { pid, run, chore } => self.do_chore(pid, run, chore),
+            Due::Traffic => self.traffic(),
+            Due::Burst { shard } => self.burst(shard, 1),
+            Due::RouterTick(pid) => self.router_tick(pid),
+            Due::HeldTooLong { pid, req } => self.held_too_long(pid, req),
+            Due::Enter { pid, req, sending } => self.enters(pid, req, sending),
+            Due::Served { pid, run, req } => self.served(pid, run, req),
+            Due::Answer {
+                pid,
+                req,
+                sending,
+                answer,
+            } => self.is_answered(pid, req, sending, answer),
             Due::Tell { pid, event } => self.step(pid, *event),
             Due::Resume(pid) => self.resume(pid),
             Due::Strike(fault) => self.fault(fault),
@@ -266,18 +304,18 @@ impl World {
         let mut entropy = self.plan.rng(1000 + pid as u64);
         let config = NodeConfig {
             name: named(NodeName::new(self.plan.name(node))),
-            role: if self.plan.is_observer(node) {
-                Role::Observer
-            } else {
-                Role::Node
-            },
+            role: self.plan.role(node),
             addresses: BTreeMap::new(),
             zone: None,
             weight: 100,
             labels: BTreeMap::new(),
             capacity: None,
             version: "sim".to_owned(),
-            keyspaces: self.keyspaces.clone(),
+            keyspaces: match self.plan.role(node) {
+                // A router takes every keyspace as it finds it.
+                Role::Router => BTreeMap::new(),
+                _ => self.keyspaces.clone(),
+            },
             timing: self.plan.timing.clone(),
             rules: self.under.rules,
             policy: None,
@@ -289,6 +327,12 @@ impl World {
             boot_id: (self.plan.family == Family::OneMachine).then(|| "boot".to_owned()),
             entropy: u128::from(entropy.bits()) << 64 | u128::from(entropy.bits() >> 16 << 16),
             last_session: directory.session.filter(|_| holder_dead && proof),
+            rejoin: match self.plan.manual {
+                true => Rejoin::Manual,
+                false => Rejoin::Auto,
+            },
+            join: false,
+            ephemeral: false,
         };
         if holder_dead {
             self.directories[dir].holder = Some(pid);
@@ -306,6 +350,11 @@ impl World {
         let told = self.store.history.len();
         self.processes
             .push(Process::new(node, clock, machine, dir, told));
+        self.processes[pid].since = self.now;
+        if self.plan.role(node) == Role::Router {
+            let desk = Desk::new(self.under.rules, self.plan.hold_limits());
+            self.processes[pid].router = Some(Box::new(desk));
+        }
         self.coverage.starts += 1;
         if self.plan.family == Family::Polled {
             let first = self.watch_rng.below(self.watch.poll.max(1));
@@ -349,6 +398,9 @@ impl World {
         if self.trace.on() && !self.transcript && !matches!(event, Event::Tick | Event::Progress(_))
         {
             self.trace_event(pid, &event);
+        }
+        if self.processes[pid].router.is_some() {
+            self.peek(pid, &event)?;
         }
         let told = self.recording.is_some().then(|| event.clone());
         let step = self.processes[pid].machine.step(now, event);
@@ -412,7 +464,7 @@ impl World {
         if again {
             self.queue.push(self.now + every, Due::Look { again: true });
         }
-        if self.local.is_none() && !matches!(self.plan.class, Class::Chaos | Class::Beyond) {
+        if self.local.is_none() && self.plan.class.is_local() {
             let local = Local::before(
                 self.now,
                 &self.plan,
@@ -476,11 +528,18 @@ impl World {
         }
         if let Some(rest) = &self.rest {
             rest.end(self.now, &self.plan, &self.processes, &self.gates)?;
+            let before = self.now.saturating_sub(nanos(self.plan.timing.ttl));
+            self.requests.end(self.now, before)?;
         }
         if let Some(local) = &self.local {
             local.end(self.now, &self.processes, &self.gates)?;
         }
         Ok(())
+    }
+
+    /// Whether nothing may happen any more.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        self.rest.is_some()
     }
 
     /// What keeps the cluster from being whole.

@@ -52,6 +52,11 @@ fn a_third_node_may_join() {
 }
 
 #[test]
+fn requests_through_a_router_are_held_and_sent_on_when_a_shard_moves() {
+    holds("router");
+}
+
+#[test]
 fn the_large_scopes_hold_when_there_is_time_for_them() {
     if std::env::var_os("TENURE_LONG").is_none() {
         eprintln!("skipped: set TENURE_LONG to explore the large scopes");

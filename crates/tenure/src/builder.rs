@@ -8,7 +8,7 @@ use std::time::Duration;
 use tenure_core::ids::{ClusterName, KeyspaceName, NodeName};
 use tenure_core::node::{KeyspaceConfig, OwnPolicy};
 use tenure_core::plan::Policy;
-use tenure_core::record::{KeyspaceKind, KeyspaceMode, PlanSpec, Role};
+use tenure_core::record::{KeyspaceKind, KeyspaceMode, PlanSpec, Rejoin, Role};
 use tenure_core::settings::Settings;
 use tenure_store::Store;
 use tenure_store::host::Host;
@@ -46,6 +46,8 @@ pub struct Builder {
     settings: Option<Settings>,
     ttl: Option<Duration>,
     pub(crate) role: Role,
+    pub(crate) rejoin: Rejoin,
+    pub(crate) join: bool,
     pub(crate) clock: Clock,
     on_current_runtime: bool,
     pub(crate) entropy: Option<u128>,
@@ -88,6 +90,8 @@ impl Builder {
             settings: None,
             ttl: None,
             role: Role::Node,
+            rejoin: Rejoin::default(),
+            join: false,
             clock: Clock::boot(),
             on_current_runtime: false,
             entropy: None,
@@ -230,6 +234,23 @@ impl Builder {
     /// All times and limits. [`Builder::ttl`] goes before the ttl in here.
     pub fn settings(mut self, settings: Settings) -> Self {
         self.settings = Some(settings);
+        self
+    }
+
+    /// How the node comes back if its session ran out while others lived. Default: by itself.
+    ///
+    /// With [`Rejoin::Manual`] it registers as `drained(stale_restart)` or, if its process lived on, as
+    /// `drained(registration_expired)`, and takes no shards until an operator activates it. If the whole cluster was away,
+    /// everyone comes back as usual.
+    pub fn rejoin(mut self, rejoin: Rejoin) -> Self {
+        self.rejoin = rejoin;
+        self
+    }
+
+    /// On its first start under this name the node only joins, as `drained(joined)`, and takes no shards until an operator
+    /// activates it. Later starts are not concerned.
+    pub fn join(mut self, join: bool) -> Self {
+        self.join = join;
         self
     }
 

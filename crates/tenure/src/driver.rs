@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_core::ids::{KeyspaceName, SessionId};
+use tenure_core::ids::{Epoch, KeyspaceName, SessionId, ShardId};
 use tenure_core::layout::Key;
 use tenure_core::machine::{Action, Close, Event, Found, Refusal, Reply, RunId, Step};
 use tenure_core::node::Node as Machine;
@@ -39,23 +39,63 @@ pub(crate) enum Input {
     Abandon,
 }
 
-/// The way to the driver.
+/// The way to the driver: one line for what keeps the session alive, and one for everything else. What the lease depends on
+/// must not wait behind the answers for a hundred thousand shards.
 #[derive(Clone)]
-pub(crate) struct Inputs(mpsc::UnboundedSender<Input>);
+pub(crate) struct Inputs {
+    express: mpsc::UnboundedSender<Input>,
+    ordinary: mpsc::UnboundedSender<Input>,
+}
+
+/// Where the driver hears them.
+pub(crate) struct Heard {
+    express: mpsc::UnboundedReceiver<Input>,
+    ordinary: mpsc::UnboundedReceiver<Input>,
+}
 
 impl Inputs {
-    pub(crate) fn channel() -> (Self, mpsc::UnboundedReceiver<Input>) {
-        let (sender, receiver) = mpsc::unbounded_channel();
-        (Self(sender), receiver)
+    pub(crate) fn channel() -> (Self, Heard) {
+        let (express, express_heard) = mpsc::unbounded_channel();
+        let (ordinary, ordinary_heard) = mpsc::unbounded_channel();
+        let heard = Heard {
+            express: express_heard,
+            ordinary: ordinary_heard,
+        };
+        (Self { express, ordinary }, heard)
     }
 
     pub(crate) fn send(&self, input: Input) {
+        let line = match input {
+            Input::Abandon => &self.express,
+            _ => &self.ordinary,
+        };
         // A driver that is gone has closed every gate; nothing is left to be told.
-        let _ = self.0.send(input);
+        let _ = line.send(input);
     }
 
     pub(crate) fn event(&self, event: Event) {
         self.send(Input::Event(event));
+    }
+
+    /// Tells what the lease depends on: ahead of everything that waits.
+    pub(crate) fn express(&self, event: Event) {
+        let _ = self.express.send(Input::Event(event));
+    }
+}
+
+impl Heard {
+    /// What is there already: what the lease depends on, or else, if `any`, whatever comes first.
+    fn waiting(&mut self, any: bool) -> Option<Input> {
+        let express = self.express.try_recv().ok();
+        express.or_else(|| any.then(|| self.ordinary.try_recv().ok()).flatten())
+    }
+
+    async fn next(&mut self) -> Option<Input> {
+        tokio::select! {
+            biased;
+            input = self.express.recv() => input,
+            input = self.ordinary.recv() => input,
+        }
     }
 }
 
@@ -83,7 +123,7 @@ pub(crate) struct Parts {
     pub(crate) handlers: BTreeMap<KeyspaceName, Arc<dyn AnyHandler>>,
     pub(crate) board: Arc<Board>,
     pub(crate) io: Io,
-    pub(crate) inputs: mpsc::UnboundedReceiver<Input>,
+    pub(crate) inputs: Heard,
     pub(crate) life: Arc<watch::Sender<Life>>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) trouble: Arc<Trouble>,
@@ -104,7 +144,7 @@ impl Heartbeat {
         let (inputs, clock) = (ground.inputs.clone(), ground.clock.clone());
         let task = ground.application.spawn(async move {
             loop {
-                inputs.event(Event::Progress(clock.now()));
+                inputs.express(Event::Progress(clock.now()));
                 clock.sleep(every).await;
             }
         });
@@ -122,6 +162,8 @@ impl Drop for Heartbeat {
 pub(crate) struct Driver {
     parts: Parts,
     wake: Option<Time>,
+    /// The last event was a wake-up.
+    ticked: bool,
     pending: VecDeque<Event>,
     stays: HashMap<RunId, Arc<Stay>>,
     leases: HashMap<SessionId, Arc<LeaseCell>>,
@@ -133,6 +175,7 @@ impl Driver {
         Self {
             parts,
             wake: None,
+            ticked: false,
             pending: VecDeque::from([Event::Tick]),
             stays: HashMap::new(),
             leases: HashMap::new(),
@@ -143,6 +186,7 @@ impl Driver {
     /// Runs until the node is over, and says so only when nothing of the driver is left.
     pub(crate) async fn run(self) {
         let mut last_words = LastWords {
+            metrics: self.parts.metrics.clone(),
             life: self.parts.life.clone(),
             ending: Life::Gone,
         };
@@ -183,27 +227,40 @@ impl Driver {
     }
 
     /// The next event; `None` once the node was dropped.
+    ///
+    /// What the lease depends on comes first. A machine whose next wake-up is always due lets one input pass for each.
     async fn next(&mut self) -> Option<Event> {
         let clock = self.parts.ground.clock.clone();
         loop {
-            if self.wake.is_some_and(|wake| self.now() >= wake) {
-                self.wake = None;
-                tokio::task::yield_now().await;
-                return Some(Event::Tick);
-            }
-            let wake = self.wake.unwrap_or(Time::NEVER);
-            tokio::select! {
-                biased;
-                input = self.parts.inputs.recv() => match input? {
-                    Input::Event(event) => return Some(event),
-                    Input::Ended(run) => {
-                        if let Some(event) = self.ended(run) {
-                            return Some(event);
-                        }
+            let due = self.wake.is_some_and(|wake| self.now() >= wake);
+            let waiting = match due {
+                true => self.parts.inputs.waiting(std::mem::take(&mut self.ticked)),
+                false => None,
+            };
+            let input = match waiting {
+                Some(input) => input,
+                None if due => {
+                    (self.wake, self.ticked) = (None, true);
+                    tokio::task::yield_now().await;
+                    return Some(Event::Tick);
+                }
+                None => {
+                    let wake = self.wake.unwrap_or(Time::NEVER);
+                    tokio::select! {
+                        biased;
+                        input = self.parts.inputs.next() => input?,
+                        () = clock.sleep_until(wake) => continue,
                     }
-                    Input::Abandon => return None,
-                },
-                () = clock.sleep_until(wake) => {}
+                }
+            };
+            match input {
+                Input::Event(event) => return Some(event),
+                Input::Ended(run) => {
+                    if let Some(event) = self.ended(run) {
+                        return Some(event);
+                    }
+                }
+                Input::Abandon => return None,
             }
         }
     }
@@ -235,36 +292,14 @@ impl Driver {
                 epoch,
                 session,
                 meta,
-            } => {
-                let lease = self.lease(session);
-                self.load(Begin {
-                    run,
-                    shard,
-                    epoch,
-                    session,
-                    meta,
-                    lease,
-                    owned: true,
-                });
-            }
+            } => self.begin(run, shard, epoch, session, meta, true),
             Action::Warm {
                 run,
                 shard,
                 epoch,
                 session,
                 meta,
-            } => {
-                let lease = self.lease(session);
-                self.load(Begin {
-                    run,
-                    shard,
-                    epoch,
-                    session,
-                    meta,
-                    lease,
-                    owned: false,
-                });
-            }
+            } => self.begin(run, shard, epoch, session, meta, false),
             Action::CatchUp { run, seal } => self.on_stay(run, |s| s.order(Order::CatchUp(seal))),
             Action::Own { run, epoch } => self.on_stay(run, |s| s.own(epoch)),
             Action::Freeze { run, mv, cut_at } => self.on_stay(run, |s| s.freeze(mv, cut_at)),
@@ -333,8 +368,26 @@ impl Driver {
         self.leases.entry(session).or_default().clone()
     }
 
-    fn load(&mut self, begin: Begin) {
-        let run = begin.run;
+    /// Has the application load a shard: one that is owned, or one that another node still serves.
+    fn begin(
+        &mut self,
+        run: RunId,
+        shard: ShardId,
+        epoch: Epoch,
+        session: SessionId,
+        meta: Option<String>,
+        owned: bool,
+    ) {
+        let lease = self.lease(session);
+        let begin = Begin {
+            run,
+            shard,
+            epoch,
+            session,
+            meta,
+            lease,
+            owned,
+        };
         let Some(handler) = self.parts.handlers.get(&begin.shard.keyspace) else {
             let error = format!(
                 "this node has no handler for keyspace {}",
@@ -448,12 +501,14 @@ impl Drop for Driver {
 
 /// Publishes how the node ended, also when the driver panicked.
 struct LastWords {
+    metrics: Arc<Metrics>,
     life: Arc<watch::Sender<Life>>,
     ending: Life,
 }
 
 impl Drop for LastWords {
     fn drop(&mut self) {
+        self.metrics.over();
         self.life.send_replace(self.ending.clone());
     }
 }

@@ -1,6 +1,7 @@
 //! Carries requests to the store and answers back. Every call is bounded by a timeout; no write is ever repeated here.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use tenure_core::ids::{ClusterName, LeaseId, Version};
@@ -23,6 +24,8 @@ use crate::watch::Watcher;
 const BATCH: usize = 500;
 /// How many ordinary calls are under way at the same time.
 const CALLS: usize = 8;
+/// How many times the usual time a listing may be given.
+const LIST_PATIENCE: u32 = 64;
 /// Listings of more keys than this are decoded off the driver's thread, so that renewals do not wait for them.
 const DECODE_INLINE: usize = 256;
 
@@ -39,6 +42,8 @@ pub(crate) struct Calls {
     pub(crate) trouble: Arc<Trouble>,
     /// The store's URL without secrets, for messages.
     pub(crate) store: Arc<str>,
+    /// How many times the usual time a listing gets: twice as many after each that was not enough.
+    pub(crate) list_patience: Arc<AtomicU32>,
 }
 
 /// The connections of a node to its store. Dropping it ends every call that is under way.
@@ -67,7 +72,7 @@ impl Io {
         tasks.spawn(async move {
             while let Some((op, request)) = requests.recv().await {
                 let reply = renewing.one(&*dedicated, request).await;
-                renewing.inputs.event(Event::Reply { op, reply });
+                renewing.inputs.express(Event::Reply { op, reply });
             }
         });
         let writes = spawn_writer(&mut tasks, calls.clone(), store.clone());
@@ -145,9 +150,18 @@ fn spawn_writer(
 ) -> mpsc::UnboundedSender<Write> {
     let (sender, mut writes) = mpsc::unbounded_channel();
     tasks.spawn(async move {
-        let mut batch = Vec::new();
-        while writes.recv_many(&mut batch, BATCH).await > 0 {
-            for (op, reply) in calls.put_many(&*store, std::mem::take(&mut batch)).await {
+        let (mut batch, mut most) = (Vec::new(), BATCH);
+        while writes.recv_many(&mut batch, most).await > 0 {
+            let replies = calls.put_many(&*store, std::mem::take(&mut batch)).await;
+            // A batch that is too large for a slow store would be too large for ever.
+            let unknown = |(_, reply): &(OpId, Reply)| {
+                matches!(reply, Reply::Failed(StoreFailure::Unknown(_)))
+            };
+            most = match replies.iter().all(unknown) {
+                true => (replies.len() / 2).max(1),
+                false => (most * 2).min(BATCH),
+            };
+            for (op, reply) in replies {
                 calls.inputs.event(Event::Reply { op, reply });
             }
         }
@@ -168,9 +182,14 @@ impl Calls {
             Request::AskLease(_) => ("ask_lease", false),
         };
         let renews = renews(&request);
-        let reply = match timeout(self.timeout, self.answer(store, request)).await {
-            Ok(reply) => reply,
-            Err(_) => self.timed_out(writes),
+        let reply = match request {
+            Request::List => self
+                .list(store)
+                .await
+                .unwrap_or_else(|e| Reply::Failed(codec::failure(e))),
+            request => timeout(self.timeout, self.answer(store, request))
+                .await
+                .unwrap_or_else(|_| self.timed_out(writes)),
         };
         self.metrics.store_request(kind, &reply);
         if !renews {
@@ -202,7 +221,7 @@ impl Calls {
                             .map(|f| f.1),
                     )
                 }
-                Request::List => Reply::Listed(self.list(store).await?),
+                Request::List => self.list(store).await?,
                 Request::Revision => Reply::Revision(store.revision().await?),
                 Request::Put {
                     key,
@@ -233,9 +252,20 @@ impl Calls {
         answer.unwrap_or_else(|e| Reply::Failed(codec::failure(e)))
     }
 
-    async fn list(&self, store: &dyn Store) -> Result<Listed, StoreError> {
-        let prefix = prefix(&self.cluster);
-        let (identity, listing) = tokio::try_join!(store.identity(), store.list(&prefix))?;
+    /// Everything. A listing grows with the cluster, and no renewal waits for it: one that takes longer than a request may,
+    /// from a store that has just answered, gets more time at the next try. Decoding is no part of that time.
+    async fn list(&self, store: &dyn Store) -> Result<Reply, StoreError> {
+        let Ok(identity) = timeout(self.timeout, store.identity()).await else {
+            return Ok(self.timed_out(false));
+        };
+        let (identity, prefix) = (identity?, prefix(&self.cluster));
+        let patience = self.list_patience.load(Ordering::Relaxed);
+        let Ok(listing) = timeout(self.timeout * patience, store.list(&prefix)).await else {
+            let more = (patience * 2).min(LIST_PATIENCE);
+            self.list_patience.store(more, Ordering::Relaxed);
+            return Ok(self.timed_out(false));
+        };
+        let listing = listing?;
         let cluster = self.cluster.clone();
         let large = listing.entries.len() > DECODE_INLINE;
         let decode = move || {
@@ -249,11 +279,11 @@ impl Calls {
         } else {
             decode()
         };
-        Ok(Listed {
+        Ok(Reply::Listed(Listed {
             entries,
             revision,
             store: identity,
-        })
+        }))
     }
 
     async fn put_many(&self, store: &dyn Store, writes: Vec<Write>) -> Vec<(OpId, Reply)> {
@@ -384,6 +414,7 @@ mod tests {
             metrics: Arc::new(Metrics::new(Clock::runtime())),
             trouble: Arc::new(Trouble::new(Clock::runtime(), Duration::ZERO)),
             store: "memory:".into(),
+            list_patience: Arc::new(AtomicU32::new(1)),
         };
         let inner = Arc::new(MemoryStore::new());
         let (store, faults) = FaultStore::new(inner, FaultConfig::none(1));

@@ -1,22 +1,24 @@
 //! From a builder to a running driver.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
 use tenure_core::node::{Node as Machine, NodeConfig, Timekeeper};
+use tenure_core::record::Rejoin;
 use tenure_core::rules::Rules;
 use tenure_core::settings::{Settings, Timing};
 use tenure_core::trace;
 use tenure_store::{ClockScope, Store, StoreError};
 use tokio::runtime::Handle;
-use tokio::sync::{broadcast, mpsc, oneshot, watch};
+use tokio::sync::{broadcast, oneshot, watch};
 use tracing::{info, warn};
 
 use crate::board::{Board, Shards};
 use crate::builder::{Builder, Names, Source};
 use crate::clock::Clock;
 use crate::data_dir::DataDir;
-use crate::driver::{Driver, Heartbeat, Input, Inputs, Life, Parts};
+use crate::driver::{Driver, Heard, Heartbeat, Inputs, Life, Parts};
 use crate::error::StartError;
 use crate::io::{Calls, Io};
 use crate::life::Ground;
@@ -36,7 +38,7 @@ struct Launch {
     names: Names,
     application: Handle,
     inputs: Inputs,
-    receiver: mpsc::UnboundedReceiver<Input>,
+    receiver: Heard,
     board: Arc<Board>,
     life: Arc<watch::Sender<Life>>,
     metrics: Arc<Metrics>,
@@ -143,6 +145,7 @@ impl Launch {
             metrics: self.metrics.clone(),
             trouble: trouble.clone(),
             store: store.info().url.as_str().into(),
+            list_patience: Arc::new(AtomicU32::new(1)),
         };
         let _heartbeat = Heartbeat::begin(&ground, timing.renew_interval);
         let config = self.config(&*store, timing, ground.data_dir.as_deref());
@@ -220,6 +223,10 @@ impl Launch {
             },
             entropy: builder.entropy.unwrap_or_else(entropy),
             last_session: data_dir.and_then(DataDir::last_session),
+            rejoin: builder.rejoin,
+            join: builder.join,
+            // Who has nowhere to remember who it was is somebody else next time.
+            ephemeral: data_dir.is_none() && builder.rejoin == Rejoin::Auto,
         }
     }
 }

@@ -46,6 +46,7 @@
 //! An application whose runtime stands still for long loses the lease nevertheless: a process that does nothing must not
 //! keep shards.
 
+pub mod admin;
 mod board;
 mod builder;
 mod clock;
@@ -72,8 +73,10 @@ mod trace;
 mod trouble;
 mod watch;
 
+pub use admin::{Admin, AdminError};
 pub use builder::Builder;
 pub use clock::Clock;
+pub use codec::written_at;
 pub use enter::{Entered, NotOwner, OwnerAt, Reason};
 pub use entity::{Entities, Entity, Shelf, TellError};
 pub use error::{StartError, StopError};
@@ -89,7 +92,7 @@ pub use tenure_core::machine::Refusal;
 pub use tenure_core::note::{Note, ShardStep, Transition};
 pub use tenure_core::plan;
 pub use tenure_core::record::KeyspaceKind::{Hashed, Named};
-pub use tenure_core::record::{KeyspaceKind, KeyspaceMode, PlanSpec};
+pub use tenure_core::record::{KeyspaceKind, KeyspaceMode, NodeMode, PlanSpec, Rejoin};
 pub use tenure_core::settings::{SettingProblem, Settings};
 pub use tenure_core::time::Time;
 pub use tenure_core::why::Why;

@@ -4,6 +4,7 @@ use tenure_core::ids::NodeName;
 use tenure_core::layout::Key;
 use tenure_core::lease::LeasePhase;
 use tenure_core::note::{Note, ShardStep, Transition};
+use tenure_core::record::NodeMode;
 use tracing::{debug, error, info, warn};
 
 /// Logs a note. Each change of the lease is one line: a warning on the way down, information on the way up.
@@ -11,7 +12,15 @@ pub(crate) fn log(note: &Note) {
     match note {
         Note::Shard(transition) => shard(transition),
         Note::Lease { from, to } => lease(*from, *to),
-        Note::Registered { session, mode } => info!(%session, ?mode, "node registered"),
+        Note::Registered { session, mode } => {
+            info!(%session, %mode, "node registered");
+            stands_back(mode);
+        }
+        Note::Mode { mode } => {
+            info!(%mode, "node mode changed");
+            stands_back(mode);
+        }
+        Note::Evicted { session } => warn!(%session, "operator asks to stop: stopping"),
         Note::Renewed { took, left } => debug!(?took, ?left, "lease renewed"),
         Note::RenewalFailed { streak, error } => debug!(streak, error, "lease renewal failed"),
         Note::LongLease { asked, granted } => warn!(
@@ -89,6 +98,18 @@ pub(crate) fn log(note: &Note) {
         Note::StartedWith { loaded, failed } => info!(loaded, failed, "node started"),
         Note::Swept { key } => debug!(%key, "tombstone removed"),
         Note::Denied { key, error } => debug!(%key, error, "write denied"),
+    }
+}
+
+/// Says of a node that was drained without an operator's doing why it takes no shards, and what helps.
+fn stands_back(mode: &NodeMode) {
+    if let NodeMode::Drained(reason) = mode
+        && !mode.is_by_operator()
+    {
+        warn!(
+            reason,
+            "node takes no shards: `tenure activate NODE` lets it take part"
+        );
     }
 }
 

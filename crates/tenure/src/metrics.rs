@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -11,6 +11,7 @@ use tenure_core::lease::LeasePhase;
 use tenure_core::machine::{Kept, Reply, StoreFailure};
 use tenure_core::node::Waiting;
 use tenure_core::note::{Note, ShardStep, Transition};
+use tenure_core::record::NodeMode;
 use tenure_core::time::Time;
 
 use crate::clock::Clock;
@@ -56,6 +57,7 @@ metrics! {
     STORE "counter" "tenure_store_requests_total" true "Requests to the store.";
     WATCH_GAPS "counter" "tenure_watch_gaps_total" false "Watches of the store that broke off.";
     WOULD "counter" "tenure_would_total" true "Steps that an observer would have taken.";
+    ACTIVE "gauge" "tenure_active" false "1 while the node's mode is active: it takes shards.";
     DAMAGED "counter" "tenure_damaged_records_total" false "Records found that cannot be read.";
     MISSING "counter" "tenure_missing_records_total" false "Records found missing that must exist.";
     ESTRANGED "counter" "tenure_store_changes_total" false "Times that the store was found exchanged or gone back.";
@@ -87,11 +89,18 @@ metrics! {
     SWEEP_FAILURES "counter" "tenure_sweep_failures_total" false "Sweeps of one record that failed.";
 }
 
+/// How a node stands, as probes ask for it.
+const STARTING: u8 = 0;
+const STARTED: u8 = 1;
+const LEAVING: u8 = 2;
+const OVER: u8 = 3;
+
 /// The metrics of one node.
 #[derive(Debug)]
 pub struct Metrics {
     clock: Clock,
     deadline: AtomicU64,
+    health: AtomicU8,
     values: Mutex<Values>,
 }
 
@@ -106,6 +115,7 @@ impl Metrics {
         Self {
             clock,
             deadline: AtomicU64::new(0),
+            health: AtomicU8::new(STARTING),
             values: Mutex::default(),
         }
     }
@@ -188,6 +198,44 @@ impl Metrics {
         self.add(&PUBLISHED, "");
     }
 
+    fn mode(&self, mode: &NodeMode) {
+        let active = *mode == NodeMode::Active;
+        self.set(&ACTIVE, "", f64::from(u8::from(active)));
+    }
+
+    /// The node is on its way out: it is not ready any more.
+    pub(crate) fn leaving(&self) {
+        self.health.store(LEAVING, Ordering::Release);
+    }
+
+    /// The node has ended: there is nothing left that could come back.
+    pub(crate) fn over(&self) {
+        self.health.store(OVER, Ordering::Release);
+    }
+
+    /// Whether the process is worth keeping: everything but a node that has ended can come back by itself.
+    pub fn is_alive(&self) -> bool {
+        self.health.load(Ordering::Acquire) != OVER
+    }
+
+    /// Whether the lease is over by the clock, whatever anybody has noticed.
+    fn is_past(&self) -> bool {
+        self.clock.now().0 >= self.deadline.load(Ordering::Acquire)
+    }
+
+    /// Whether requests can be answered here, or told where to go: `Err` says why not.
+    ///
+    /// A node that is detached is alive and not ready. One that is drained is ready: it knows who owns what.
+    pub fn is_ready(&self) -> Result<(), &'static str> {
+        match self.health.load(Ordering::Acquire) {
+            STARTED if self.value(DETACHED.name, "") > 0.0 || self.is_past() => Err("detached"),
+            STARTED => Ok(()),
+            LEAVING => Err("stopping"),
+            OVER => Err("stopped"),
+            _ => Err("starting"),
+        }
+    }
+
     pub(crate) fn watch_gap(&self) {
         self.add(&WATCH_GAPS, "");
     }
@@ -224,6 +272,7 @@ impl Metrics {
                 self.set(&STREAK, "", f64::from(*streak));
             }
             Note::SessionLost { why, .. } => {
+                self.set(&DETACHED, "", 1.0);
                 self.add(&SESSIONS_LOST, &labels(&[("why", why.as_str())]));
             }
             Note::Ended { why, .. } => {
@@ -278,14 +327,15 @@ impl Metrics {
             Note::Swept { .. } => self.add(&SWEPT, ""),
             Note::Overdue { .. } => self.add(&OVERDUE, ""),
             // A new session begins attached, whatever became of the one before.
-            Note::Registered { .. } => {
+            Note::Registered { mode, .. } => {
+                self.mode(mode);
                 self.set(&DETACHED, "", 0.0);
                 self.set(&STREAK, "", 0.0);
             }
-            Note::WaitingForName { .. }
-            | Note::StartedWith { .. }
-            | Note::Denied { .. }
-            | Note::LongLease { .. } => {}
+            Note::Mode { mode } => self.mode(mode),
+            Note::Evicted { .. } => self.leaving(),
+            Note::StartedWith { .. } => self.health.store(STARTED, Ordering::Release),
+            Note::WaitingForName { .. } | Note::Denied { .. } | Note::LongLease { .. } => {}
         }
     }
 

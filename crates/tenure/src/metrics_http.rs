@@ -1,4 +1,4 @@
-//! A tiny HTTP server for metrics: `GET /metrics`, and nothing else.
+//! A tiny HTTP server for metrics and probes: `GET /metrics`, `/livez` and `/readyz`, and nothing else.
 
 use std::io;
 use std::net::SocketAddr;
@@ -15,7 +15,13 @@ use crate::metrics::Metrics;
 const MOST_BYTES: usize = 8 * 1024;
 const MOST_TIME: Duration = Duration::from_secs(5);
 
-/// Serves a node's metrics. Ends when dropped.
+const OK: &str = "200 OK";
+const NOT_NOW: &str = "503 Service Unavailable";
+
+/// Serves a node's metrics, and says whether it is alive and ready. Ends when dropped.
+///
+/// `/livez` fails only where a restart helps: when the node has ended. One that is cut off from its store is alive, and comes
+/// back by itself; it is not ready meanwhile, and `/readyz` says so.
 #[derive(Debug)]
 pub struct MetricsServer {
     address: SocketAddr,
@@ -72,13 +78,20 @@ async fn answer(mut stream: TcpStream, metrics: Arc<Metrics>) -> io::Result<()> 
         }
         request.extend_from_slice(&part[..n]);
     }
-    let (status, body) = if request.starts_with(b"GET /metrics ") {
-        ("200 OK", metrics.render())
-    } else {
-        (
+    let path = request.split(|b| b.is_ascii_whitespace()).nth(1);
+    let path = path.filter(|_| request.starts_with(b"GET "));
+    let (status, body) = match path {
+        Some(b"/metrics") => (OK, metrics.render()),
+        Some(b"/livez") if metrics.is_alive() => (OK, "alive\n".to_owned()),
+        Some(b"/livez") => (NOT_NOW, "the node has ended\n".to_owned()),
+        Some(b"/readyz") => match metrics.is_ready() {
+            Ok(()) => (OK, "ready\n".to_owned()),
+            Err(why) => (NOT_NOW, format!("not ready: {why}\n")),
+        },
+        _ => (
             "404 Not Found",
-            "only GET /metrics is served here\n".to_owned(),
-        )
+            "only GET /metrics, /livez and /readyz are served here\n".to_owned(),
+        ),
     };
     let head = format!(
         "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n\
@@ -115,6 +128,46 @@ mod tests {
             let text = ask(&server, other).await;
             assert!(text.starts_with("HTTP/1.1 404 "), "{text}");
         }
+    }
+
+    #[tokio::test]
+    async fn probes_tell_a_node_that_is_cut_off_from_one_that_has_ended() {
+        use tenure_core::ids::SessionId;
+        use tenure_core::note::Note;
+        use tenure_core::time::Time;
+        use tenure_core::why::Why;
+        let clock = Clock::boot();
+        let metrics = Arc::new(Metrics::new(clock.clone()));
+        let server = MetricsServer::bind(":0", metrics.clone()).await.unwrap();
+        let probe = async |path: &str| {
+            let text = ask(&server, &format!("GET {path} HTTP/1.1\r\n\r\n")).await;
+            let status = text.split(' ').nth(1).unwrap().to_owned();
+            (status, text.lines().last().unwrap().to_owned())
+        };
+        let check = async |live: &str, ready: &str, said: &str| {
+            assert_eq!(probe("/livez").await.0, live, "{said}");
+            let got = probe("/readyz").await;
+            assert_eq!((got.0.as_str(), got.1.as_str()), (ready, said));
+        };
+        let (session, why) = (SessionId(1), Why::SessionEnded);
+        let mode = tenure_core::record::NodeMode::Active;
+        check("200", "503", "not ready: starting").await;
+        metrics.deadline(Time::NEVER);
+        metrics.note(&Note::Registered { session, mode });
+        metrics.note(&Note::StartedWith {
+            loaded: 1,
+            failed: 0,
+        });
+        check("200", "200", "ready").await;
+        metrics.deadline(clock.now());
+        check("200", "503", "not ready: detached").await;
+        metrics.deadline(Time::NEVER);
+        metrics.note(&Note::SessionLost { session, why });
+        check("200", "503", "not ready: detached").await;
+        metrics.leaving();
+        check("200", "503", "not ready: stopping").await;
+        metrics.over();
+        check("503", "503", "not ready: stopped").await;
     }
 
     #[tokio::test]

@@ -147,6 +147,7 @@ impl Node {
     ///
     /// Others have the shards at once. Calling it again waits for the same end.
     pub async fn stop(&self) -> Result<(), StopError> {
+        self.0.metrics.leaving();
         self.0.inputs.event(Event::Stop);
         self.ended().await
     }

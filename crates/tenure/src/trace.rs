@@ -249,6 +249,9 @@ mod tests {
                 boot_id: None,
                 entropy: 1,
                 last_session: None,
+                rejoin: Default::default(),
+                join: false,
+                ephemeral: false,
             },
         }
     }

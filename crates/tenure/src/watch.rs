@@ -22,6 +22,8 @@ use crate::io::Calls;
 
 const BACKOFF_MIN: Duration = Duration::from_millis(20);
 const BACKOFF_MAX: Duration = Duration::from_secs(2);
+/// How many changes are handed on at a time.
+const PORTION: usize = 256;
 /// What a watch is called among the requests.
 const WATCH: &str = "watch";
 
@@ -73,7 +75,7 @@ async fn follow(
                     match watch.next().await {
                         Ok(batch) => {
                             failures = 0;
-                            pass_on(&calls, &batch);
+                            pass_on(&calls, &batch).await;
                         }
                         Err(end) => break end.to_string(),
                     }
@@ -95,10 +97,22 @@ fn refused(calls: &Calls, why: String) -> String {
     why
 }
 
-fn pass_on(calls: &Calls, batch: &Batch) {
+/// Decodes what has changed and hands it on, in portions: the driver renews its session between two of them.
+async fn pass_on(calls: &Calls, batch: &Batch) {
     let changed = |change| codec::changed(&calls.cluster, change);
+    let mut rest = &batch.changes[..];
+    while rest.len() > PORTION {
+        let (portion, left) = rest.split_at(PORTION);
+        rest = left;
+        calls.inputs.event(Event::Changed {
+            changes: portion.iter().filter_map(changed).collect(),
+            // Known only up to there once the last portion is.
+            upto: Revision::default(),
+        });
+        tokio::task::yield_now().await;
+    }
     calls.inputs.event(Event::Changed {
-        changes: batch.changes.iter().filter_map(changed).collect(),
+        changes: rest.iter().filter_map(changed).collect(),
         upto: batch.upto,
     });
 }

@@ -63,6 +63,15 @@ struct Otherwise {
 }
 
 impl Plan {
+    /// The plan for things as they are.
+    pub(crate) fn of(keyspace: Option<KeyspaceName>, json: bool) -> Self {
+        Self {
+            keyspace,
+            what_if: Vec::new(),
+            json,
+        }
+    }
+
     pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Fail> {
         let question = self.what_if.join("; ");
         let changes = match self.what_if.is_empty() {

@@ -50,6 +50,10 @@ pub(crate) enum Kind {
     Address,
     /// What to log.
     Filter,
+    /// How a node comes back.
+    Rejoin,
+    /// A yes or no that the settings know nothing of.
+    YesNo,
 }
 
 impl Knob {
@@ -78,8 +82,10 @@ impl Knob {
 
     /// Whether it matters to a process that only leads.
     pub(crate) fn is_leaders(&self) -> bool {
-        const OTHERS: [&str; 6] = [
+        const OTHERS: [&str; 8] = [
             "zone",
+            "rejoin",
+            "join",
             "release_batch",
             "rebalance_debounce",
             "drain_timeout",
@@ -98,7 +104,8 @@ impl Knob {
             Kind::Count(..) | Kind::Weight | Kind::Limit | Kind::PlanCount(_) => "NUMBER",
             Kind::Labels => "NAME=VALUE,…",
             Kind::PlanText(_) => "RULE",
-            Kind::Switch(..) => "true|false",
+            Kind::Switch(..) | Kind::YesNo => "true|false",
+            Kind::Rejoin => "auto|manual",
             Kind::Url => "URL",
             Kind::Cluster | Kind::Node => "NAME",
             Kind::Text => "TEXT",
@@ -114,6 +121,8 @@ impl Knob {
         match self.kind {
             Kind::Weight => Some("100"),
             Kind::Filter => Some("warn"),
+            Kind::Rejoin => Some("auto"),
+            Kind::YesNo => Some("false"),
             _ if self.is_plan() => planning::default_text(self.name),
             _ => None,
         }
@@ -164,9 +173,19 @@ pub(crate) const KNOBS: &[Knob] = &[
         "the node's own directory, for taking its shards back after a restart",
     ),
     knob(
+        "rejoin",
+        Kind::Rejoin,
+        "how the node comes back if its session ran out while others lived: auto, or manual (drained until activated)",
+    ),
+    knob(
+        "join",
+        Kind::YesNo,
+        "whether its first start only joins, and takes no shards until `tenure activate`",
+    ),
+    knob(
         "metrics",
         Kind::Address,
-        "where to serve metrics, such as :9464 (loopback) or 0.0.0.0:9464",
+        "where to serve metrics and probes, such as :9464 (loopback) or 0.0.0.0:9464",
     ),
     knob(
         "trace",

@@ -26,12 +26,13 @@ pub(crate) const ENV_PREFIX: &str = "TENURE_";
 /// The environment variable that names the file.
 pub(crate) const ENV_FILE: &str = "TENURE_CONFIG";
 /// Variables of ours that are not settings.
-const ENV_OTHERS: [&str; 5] = [
+const ENV_OTHERS: [&str; 6] = [
     ENV_FILE,
     "TENURE_KEYSPACE",
     "TENURE_SHARD",
     "TENURE_EPOCH",
     "TENURE_GRANT",
+    "TENURE_META",
 ];
 
 /// Where a value comes from.

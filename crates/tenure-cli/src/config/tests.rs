@@ -15,6 +15,12 @@ fn samples(knob: &Knob) -> [(&'static str, &'static str); 3] {
             [("7", "7"), ("8", "8"), ("9", "9")]
         }
         // Two values are all there are: the third is the first again.
+        (_, Kind::YesNo) => [("true", "true"), ("false", "false"), ("true", "true")],
+        (_, Kind::Rejoin) => [
+            ("\"manual\"", "manual"),
+            ("\"auto\"", "auto"),
+            ("\"manual\"", "manual"),
+        ],
         (_, Kind::Switch(..)) => [("false", "false"), ("true", "true"), ("false", "false")],
         ("store", _) => [
             ("\"sqlite:a.db\"", "sqlite:a.db"),

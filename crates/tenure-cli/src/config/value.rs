@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use tenure_core::ids::{ClusterName, NodeName};
-use tenure_core::record::PlanSpec;
+use tenure_core::record::{PlanSpec, Rejoin};
 use tracing_subscriber::EnvFilter;
 
 use super::duration;
@@ -43,7 +43,7 @@ pub(crate) fn from_text(knob: &Knob, text: &str) -> Result<Value, String> {
                 u32::MAX
             )),
         },
-        Kind::Switch(..) => match text {
+        Kind::Switch(..) | Kind::YesNo => match text {
             "true" => Ok(Value::Switch(true)),
             "false" => Ok(Value::Switch(false)),
             _ => Err(format!("{text:?} is neither true nor false")),
@@ -71,8 +71,10 @@ pub(crate) fn from_toml(knob: &Knob, value: &toml::Value) -> Result<Value, Strin
         (Kind::Count(..) | Kind::Weight | Kind::Limit | Kind::PlanCount(_), _) => {
             wrong("a whole number without quotes")
         }
-        (Kind::Switch(..), toml::Value::Boolean(switch)) => Ok(Value::Switch(*switch)),
-        (Kind::Switch(..), _) => wrong("true or false without quotes"),
+        (Kind::Switch(..) | Kind::YesNo, toml::Value::Boolean(switch)) => {
+            Ok(Value::Switch(*switch))
+        }
+        (Kind::Switch(..) | Kind::YesNo, _) => wrong("true or false without quotes"),
         (_, toml::Value::String(text)) => from_text(knob, text),
         (Kind::Time(..) | Kind::PlanTime(_), _) => {
             wrong("a duration in quotes, such as \"2500ms\" or \"3s\"")
@@ -98,6 +100,7 @@ fn check_text(knob: &Knob, text: &str) -> Result<(), String> {
             )),
         },
         _ if text.is_empty() => Err("is empty; leave it out instead".to_owned()),
+        Kind::Rejoin => text.parse::<Rejoin>().map(|_| ()),
         Kind::Labels => planning::labels(text).map(|_| ()),
         Kind::PlanText(set) => set(&mut PlanSpec::default(), Some(text)),
         Kind::Directory if Path::new(text).exists() && !Path::new(text).is_dir() => Err(format!(

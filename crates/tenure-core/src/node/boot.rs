@@ -11,14 +11,14 @@ use crate::layout::Key;
 use crate::machine::{Expect, Refusal, Reply, StoreFailure};
 use crate::note::Note;
 use crate::record::{
-    ClusterRecord, EndedWhy, Head, KeyspaceKind, KeyspaceRecord, NodeMode, NodeRecord, Record,
-    Unknown,
+    ClusterRecord, EndedWhy, Head, KeyspaceKind, KeyspaceRecord, NodeRecord, Record, Unknown,
 };
 use crate::rules::Mutant;
 use crate::time::Time;
 use crate::view::Cell;
 
 use super::ops::{Purpose, Settled};
+use super::rejoin::Entering;
 use super::timers::Timer;
 use super::{KeyspaceConfig, Life, Node, Timekeeper};
 
@@ -73,8 +73,11 @@ impl Node {
             return;
         }
         if boot.store.is_none() {
-            boot.begun = true;
+            let first = !std::mem::replace(&mut boot.begun, true);
             boot.under_way = 1;
+            if first {
+                self.company = None;
+            }
             return self.list();
         }
         let next = self
@@ -112,6 +115,7 @@ impl Node {
             .map(|n| n.mode.clone())
             .unwrap_or_default();
         self.note(Note::Registered { session, mode });
+        self.timers.set(Timer::Around, self.now);
         self.peers.trust_from(self.now);
         self.registered = self.now;
         self.timers
@@ -154,10 +158,11 @@ impl Node {
                 };
                 let record = ClusterRecord {
                     head,
-                    boot: 1,
+                    boot: self.view.highest_boot().max(1),
                     store,
                     longest_ttl: ttl,
                     keyspaces: self.generations.clone(),
+                    freeze: None,
                     unknown: Unknown::new(),
                 };
                 self.boot_put(
@@ -325,19 +330,16 @@ impl Node {
 
     /// Takes the node's name, once nobody else can be using it.
     fn boot_name(&mut self) -> Result<Next, Refusal> {
+        self.meet();
         let name = self.config.name.clone();
         let key = Key::Node(name.clone());
         let cell = self.view.nodes.cell(&name).cloned();
-        let (expect, head, mode, holder) = match cell {
+        let (expect, recorded) = match cell {
             Some(Cell::Damaged { damage, .. }) => return Err(Refusal::Damaged { key, damage }),
-            Some(Cell::Present(seen)) => (
-                Expect::Version(seen.version),
-                Some(seen.record.head.clone()),
-                seen.record.mode.clone(),
-                Some(seen.record.session),
-            ),
-            _ => (Expect::Absent, None, NodeMode::default(), None),
+            Some(Cell::Present(seen)) => (Expect::Version(seen.version), Some(seen.record)),
+            _ => (Expect::Absent, None),
         };
+        let holder = recorded.as_ref().map(|record| record.session);
         if let Some(session) = holder
             && self.session() == Some(session)
         {
@@ -350,6 +352,22 @@ impl Node {
         {
             return self.wait_for_name(session);
         }
+        let entry = match self.enter_as(recorded.as_deref()) {
+            Entering::As(entry) => entry,
+            Entering::Raising => {
+                if let Some(boot) = self.boot() {
+                    boot.under_way += 1;
+                }
+                return Ok(Next::Wait);
+            }
+            Entering::At(at) => return Ok(Next::At(at)),
+            Entering::Unread => {
+                if let Some(boot) = self.boot() {
+                    boot.store = None;
+                }
+                return Ok(Next::At(self.now));
+            }
+        };
         if self.my_session().is_none() {
             if self.is_wedged().is_some() {
                 return Ok(Next::At(self.now + self.config.timing.renew_interval));
@@ -367,21 +385,17 @@ impl Node {
             rev: self.view.fresh_rev(&key),
             ..Head::first(nonce)
         };
-        let head = head.map_or(fresh, |old| old.next(nonce));
-        let session = self.session().unwrap_or(SessionId(0));
-        let unknown = self
-            .view
-            .nodes
-            .get(&name)
-            .map(|n| n.unknown.clone())
-            .unwrap_or_default();
-        let cordoned = self.view.nodes.get(&name).is_some_and(|n| n.cordoned);
+        let recorded = recorded.as_deref();
         let record = NodeRecord {
-            head,
-            session,
-            mode,
-            cordoned,
-            unknown,
+            head: recorded.map_or(fresh, |old| old.head.next(nonce)),
+            session: self.session().unwrap_or(SessionId(0)),
+            mode: entry.mode,
+            cordoned: recorded.is_some_and(|old| old.cordoned),
+            boot: self.view.cluster.get(&()).map(|c| c.boot),
+            unsure: entry.unsure,
+            ephemeral: self.config.ephemeral,
+            evict: None,
+            unknown: recorded.map(|old| old.unknown.clone()).unwrap_or_default(),
         };
         self.boot_put(key, expect, Record::Node(Arc::new(record)));
         Ok(Next::Wait)
@@ -505,6 +519,9 @@ impl Node {
             boot.not_before = retry;
             // What was observed while the store was away proves nothing.
             self.peers.trust_from(self.now);
+            if let Some(company) = &mut self.company {
+                company.restart(self.now);
+            }
             self.timers.set(Timer::Boot, retry);
         }
     }

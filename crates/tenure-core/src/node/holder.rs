@@ -470,6 +470,9 @@ impl Node {
         if to == LeasePhase::Attached {
             // What was observed while the store was away proves nothing about others.
             self.peers.trust_from(self.now);
+            if let Some(company) = &mut self.company {
+                company.restart(self.now);
+            }
             self.look_at_all = true;
         }
     }

@@ -11,6 +11,7 @@ use crate::layout::Key;
 use crate::machine::Expect;
 use crate::note::Note;
 use crate::record::{Damage, Head, KeyspaceMode, LeaderRecord, PlanMark, Record, Role, Unknown};
+use crate::rules::Mutant;
 use crate::view::Cell;
 
 use super::ops::{Pending, Purpose, Settled};
@@ -122,7 +123,8 @@ impl Node {
                 (Expect::Version(seen.version), record.term)
             }
         };
-        let term = term.max(self.lead.highest.term) + 1;
+        let raised = u64::from(!self.config.rules.broken_by(Mutant::TermKept));
+        let term = term.max(self.lead.highest.term) + raised;
         Office::Open { expect, term }
     }
 

@@ -11,9 +11,10 @@
 //! | `stays` | each shard's stay at this node: claim, load, serve, close, give up (`stays::decide`: what to do next) |
 //! | `share` | which shards the node should have |
 //! | `acquire` | how often to look at assigned shards that are held elsewhere |
+//! | `rejoin` | as what a node takes part again, and whether the whole cluster began anew |
 //! | `restore` | records that are missing |
 //! | `ops` | store requests under way and how their outcomes are settled |
-//! | `leader`, `planning` | who plans, and what it writes |
+//! | `leader`, `planning`, `wishes` | who plans, what it writes, and what operators ask of it |
 //! | `load` | what shards cost, and to whom that is told |
 //! | `tick` | the slow look at everything, and sweeping |
 //! | `stop` | the way out |
@@ -32,6 +33,7 @@ mod ops;
 mod peers;
 mod planning;
 mod ready;
+mod rejoin;
 mod restore;
 mod sets;
 mod share;
@@ -41,8 +43,9 @@ mod stop;
 mod tests;
 mod tick;
 mod timers;
+mod wishes;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -54,7 +57,7 @@ use crate::machine::{Action, Event, Found, Refusal, RunId, Step};
 use crate::note::{Note, ShardStep, Transition};
 use crate::plan::Policy;
 use crate::record::{
-    ClusterRecord, Held, KeyspaceKind, KeyspaceMode, NodeMode, PlanSpec, Role, Tenancy,
+    ClusterRecord, Held, KeyspaceKind, KeyspaceMode, NodeMode, PlanSpec, Rejoin, Role, Tenancy,
 };
 use crate::rules::Rules;
 use crate::settings::Timing;
@@ -67,6 +70,7 @@ use boot::Boot;
 use holder::Holder;
 use leader::Lead;
 use peers::Peers;
+use rejoin::Company;
 use restore::Drawn;
 use share::Wants;
 use stays::Stay;
@@ -176,6 +180,15 @@ pub struct NodeConfig {
     pub entropy: u128,
     /// The session that this node's data directory remembers. Set only if the directory's lock proves its holder dead.
     pub last_session: Option<SessionId>,
+    /// How it comes back if its session ran out while others lived.
+    #[serde(default)]
+    pub rejoin: Rejoin,
+    /// Its first start only joins: it takes no shards until an operator activates it.
+    #[serde(default)]
+    pub join: bool,
+    /// Its name is its process's alone: what is recorded of it need not outlive that for long.
+    #[serde(default)]
+    pub ephemeral: bool,
 }
 
 /// Shards without the owner that they should have: how many, and the longest wait.
@@ -220,6 +233,8 @@ pub struct Node {
     /// Keys whose known value changed and that have not been looked at since.
     dirty: sets::Keys,
     look_at_all: bool,
+    /// What is left of a look at every shard.
+    looking: VecDeque<ShardId>,
     /// Keys that seem to be missing and have not been asked about yet.
     absent: BTreeSet<Key>,
     absent_not_before: Time,
@@ -257,6 +272,10 @@ pub struct Node {
     /// The node's mode as it was seen last.
     mode: NodeMode,
     cordoned: bool,
+    /// The session of this node's own that the store said has run out of time.
+    ran_out: Option<SessionId>,
+    /// The others that were there when this node started; nothing before it has looked.
+    company: Option<Company>,
     /// The highest generation that was seen of each keyspace.
     generations: BTreeMap<KeyspaceName, u32>,
     /// Generations that must be exceeded before anything is owned again: the store was exchanged or went back.
@@ -300,6 +319,7 @@ impl Node {
             timers: Timers::default(),
             dirty: sets::Keys::default(),
             look_at_all: false,
+            looking: VecDeque::new(),
             absent: BTreeSet::new(),
             absent_not_before: Time::ZERO,
             from_watch: false,
@@ -321,6 +341,8 @@ impl Node {
             cluster: None,
             mode: NodeMode::default(),
             cordoned: false,
+            ran_out: None,
+            company: None,
             generations: BTreeMap::new(),
             estranged: None,
             doubtful: BTreeMap::new(),
@@ -459,7 +481,12 @@ impl Node {
             }
             Timer::Acquire => self.retry_acquire(),
             Timer::Absent => {}
+            Timer::Look => self.look_on(),
             Timer::Restore => self.restore_lost(),
+            Timer::Around => {
+                self.look_around();
+                self.obey();
+            }
             Timer::Lead => self.stand_for_office(),
             Timer::Plan => self.plan(),
             Timer::Stop => self.finish_stop(true),
@@ -519,7 +546,8 @@ impl Node {
             while let Some(key) = self.dirty.pop_first() {
                 self.on_changed(&key);
             }
-            if !std::mem::take(&mut self.look_at_all) {
+            // A look that is under way comes to its end first, portion by portion.
+            if !self.looking.is_empty() || !std::mem::take(&mut self.look_at_all) {
                 break;
             }
             self.look_at_every_shard();
@@ -536,8 +564,13 @@ impl Node {
             Key::Cluster => {
                 if let Some(seen) = self.view.cluster.seen(&()) {
                     self.longest = self.longest.max(seen.record.longest_ttl);
+                    let thawed = self.is_frozen() && seen.record.freeze.is_none();
                     self.cluster = Some(Arc::clone(&seen.record));
+                    if thawed {
+                        self.look_at_all = true;
+                    }
                 }
+                self.plan_soon();
             }
             Key::Leader => self.look_at_leader(),
             Key::Session(id) => self.on_session_changed(*id),
@@ -545,8 +578,14 @@ impl Node {
                 if *name == self.config.name
                     && let Some(record) = self.view.nodes.get(name)
                 {
+                    let other = self.mode != record.mode;
                     self.mode = record.mode.clone();
                     self.cordoned = record.cordoned;
+                    self.timers.set_sooner(Timer::Around, self.now);
+                    if other && matches!(self.life, Life::Running) {
+                        let mode = self.mode.clone();
+                        self.note(Note::Mode { mode });
+                    }
                 }
                 self.refresh_members();
                 // A cordon changes no member, and a plan nevertheless.
@@ -565,6 +604,10 @@ impl Node {
             Key::Shard(id) => {
                 self.tell_owner(id);
                 self.plan_soon();
+                if self.mode == NodeMode::Draining {
+                    let soon = self.now + self.config.timing.renew_retry_interval;
+                    self.timers.set_sooner(Timer::Around, soon);
+                }
                 if self.wants.depends_on_shards(&id.keyspace) {
                     self.wants.stale(&id.keyspace);
                     self.look_at_all = true;
@@ -572,6 +615,11 @@ impl Node {
                 self.look_at(id);
             }
         }
+    }
+
+    /// Whether an operator wants nothing that is served to move.
+    fn is_frozen(&self) -> bool {
+        self.cluster.as_ref().is_some_and(|c| c.freeze.is_some())
     }
 
     fn tell_owner(&mut self, id: &ShardId) {

@@ -90,7 +90,10 @@ impl Node {
                 // What stands there now says how to go on; until then the deadline stays where it is.
                 self.read_own_record(id);
             }
-            Reply::Kept(Kept::Gone) => self.session_over(Why::SessionEnded),
+            Reply::Kept(Kept::Gone) => {
+                self.ran_out = Some(id);
+                self.session_over(Why::SessionEnded);
+            }
             Reply::Failed(failure) => self.renewal_failed(failure),
             _ => {}
         }

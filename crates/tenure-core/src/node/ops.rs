@@ -37,6 +37,8 @@ pub(super) enum Purpose {
     Lead,
     /// A leader's word on a shard.
     Plan(ShardId),
+    /// What the node's own record, or the cluster's, says of its start and of its mode.
+    Around,
     /// Nothing hangs on it.
     Plain,
 }
@@ -149,6 +151,15 @@ impl Node {
             Request::Get(key.clone()),
             Pending::Read { key, mark },
         );
+    }
+
+    pub(super) fn delete(&mut self, key: Key, version: Version) {
+        let mark = self.view.mark(&key);
+        let request = Request::Delete {
+            key: key.clone(),
+            version,
+        };
+        self.ask(Lane::Ordinary, request, Pending::Delete { key, mark });
     }
 
     pub(super) fn list(&mut self) {
@@ -412,6 +423,7 @@ impl Node {
             Purpose::Resign => self.on_resigned(outcome),
             Purpose::Lead => self.on_stood(outcome),
             Purpose::Plan(shard) => self.on_planned(&shard, outcome),
+            Purpose::Around => self.on_around_settled(matches!(outcome, Settled::Failed { .. })),
             Purpose::Plain => {}
         }
     }

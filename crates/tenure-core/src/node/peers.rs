@@ -371,6 +371,12 @@ impl Node {
         self.refresh_members();
     }
 
+    /// Whether this node is the one that does what one of all should do.
+    pub(super) fn is_first_member(&self) -> bool {
+        let first = self.peers.members.iter().map(|m| &m.name).min();
+        first == Some(&self.config.name)
+    }
+
     /// Derives the members anew; if they changed, so does what everyone should have.
     pub(super) fn refresh_members(&mut self) {
         // An observer counts itself, and its session may be new. Nobody else's part changes with a renewal.

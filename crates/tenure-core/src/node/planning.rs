@@ -29,6 +29,9 @@ use super::timers::Timer;
 /// How many times a ttl a node's absences are remembered.
 const MEMORY: u32 = 100;
 
+/// How many words a leader has at a time. With more to say it plans again soon: between two plans it renews its session.
+const WORDS: usize = 10_000;
+
 /// What a leader remembers between plans.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Planning {
@@ -48,13 +51,15 @@ pub(super) struct Planning {
 }
 
 /// A leader's word on a shard.
-enum Word {
+pub(super) enum Word {
     /// Who should have it.
     Intend(Option<NodeName>),
     /// It moves to this node.
-    Move(NodeName),
+    Move(NodeName, Why),
     /// It stays where it is.
     Cancel,
+    /// What an operator wished for it cannot be, or is so already.
+    Forget,
 }
 
 /// A shard's moves at one epoch.
@@ -206,6 +211,7 @@ impl Node {
         let Some(rules) = self.plan_rules(keyspace) else {
             return;
         };
+        let rules = self.hurried(keyspace, rules);
         let Some(view) = self.plan_view(keyspace, &rules) else {
             return;
         };
@@ -219,6 +225,7 @@ impl Node {
         let problems = planned.problems.iter().map(ToString::to_string);
         self.tell_problems(keyspace, problems.collect());
         self.carry_out(keyspace, &view, &planned);
+        self.note_even(keyspace, &planned);
     }
 
     /// Says what the planner had to work around, once for as long as it lasts.
@@ -276,7 +283,7 @@ impl Node {
         view.ok()
     }
 
-    fn present(
+    pub(super) fn present(
         &self,
         name: &NodeName,
         keyspace: &KeyspaceName,
@@ -289,9 +296,20 @@ impl Node {
         let mut words: Vec<(ShardId, Word, bool)> = Vec::new();
         let mut count = Count::default();
         let mut decided = BTreeSet::new();
-        for decision in planned.actions() {
-            let id = view.shard_id(decision.shard());
+        for (id, word) in self.granted(keyspace) {
+            count.moved += usize::from(matches!(word, Word::Move(..)));
             decided.insert(id.clone());
+            words.push((id, word, false));
+        }
+        for decision in planned.actions() {
+            if words.len() >= WORDS {
+                self.plan_soon();
+                break;
+            }
+            let id = view.shard_id(decision.shard());
+            if !decided.insert(id.clone()) {
+                continue;
+            }
             let Some(record) = self.view.shards.get(&id).cloned() else {
                 continue;
             };
@@ -348,7 +366,8 @@ impl Node {
                 match owner {
                     Some(owner) if owner.node == to => return None,
                     Some(_) if moving.is_some() => return None,
-                    Some(_) if serving => Word::Move(to),
+                    Some(_) if serving && self.is_frozen() => return None,
+                    Some(_) if serving => Word::Move(to, Why::Planned),
                     _ => Word::Intend(Some(to)),
                 }
             }
@@ -360,7 +379,7 @@ impl Node {
         {
             return None;
         }
-        if let Word::Move(_) = &word
+        if let Word::Move(..) = &word
             && let Some(until) = self.put_off_until(id, record)
         {
             self.timers.set_sooner(Timer::Plan, until);
@@ -444,7 +463,7 @@ impl Node {
         self.peers.ranking.winner(id, |name| !failed(name)).cloned()
     }
 
-    fn is_writing(&self, id: &ShardId) -> bool {
+    pub(super) fn is_writing(&self, id: &ShardId) -> bool {
         let planning = self.lead.planning.as_ref();
         planning.is_some_and(|p| p.writing.contains_key(id))
     }
@@ -466,7 +485,8 @@ impl Node {
                 let owner = seen.record.owner().map(|o| o.node.clone());
                 (owner, Change::Cancel { failed: None })
             }
-            Word::Move(node) => {
+            Word::Forget => (seen.record.intended.clone(), Change::Wish { node: None }),
+            Word::Move(node, why) => {
                 let Some((session, _)) = self.present(&node, &id.keyspace) else {
                     return;
                 };
@@ -474,7 +494,7 @@ impl Node {
                     node: node.clone(),
                     session,
                 };
-                let (id, why) = (self.move_id(), Why::Planned);
+                let id = self.move_id();
                 (Some(node), Change::Plan { id, to, plan, why })
             }
         };

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use crate::ids::ShardId;
 use crate::note::Note;
-use crate::record::{Role, Tenancy};
+use crate::record::{NodeMode, Role, Tenancy};
 use crate::time::Time;
 
 use super::stays::Stay;
@@ -36,11 +36,12 @@ impl Node {
         }
         let until = self.now + self.config.timing.ttl * PATIENCE;
         let unplanned: BTreeSet<ShardId> = match self.config.role {
-            Role::Node => {
+            // Who takes no shards waits for none.
+            Role::Node if self.mode == NodeMode::Active => {
                 let all = self.view.shards.iter().map(|(id, _)| id);
                 all.filter(|id| self.is_unplanned(id)).cloned().collect()
             }
-            Role::Observer | Role::Leader | Role::Router => BTreeSet::new(),
+            Role::Node | Role::Observer | Role::Leader | Role::Router => BTreeSet::new(),
         };
         if !unplanned.is_empty() {
             self.timers.set_sooner(Timer::Tick, until);
@@ -80,6 +81,9 @@ impl Node {
                 return false;
             }
             initial.unplanned.pop_first();
+        }
+        if initial.settling.is_none() && self.is_looking() {
+            return false;
         }
         let settling = initial.settling.get_or_insert_with(|| {
             let stays = self.stays.iter().filter(|(_, stay)| stay.is_settling());

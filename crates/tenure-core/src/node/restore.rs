@@ -224,6 +224,7 @@ impl Node {
             generation,
             floor,
             removed: false,
+            rebalance: false,
             unknown,
         };
         let expect = old.map_or(Expect::Absent, |old| Expect::Version(old.version));
@@ -375,6 +376,10 @@ impl Node {
             session,
             mode: self.mode.clone(),
             cordoned: self.cordoned,
+            boot: self.view.cluster.get(&()).map(|c| c.boot),
+            unsure: false,
+            ephemeral: self.config.ephemeral,
+            evict: None,
             unknown: Unknown::new(),
         };
         self.put(key, expect, Record::Node(Arc::new(record)), Purpose::Plain);

@@ -166,6 +166,9 @@ impl Node {
             let to = planned.or_else(|| self.winner_without_me(id, record));
             return Some((to, Why::NodeStopping));
         }
+        if self.is_frozen() {
+            return None;
+        }
         let active = self
             .view
             .nodes

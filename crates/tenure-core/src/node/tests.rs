@@ -4,6 +4,7 @@ mod bench;
 mod late;
 mod leased;
 mod led;
+mod life;
 mod moving;
 mod rare;
 mod refused;

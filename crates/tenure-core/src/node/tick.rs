@@ -49,6 +49,7 @@ impl Node {
         (self.listed_at, self.listed) = (begun, listed.revision);
         (self.written, self.others_wrote) = (0, false);
         self.timers.set_sooner(Timer::Restore, self.now);
+        self.timers.set_sooner(Timer::Around, self.now);
         for (name, keyspace) in self.view.keyspaces.iter() {
             if let KeyspaceKind::Hashed(n) = keyspace.record.kind
                 && self.config.keyspaces.contains_key(name)
@@ -178,6 +179,7 @@ impl Node {
         self.wants.all_stale();
         self.renew_retries();
         self.timers.set_sooner(Timer::Restore, self.now);
+        self.timers.set_sooner(Timer::Around, self.now);
         self.sweep();
         self.look_at_all = true;
     }
@@ -211,8 +213,7 @@ impl Node {
 
     /// Removes tombstones that nothing refers to any more. One node does it, and takes its time.
     fn sweep(&mut self) {
-        let first = self.peers.members.iter().map(|m| &m.name).min();
-        if first != Some(&self.config.name) || !self.may_own() || self.config.role != Role::Node {
+        if !self.is_first_member() || !self.may_own() || self.config.role != Role::Node {
             return;
         }
         let old: Vec<(SessionId, Version)> = self
@@ -230,17 +231,9 @@ impl Node {
             .filter(|(id, _)| !self.is_referred_to(*id))
             .collect();
         for (id, version) in old {
-            let key = Key::Session(id);
-            let mark = self.view.mark(&key);
-            self.ask(
-                Lane::Ordinary,
-                Request::Delete {
-                    key: key.clone(),
-                    version,
-                },
-                Pending::Delete { key, mark },
-            );
+            self.delete(Key::Session(id), version);
         }
+        self.sweep_nodes();
     }
 
     fn is_referred_to(&self, session: SessionId) -> bool {

@@ -37,10 +37,14 @@ pub(super) enum Timer {
     Plan,
     /// Stop, finished or not.
     Stop,
+    /// Go on with a look at every shard.
+    Look,
+    /// Look who else lives, and what the node's own record asks of it.
+    Around,
 }
 
 /// How many kinds of timers there are.
-const KINDS: usize = 13;
+const KINDS: usize = 15;
 const JUDGE: usize = 3;
 const STAY: usize = 4;
 
@@ -60,6 +64,8 @@ impl Timer {
             Self::Lead => 10,
             Self::Plan => 11,
             Self::Stop => 12,
+            Self::Look => 13,
+            Self::Around => 14,
         }
     }
 }
@@ -204,7 +210,9 @@ impl Timers {
             9 => Timer::Restore,
             10 => Timer::Lead,
             11 => Timer::Plan,
-            _ => Timer::Stop,
+            12 => Timer::Stop,
+            13 => Timer::Look,
+            _ => Timer::Around,
         };
         self.kinds[kind] = match kind {
             JUDGE => self.judge.first(),

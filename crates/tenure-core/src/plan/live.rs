@@ -152,7 +152,7 @@ impl<'a> Live<'a> {
         let mut elsewhere: BTreeMap<NodeName, Elsewhere> = BTreeMap::new();
         for (id, seen) in self.view.shards.iter() {
             let record = &seen.record;
-            if matches!(record.tenancy, Tenancy::Deleted) {
+            if matches!(record.tenancy, Tenancy::Deleted) || record.doomed {
                 continue;
             }
             if id.keyspace != *keyspace {

@@ -199,6 +199,13 @@ impl std::ops::Deref for PlanRules {
 }
 
 impl PlanRules {
+    /// The same but for a change that keeps what was checked.
+    pub(crate) fn with(&self, change: impl FnOnce(&mut PlanSettings)) -> Self {
+        let mut settings = self.0.clone();
+        change(&mut settings);
+        Self(settings)
+    }
+
     /// The same without anything that spreads changes over time: for asking what it will come to in the end.
     #[must_use]
     pub fn at_once(&self) -> Self {

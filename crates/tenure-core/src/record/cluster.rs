@@ -25,6 +25,10 @@ pub struct ClusterRecord {
     /// that no generation is used twice and a keyspace that was lost is not taken for a new one.
     #[serde(default)]
     pub keyspaces: BTreeMap<KeyspaceName, u32>,
+    /// Nothing that is served moves, for this reason, until an operator takes it back. What is lost is served elsewhere
+    /// nevertheless, and who stops gives away what it has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub freeze: Option<String>,
     /// Fields of later versions.
     #[serde(flatten)]
     pub unknown: Unknown,

@@ -88,6 +88,9 @@ pub struct KeyspaceRecord {
     /// The keyspace was removed; the record stays so that its generation is not forgotten.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub removed: bool,
+    /// An operator wants its shards evened out now, without the waits that keep a planner calm.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub rebalance: bool,
     /// Fields of later versions.
     #[serde(flatten)]
     pub unknown: Unknown,

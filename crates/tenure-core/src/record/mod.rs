@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 pub use cluster::ClusterRecord;
 pub use keyspace::{KeyspaceKind, KeyspaceMode, KeyspaceRecord};
 pub use leader::LeaderRecord;
-pub use node::{NodeMode, NodeRecord};
+pub use node::{NodeMode, NodeRecord, Rejoin};
 pub use plan::PlanSpec;
 pub use session::{BootClock, Ended, EndedWhy, Held, Loads, Role, SessionRecord};
 pub use shard::{

@@ -1,6 +1,7 @@
 //! A node by its stable name: which session it is now, and whether it may take work.
 
 use std::fmt;
+use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
@@ -18,6 +19,65 @@ pub enum NodeMode {
     Draining,
     /// Owns nothing, for this reason, until an operator activates it.
     Drained(String),
+}
+
+impl NodeMode {
+    /// Drained because an operator wished it.
+    pub const BY_OPERATOR: &str = "operator";
+    /// Drained because the node's first start was told to join only.
+    pub const JOINED: &str = "joined";
+    /// Drained because the node's process was away for longer than its ttl while others lived.
+    pub const STALE_RESTART: &str = "stale_restart";
+    /// Drained because the node's session ran out, while its process lived and others did too.
+    pub const REGISTRATION_EXPIRED: &str = "registration_expired";
+
+    /// Drained, for this reason.
+    pub fn drained(reason: &str) -> Self {
+        Self::Drained(reason.to_owned())
+    }
+
+    /// Whether an operator wanted it so: it stays so, however long the node is away.
+    pub fn is_by_operator(&self) -> bool {
+        match self {
+            Self::Active => false,
+            Self::Draining => true,
+            Self::Drained(reason) => reason == Self::BY_OPERATOR,
+        }
+    }
+}
+
+/// How a node comes back whose session ran out while others lived.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Rejoin {
+    /// It takes part again by itself.
+    #[default]
+    Auto,
+    /// It is drained until an operator activates it.
+    Manual,
+}
+
+impl fmt::Display for Rejoin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Auto => "auto",
+            Self::Manual => "manual",
+        })
+    }
+}
+
+impl FromStr for Rejoin {
+    type Err = String;
+
+    fn from_str(s: &str) -> Result<Self, String> {
+        match s {
+            "auto" => Ok(Self::Auto),
+            "manual" => Ok(Self::Manual),
+            other => Err(format!(
+                "unknown way to rejoin {other:?}; known are auto and manual"
+            )),
+        }
+    }
 }
 
 impl fmt::Display for NodeMode {
@@ -44,6 +104,18 @@ pub struct NodeRecord {
     /// It keeps what it has and is given nothing.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cordoned: bool,
+    /// The cluster's boot number when the session began. Zero: whatever happened before is forgiven.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boot: Option<u64>,
+    /// Its session does not know yet whether others lived when it began: that it lives says nothing about them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unsure: bool,
+    /// The name is not kept for its next process: the record goes some time after its session.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ephemeral: bool,
+    /// The session that an operator asks to stop.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evict: Option<SessionId>,
     /// Fields of later versions.
     #[serde(flatten)]
     pub unknown: Unknown,

@@ -188,6 +188,10 @@ pub struct ShardRecord {
     pub plan: PlanMark,
     /// Where an operator wants it always to be.
     pub pin: Option<NodeName>,
+    /// Where an operator wants it to go once. The plan that begins the move takes it away.
+    pub wish: Option<NodeName>,
+    /// An operator wants it to be deleted: its owner stops and seals, and nobody claims it any more.
+    pub doomed: bool,
     /// What it cost its last owner, where that said so. A present owner's word is in its session.
     pub load: Option<u32>,
     /// Nodes that could not load it.
@@ -216,6 +220,8 @@ impl ShardRecord {
             intended: None,
             plan: PlanMark::default(),
             pin: None,
+            wish: None,
+            doomed: false,
             load: None,
             failures: Vec::new(),
             served_since: false,
@@ -265,6 +271,10 @@ struct Wire {
     plan: PlanMark,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pin: Option<NodeName>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    wish: Option<NodeName>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    doomed: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     load: Option<u32>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -331,6 +341,8 @@ impl From<ShardRecord> for Wire {
             deleted,
             plan: r.plan,
             pin: r.pin,
+            wish: r.wish,
+            doomed: r.doomed,
             load: r.load,
             failures: r.failures,
             served_since: r.served_since,
@@ -391,6 +403,8 @@ impl TryFrom<Wire> for ShardRecord {
             intended: w.intended,
             plan: w.plan,
             pin: w.pin,
+            wish: w.wish,
+            doomed: w.doomed,
             load: w.load,
             failures: w.failures,
             served_since: w.served_since,

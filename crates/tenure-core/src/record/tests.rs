@@ -126,6 +126,8 @@ fn every_kind() -> Vec<(Key, Record)> {
     });
     full.trouble = Some("three crashes".to_owned());
     full.meta = Some("{}".to_owned());
+    full.wish = Some(NodeName::new("n2").unwrap());
+    full.doomed = true;
     full.history = vec![Past {
         epoch: Epoch::first(1),
         from: None,
@@ -154,6 +156,10 @@ fn every_kind() -> Vec<(Key, Record)> {
             session: SessionId(1),
             mode,
             cordoned: true,
+            boot: Some(2),
+            unsure: true,
+            ephemeral: true,
+            evict: Some(SessionId(1)),
             unknown: Unknown::new(),
         };
         all.push((
@@ -174,6 +180,7 @@ fn every_kind() -> Vec<(Key, Record)> {
             generation: 2,
             floor: 1,
             removed: false,
+            rebalance: true,
             unknown: Unknown::new(),
         };
         all.push((
@@ -188,6 +195,7 @@ fn every_kind() -> Vec<(Key, Record)> {
         store: "u".to_owned(),
         longest_ttl,
         keyspaces: [(KeyspaceName::new("orders").unwrap(), 3)].into(),
+        freeze: Some("incident 7".to_owned()),
         unknown: Unknown::new(),
     };
     all.push((Key::Cluster, Record::Cluster(Arc::new(cluster))));

@@ -52,6 +52,10 @@ impl Gates {
         self.demanded = demanded;
     }
 
+    pub(crate) fn is_demanded(&self) -> bool {
+        self.demanded
+    }
+
     pub(crate) fn lease(&self, session: SessionId) -> Option<&Lease> {
         self.leases
             .iter()

@@ -17,11 +17,11 @@ struct Resource {
 
 /// The resources of all shards.
 #[derive(Debug)]
-pub(crate) struct Journal(Vec<Resource>);
+pub(crate) struct Journal(Vec<Resource>, u64);
 
 impl Journal {
     pub(crate) fn new(shards: usize) -> Self {
-        Self(vec![Resource::default(); shards])
+        Self(vec![Resource::default(); shards], 0)
     }
 
     /// Refuses from now on what carries a lower epoch.
@@ -42,6 +42,16 @@ impl Journal {
         resource.acknowledged += u64::from(taken);
         resource.highest = resource.highest.max(epoch);
         taken
+    }
+
+    /// A gate opens for who knows of so many writes, in an order that does not promise that it knows all: counts the others.
+    pub(crate) fn opened_unread(&mut self, shard: usize, known: u64) {
+        self.1 += self.read(shard) - known;
+    }
+
+    /// How many acknowledged writes somebody served without knowing of.
+    pub(crate) fn lost(&self) -> u64 {
+        self.1
     }
 
     /// A gate opens for who knows of so many writes.

@@ -6,7 +6,11 @@ pub(crate) mod estranged;
 pub(crate) mod gates;
 pub(crate) mod journal;
 pub(crate) mod local;
+pub(crate) mod modes;
 pub(crate) mod order;
+pub(crate) mod plans;
+pub(crate) mod requests;
+pub(crate) mod smooth;
 pub(crate) mod whole;
 
 use std::fmt;

@@ -6,13 +6,15 @@ use std::time::Duration;
 
 use tenure_core::ids::{Epoch, NodeName};
 use tenure_core::layout::Key;
-use tenure_core::machine::{Action, Event, OpId, Reply, Request, RunId, StoreFailure};
+use tenure_core::machine::{Action, Close, Event, OpId, Reply, Request, RunId, StoreFailure};
 use tenure_core::node::{Counters, KeyspaceConfig, Node, NodeConfig};
 use tenure_core::record::{KeyspaceKind, KeyspaceMode, Role};
+use tenure_core::router::{Mark, Sight as Seen};
 use tenure_core::rules::Rules;
 use tenure_core::time::Time;
 
 use super::canon::base;
+use super::router::Desk;
 use super::sight::Sight;
 use super::state::{Lease, Process, Sent, State, Stay, Waiting};
 use super::world::{REQUEST_TIMEOUT, Telling, shard, timing};
@@ -36,14 +38,21 @@ impl State {
         let entropy = (n as u128 + 1) << 112 | u128::from(seat.incarnations) << 96;
         let config = NodeConfig {
             name: named(NodeName::new(format!("n{n}"))),
-            role: Role::Node,
+            role: if seat.router {
+                Role::Router
+            } else {
+                Role::Node
+            },
             addresses: BTreeMap::new(),
             zone: None,
             weight: 100,
             labels: BTreeMap::new(),
             capacity: None,
             version: "model".to_owned(),
-            keyspaces: [(shard().keyspace, keyspace)].into(),
+            keyspaces: match seat.router {
+                true => BTreeMap::new(),
+                false => [(shard().keyspace, keyspace)].into(),
+            },
             timing: timing(),
             rules,
             policy: None,
@@ -51,6 +60,9 @@ impl State {
             boot_id: None,
             entropy,
             last_session: seat.directory,
+            rejoin: Default::default(),
+            join: false,
+            ephemeral: false,
         };
         let from = Counters {
             ops: base::OPS,
@@ -66,6 +78,7 @@ impl State {
             stays: Vec::new(),
             leases: Vec::new(),
             inbox: Default::default(),
+            desk: seat.router.then(|| Desk::new(rules)),
             toks: Default::default(),
         }));
         self.step(n, Event::Tick, telling);
@@ -86,6 +99,7 @@ impl State {
             telling.line(|| format!("n{n} {}", words::event(&event)));
         }
         self.heard(n, &event, telling);
+        self.peek(n, &event, now, telling);
         let Some(process) = self.process(n) else {
             return;
         };
@@ -197,6 +211,7 @@ impl State {
                     loaded: false,
                     open: false,
                     closing: false,
+                    frozen: None,
                 });
                 process.post(Event::Loaded(run));
                 if busy {
@@ -218,7 +233,11 @@ impl State {
                     ),
                 }
             }
-            Action::Close { run, .. } => {
+            Action::Close { run, how } => {
+                if how == Close::Cut {
+                    self.fail_requests(n, Some(run), telling);
+                }
+                let busy = self.is_busy(n, run);
                 let Some(process) = self.process(n) else {
                     return;
                 };
@@ -230,7 +249,9 @@ impl State {
                     process
                         .inbox
                         .retain(|letter| *letter.event != Event::Loaded(run));
-                    process.post(Event::Drained(run));
+                    if !busy {
+                        process.post(Event::Drained(run));
+                    }
                 }
             }
             Action::Warm {
@@ -249,6 +270,7 @@ impl State {
                     loaded: false,
                     open: false,
                     closing: false,
+                    frozen: None,
                 });
                 process.post(Event::Loaded(run));
             }
@@ -256,15 +278,38 @@ impl State {
             Action::Own { run, epoch } => self.own(n, run, epoch),
             Action::Freeze { run, mv, .. } => {
                 self.set_open(n, run, false);
-                self.post(n, Event::Frozen { run, mv });
+                self.set_frozen(n, run, Some(mv));
+                self.worked(n, run);
             }
-            Action::Thaw(run) => self.set_open(n, run, true),
+            Action::Thaw(run) => {
+                self.set_frozen(n, run, None);
+                self.set_open(n, run, true);
+            }
             Action::Seal(run) => {
+                if self.is_busy(n, run) {
+                    self.breach("P3", "a shard is sealed while a request is worked on");
+                }
                 let seal = String::new();
                 self.post(n, Event::Sealed { run, seal });
             }
-            Action::Refused(_) | Action::Stopped => self.leave(n),
-            Action::Note(_) | Action::Seen { .. } | Action::Started => {}
+            Action::Refused(_) | Action::Stopped => self.leave(n, telling),
+            Action::Seen {
+                owner,
+                epoch,
+                serving,
+                moving,
+                rev,
+                ..
+            } => {
+                let sight = Seen {
+                    mark: Mark { epoch, rev },
+                    owner: owner.map(|owner| owner.session),
+                    serving,
+                    moving,
+                };
+                self.router_sees(n, sight, now, telling);
+            }
+            Action::Note(_) | Action::Started => {}
         }
     }
 
@@ -283,6 +328,34 @@ impl State {
         }
     }
 
+    fn set_frozen(&mut self, n: usize, run: RunId, frozen: Option<u64>) {
+        let stays = self.process(n).map(|p| &mut p.stays);
+        if let Some(stay) = stays.and_then(|s| s.iter_mut().find(|stay| stay.run == run)) {
+            stay.frozen = frozen;
+        }
+    }
+
+    /// Says that nothing is in flight, if that is so and being waited for.
+    pub(super) fn worked(&mut self, n: usize, run: RunId) {
+        if self.is_busy(n, run) {
+            return;
+        }
+        let Some(process) = self.process(n) else {
+            return;
+        };
+        let Some(stay) = process.stays.iter_mut().find(|stay| stay.run == run) else {
+            return;
+        };
+        if stay.closing {
+            let told = Event::Drained(run);
+            if !process.inbox.iter().any(|letter| *letter.event == told) {
+                process.post(told);
+            }
+        } else if let Some(mv) = stay.frozen.take() {
+            process.post(Event::Frozen { run, mv });
+        }
+    }
+
     /// A successor owns what it has loaded.
     fn own(&mut self, n: usize, run: RunId, epoch: Epoch) {
         let stays = self.process(n).map(|p| &mut p.stays);
@@ -294,18 +367,19 @@ impl State {
     }
 
     /// A process that says that it owns nothing leaves.
-    fn leave(&mut self, n: usize) {
+    fn leave(&mut self, n: usize, telling: &mut Telling) {
         let open = self
             .process(n)
             .is_some_and(|p| p.stays.iter().any(|stay| stay.open));
         if open {
             self.breach("P1", "a process leaves with its gate open");
         }
-        self.die(n);
+        self.die(n, telling);
     }
 
     /// A process is gone. What it sent may still arrive.
-    pub(crate) fn die(&mut self, n: usize) {
+    pub(crate) fn die(&mut self, n: usize, telling: &mut Telling) {
+        self.fail_requests(n, None, telling);
         let seat = &mut self.seats[n];
         seat.paused = false;
         seat.process = None;
@@ -351,6 +425,10 @@ impl State {
         let Some(process) = self.seats[n].process.as_deref() else {
             return;
         };
+        let router = process.desk.as_ref().and_then(Desk::wake);
+        if router.is_some_and(|at| at <= now) {
+            return self.router_tick(n, telling);
+        }
         let event = match process.waiting.iter().find(|w| w.until <= now) {
             Some(waiting) => {
                 let failure = if waiting.write {

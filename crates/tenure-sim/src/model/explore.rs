@@ -33,6 +33,14 @@ pub(super) const PROMISES: &[Promise] = &[
         holds: |_, state| !state.breaks("P2"),
     },
     Promise {
+        name: "P3",
+        holds: |_, state| !state.breaks("P3"),
+    },
+    Promise {
+        name: "P4",
+        holds: |_, state| !state.breaks("P4"),
+    },
+    Promise {
         name: "A9",
         holds: |_, state| !state.breaks("A9"),
     },
@@ -136,7 +144,7 @@ impl Exploration {
                 Begin::Rest { phases } => {
                     (0..phases).for_each(|after| add(nodes().collect(), Some(3 * TTL + after)));
                 }
-                Begin::Joining => nodes().for_each(|joins| {
+                Begin::Joining => (0..self.scope.nodes).for_each(|joins| {
                     let others = nodes().filter(|n| *n != joins).collect();
                     add(others, Some(3 * TTL + 1));
                 }),
@@ -147,7 +155,7 @@ impl Exploration {
 
     /// The state at one of the beginnings.
     pub(super) fn begin(&self, beginning: &Beginning, telling: &mut Telling) -> State {
-        let seat = |rate_ppm: &i64| Seat {
+        let seat = |(n, rate_ppm): (usize, &i64)| Seat {
             clock: Clock {
                 offset: base::TIMES,
                 rate_ppm: *rate_ppm,
@@ -155,17 +163,19 @@ impl Exploration {
             directory: None,
             incarnations: 0,
             paused: false,
+            router: n >= self.scope.nodes,
             process: None,
         };
         let mut state = State {
             now: 1,
-            seats: beginning.clocks.iter().map(seat).collect(),
+            seats: beginning.clocks.iter().enumerate().map(seat).collect(),
             store: Arc::new(Shelf::new()),
             requests: Vec::new(),
             left: Budget::default(),
             ghost: Ghost::default(),
             broken: None,
             memory: self.scope.memory(),
+            strict: self.scope.budget.crashes == 0 && self.scope.budget.pauses == 0,
         };
         for n in &beginning.nodes {
             state.start(*n, true, self.rules, telling);

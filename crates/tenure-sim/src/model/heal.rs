@@ -106,11 +106,19 @@ impl State {
                     letter.late = false;
                 }
             }
+            if let Some(process) = &mut seat.process
+                && process.desk.is_some()
+                && let Some(desk) = &mut std::sync::Arc::make_mut(process).desk
+            {
+                for asked in &mut desk.asked {
+                    asked.late = false;
+                }
+            }
             if seat.paused {
                 state.resume(n, telling);
             }
         }
-        if state.seats.iter().all(|seat| seat.process.is_none()) {
+        if state.seats.iter().all(|s| s.router || s.process.is_none()) {
             state.start(0, false, rules, telling);
         }
         state
@@ -137,6 +145,10 @@ impl State {
                 };
                 sessions.push((session, seat, process));
             }
+        }
+        let mut desks = sessions.iter().filter_map(|(_, _, p)| p.desk.as_ref());
+        if desks.any(|desk| !desk.asked.is_empty()) {
+            return Some("a request is not answered");
         }
         let mut live = 0;
         for (key, found) in &self.store.keys {

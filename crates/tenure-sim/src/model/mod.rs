@@ -8,6 +8,7 @@ mod driver;
 mod explore;
 mod heal;
 mod laws;
+mod router;
 mod run;
 mod scope;
 mod shelf;

@@ -18,6 +18,8 @@ pub struct Budget {
     pub removals: u8,
     /// Removals of a session's record.
     pub losses: u8,
+    /// Requests that come at a router.
+    pub requests: u8,
 }
 
 /// How a node that is gone comes back.
@@ -50,7 +52,7 @@ pub struct Scope {
     pub name: &'static str,
     /// What it is about.
     pub about: &'static str,
-    /// How many nodes there are; they have one shard.
+    /// How many nodes there are; they have one shard. Where there are more clocks, the others are routers'.
     pub nodes: usize,
     /// How it begins.
     pub begin: Begin,
@@ -79,6 +81,7 @@ const NOTHING: Budget = Budget {
     stops: 0,
     removals: 0,
     losses: 0,
+    requests: 0,
 };
 const DELAY: Budget = Budget {
     delays: 1,
@@ -226,6 +229,31 @@ pub const SCOPES: &[Scope] = &[
     three("three-crash", "one of three nodes dies for good")
         .may(CRASH)
         .sees(&[TakenAfterEnd, Expired]),
+    routed("router", "a second node starts, and two requests come")
+        .may(Budget {
+            requests: 2,
+            ..NOTHING
+        })
+        .sees(&[Frozen, Sealed, Taken, RequestHeld, FlushedAfterTake])
+        .everyday(),
+    routed(
+        "router-delay",
+        "a second node starts, a request comes, and one message is late or lost",
+    )
+    .may(Budget {
+        requests: 1,
+        ..DELAY
+    })
+    .sees(&[Taken, RequestHeld, FlushedAfterTake]),
+    routed(
+        "router-crash",
+        "a second node starts, a request comes, and a process dies for good",
+    )
+    .may(Budget {
+        requests: 1,
+        ..CRASH
+    })
+    .sees(&[Taken, RequestHeld, FlushedAfterTake, FlushedAfterCancel]),
     three(
         "three-delay",
         "three nodes, and one message is late or lost",
@@ -252,6 +280,15 @@ const fn two(name: &'static str, about: &'static str) -> Scope {
         clocks: TWO,
         sights: &[],
         everyday: false,
+    }
+}
+
+/// Two nodes, of which one starts at any time, and a router.
+const fn routed(name: &'static str, about: &'static str) -> Scope {
+    Scope {
+        begin: Begin::Joining,
+        clocks: THREE,
+        ..two(name, about)
     }
 }
 

@@ -74,6 +74,9 @@ sights! {
     RaceLost "a race for a write is lost",
     LateWrite "a write takes effect after its sender gave up or died",
     GateRanOut "a gate is closed by the clock while its process stands still",
+    RequestHeld "a router holds a request for a move",
+    FlushedAfterTake "a router sends what it held to the new owner",
+    FlushedAfterCancel "a router sends what it held to the owner that stayed",
 }
 
 /// What was seen so far, by all threads, and what of it was told.

@@ -12,6 +12,7 @@ use tenure_core::time::Time;
 
 use super::canon::{Tok, Words, toks};
 use super::laws::{Breach, Ghost};
+use super::router::Desk;
 use super::scope::Budget;
 use super::shelf::Shelf;
 use crate::clock::{Clock, Instant};
@@ -31,6 +32,8 @@ pub(crate) struct State {
     pub(crate) broken: Option<Arc<Breach>>,
     /// Times older than this are not told apart.
     pub(crate) memory: u64,
+    /// Whether no request may fail: no process can have died or stood still.
+    pub(crate) strict: bool,
 }
 
 /// A node name, its machine's clock, its data directory, and the process that runs there, if one does.
@@ -41,6 +44,8 @@ pub(crate) struct Seat {
     /// How many processes it has had.
     pub(crate) incarnations: u32,
     pub(crate) paused: bool,
+    /// Its processes are routers.
+    pub(crate) router: bool,
     pub(crate) process: Option<Arc<Process>>,
 }
 
@@ -56,6 +61,8 @@ pub(crate) struct Process {
     pub(crate) leases: Vec<Lease>,
     /// Events in the order in which they came.
     pub(crate) inbox: VecDeque<Letter>,
+    /// What a router has beside its machine.
+    pub(crate) desk: Option<Desk>,
     /// What the machine hashes, once somebody has asked.
     pub(crate) toks: OnceLock<Vec<Tok>>,
 }
@@ -82,6 +89,8 @@ pub(crate) struct Stay {
     pub(crate) loaded: bool,
     pub(crate) open: bool,
     pub(crate) closing: bool,
+    /// The move for which its gate is shut, until nothing is in flight.
+    pub(crate) frozen: Option<u64>,
 }
 
 /// The lease of one session, on its holder's clock.
@@ -158,7 +167,9 @@ impl Process {
 
     /// Whether something is due by the clock.
     pub(crate) fn is_due(&self, now: Time) -> bool {
-        self.wake.is_some_and(|at| at <= now) || self.waiting.iter().any(|w| w.until <= now)
+        let router = self.desk.as_ref().and_then(Desk::wake);
+        self.wake.into_iter().chain(router).any(|at| at <= now)
+            || self.waiting.iter().any(|w| w.until <= now)
     }
 }
 
@@ -193,6 +204,7 @@ impl State {
                 }
                 words.add(&process.stays);
                 words.add(&process.leases);
+                words.add(&process.desk);
                 for letter in &process.inbox {
                     words.add(letter);
                 }

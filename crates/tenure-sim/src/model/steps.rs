@@ -15,6 +15,7 @@ use tenure_core::layout::Key;
 use tenure_core::machine::{Event, Request};
 use tenure_core::rules::Rules;
 
+use super::router::{Desk, Is};
 use super::scope::{Back, Scope};
 use super::sight::Sight;
 use super::state::State;
@@ -30,6 +31,14 @@ pub(crate) enum Act {
     Wake(usize),
     /// A request arrives at the store.
     Land(usize),
+    /// A request reaches its node.
+    Enter(usize, usize),
+    /// A node answers a request.
+    Serve(usize, usize),
+    /// A request is late, on its way or in its node.
+    HoldAsked(usize, usize),
+    /// A request comes at a router.
+    Ask(usize),
     /// Time passes.
     Pass,
     /// A letter is held.
@@ -50,6 +59,14 @@ pub(crate) enum Act {
     Remove,
     /// An operator removes the record of a process's session.
     Lose(usize),
+}
+
+/// What a request does next.
+fn going(n: usize, at: usize, is: Is) -> Act {
+    match is {
+        Is::In { .. } => Act::Serve(n, at),
+        Is::Away | Is::Waiting => Act::Enter(n, at),
+    }
 }
 
 /// Whether two requests can see or hinder one another.
@@ -83,6 +100,15 @@ impl State {
             }
             if due {
                 out.push(Act::Wake(n));
+            }
+            if out.is_empty()
+                && let Some(desk) = &process.desk
+                && let Some(at) = desk
+                    .asked
+                    .iter()
+                    .position(|a| !a.late && a.is != Is::Waiting)
+            {
+                out.push(going(n, at, desk.asked[at].is));
             }
             if !out.is_empty() {
                 return;
@@ -128,7 +154,16 @@ impl State {
                     out.push(Act::HoldRequest(at));
                 }
                 self.late(out);
+                self.asks(out);
                 self.strike(self.requests[at].seat, out);
+            }
+            [Act::Enter(n, at) | Act::Serve(n, at)] => {
+                if left.delays > 0 {
+                    out.push(Act::HoldAsked(n, at));
+                }
+                for n in 0..self.seats.len() {
+                    self.strike(n, out);
+                }
             }
             [Act::Hear(n, _) | Act::Wake(n), ..] => {
                 if let Act::Hear(_, letter) = out[0]
@@ -148,6 +183,7 @@ impl State {
                     }
                 }
                 self.late(out);
+                self.asks(out);
                 for n in 0..self.seats.len() {
                     self.strike(n, out);
                     if quiet {
@@ -182,6 +218,19 @@ impl State {
             let letters = seat.running().into_iter().flat_map(|p| p.inbox.iter());
             let late = letters.enumerate().filter(|(_, letter)| letter.late);
             out.extend(late.map(|(at, _)| Act::Hear(n, at)));
+            let desk = seat.running().and_then(|p| p.desk.as_ref());
+            let asked = desk.into_iter().flat_map(|desk| desk.asked.iter());
+            let late = asked.enumerate().filter(|(_, asked)| asked.late);
+            out.extend(late.map(|(at, asked)| going(n, at, asked.is)));
+        }
+    }
+
+    /// A request may come.
+    fn asks(&self, out: &mut Vec<Act>) {
+        for (n, seat) in self.seats.iter().enumerate() {
+            if self.left.requests > 0 && seat.running().is_some_and(|p| p.desk.is_some()) {
+                out.push(Act::Ask(n));
+            }
         }
     }
 
@@ -222,7 +271,8 @@ impl State {
             let Some(process) = &seat.process else {
                 continue;
             };
-            let wake = process.wake.into_iter();
+            let router = process.desk.as_ref().and_then(Desk::wake);
+            let wake = process.wake.into_iter().chain(router);
             let waiting = process.waiting.iter().map(|w| w.until);
             let gates = process
                 .leases
@@ -247,6 +297,21 @@ impl State {
             Act::Wake(n) => self.wake(n, telling),
             Act::Land(at) => self.land(at, telling),
             Act::Pass => self.pass(telling),
+            Act::Ask(n) => {
+                self.left.requests -= 1;
+                telling.line(|| "a request comes".to_owned());
+                self.ask(n, telling);
+            }
+            Act::Enter(n, at) => self.enter(n, at, telling),
+            Act::Serve(n, at) => self.serve(n, at, telling),
+            Act::HoldAsked(n, at) => {
+                self.left.delays -= 1;
+                telling.line(|| "fault: a request is late".to_owned());
+                let desk = self.process(n).and_then(|p| p.desk.as_mut());
+                if let Some(asked) = desk.and_then(|desk| desk.asked.get_mut(at)) {
+                    asked.late = true;
+                }
+            }
             Act::HoldLetter(n, at) => {
                 self.left.delays -= 1;
                 telling.line(|| format!("fault: n{n} does not hear this yet"));
@@ -267,7 +332,7 @@ impl State {
             Act::Crash(n) => {
                 self.left.crashes -= 1;
                 telling.line(|| format!("fault: n{n} dies"));
-                self.die(n);
+                self.die(n, telling);
             }
             Act::Pause(n) => {
                 self.left.pauses -= 1;

@@ -4,10 +4,12 @@
 //! nodes 3                      # before the first `at`: the cluster
 //! shards 4
 //! ttl 2500ms
+//! routers 1                    # r0, r1, …, with clients
 //! at 5s pause n1 10s           # what goes wrong
 //! at 4s mark                   # remembers who serves what
 //! at 20s expect served         # every shard is served
 //! at 20s expect same owners    # as at the mark
+//! at 20s expect answered 1s    # no request has failed or waited for so long
 //! end 30s
 //! ```
 //!
@@ -62,6 +64,10 @@ enum Expectation {
     ShardClosed(usize),
     /// This node admits work for this shard.
     ShardOpen(usize, usize),
+    /// No request has failed so far, and none has waited for longer than this.
+    Answered(u64),
+    /// Some request waits.
+    SomethingHeld,
     /// This promise was broken by now. The script ends there: it shows a limit that the documents state.
     Broken(String),
 }
@@ -148,6 +154,14 @@ fn hold(expectation: &Expectation, mark: &Served, world: &World) -> Result<(), S
     };
     match *expectation {
         Expectation::Broken(ref promise) => Err(format!("{promise} is not broken")),
+        Expectation::Answered(within) => {
+            must(world.coverage.failed_requests == 0, "a request has failed")?;
+            must(world.coverage.answered > 0, "no request was answered yet")?;
+            let before = world.now.saturating_sub(within);
+            let late = world.requests.end(world.now, before);
+            late.map_err(|violation| violation.what)
+        }
+        Expectation::SomethingHeld => must(world.requests.anything_waits(), "nothing waits"),
         Expectation::Served => world.missing().map_or(Ok(()), Err),
         Expectation::NotServed => must(world.missing().is_some(), "everything is served"),
         Expectation::SameOwners => must(

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use tenure_core::record::KeyspaceMode;
+use tenure_core::record::{KeyspaceMode, MovePhase};
 use tenure_core::settings::Settings;
 
 use super::{Expectation, Script, ScriptFailure, Step};
+use crate::ambush::{Ambush, At, Blow, Victim};
 use crate::clock::{Instant, MS, SEC};
 use crate::fault::{Cut, Fault, Mode, Outage, Target};
 use crate::plan::{Family, Plan};
@@ -34,6 +35,10 @@ pub fn parse(text: &str) -> Result<Script, ScriptFailure> {
 
 struct Reader {
     nodes: usize,
+    routers: usize,
+    catches_up: bool,
+    duplicates: u32,
+    ambush: Option<Ambush>,
     shards: u32,
     seed: u64,
     family: Family,
@@ -52,6 +57,10 @@ impl Default for Reader {
     fn default() -> Self {
         Self {
             nodes: 3,
+            routers: 0,
+            catches_up: false,
+            duplicates: 0,
+            ambush: None,
             shards: 4,
             seed: 1,
             family: Family::Watched,
@@ -70,8 +79,23 @@ impl Default for Reader {
 
 impl Reader {
     fn line(&mut self, n: usize, words: &[&str]) -> Result<(), String> {
-        match *words {
+        // Routers are numbered after the nodes.
+        let words: Vec<String> = words.iter().map(|word| self.numbered(word)).collect();
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        match words[..] {
             ["nodes", count] => self.nodes = number(count)?,
+            ["routers", count] => self.routers = number(count)?,
+            ["catches-up"] => self.catches_up = true,
+            ["duplicates", permille] => self.duplicates = number(permille)?,
+            ["ambush", at, victim, ref blow @ ..] => {
+                self.ambush = Some(ambush(at, victim, blow)?);
+            }
+            ["freeze-timeout", span] => {
+                self.settings.freeze_timeout = Duration::from_nanos(self::span(span)?)
+            }
+            ["load-timeout", span] => {
+                self.settings.load_timeout = Duration::from_nanos(self::span(span)?)
+            }
             ["shards", count] => self.shards = number(count)?,
             ["seed", seed] => self.seed = number(seed)?,
             ["ttl", span] => self.settings.ttl = Duration::from_nanos(self::span(span)?),
@@ -106,6 +130,15 @@ impl Reader {
         Ok(())
     }
 
+    /// The name of a router as that of the node of its number.
+    fn numbered(&self, word: &str) -> String {
+        let router = word.strip_prefix('r').and_then(|n| n.parse::<usize>().ok());
+        match router {
+            Some(n) => format!("n{}", self.nodes + n),
+            None => word.to_owned(),
+        }
+    }
+
     fn finish(mut self) -> Result<Script, String> {
         let end = self.end.ok_or("the script has no `end TIME`")?;
         let timing = self.settings.check(Duration::ZERO).map_err(|problems| {
@@ -118,6 +151,13 @@ impl Reader {
         self.faults.sort_by_key(|(at, _)| *at);
         self.steps.sort_by_key(|(at, n, _)| (*at, *n));
         let mut plan = Plan::quiet(self.seed, self.nodes, self.shards, timing);
+        plan = plan.with_routers(self.routers);
+        plan.catches_up = self.catches_up;
+        plan.ambush = self.ambush;
+        (plan.net.duplicate, plan.net.late_max) = (self.duplicates, SEC);
+        plan.spec.debounce = Some(Duration::from_millis(300));
+        plan.spec.rejoin_after = Some(Duration::from_millis(300));
+        plan.spec.cool_down = Some(Duration::from_millis(500));
         plan.family = self.family;
         plan.mode = self.mode;
         plan.faults = self.faults;
@@ -145,6 +185,45 @@ impl Reader {
             end,
         })
     }
+}
+
+fn ambush(at: &str, victim: &str, blow: &[&str]) -> Result<Ambush, String> {
+    let at = match at {
+        "warming" => At::Phase(MovePhase::Warming),
+        "freezing" => At::Phase(MovePhase::Freezing),
+        "sealed" => At::Phase(MovePhase::Sealed),
+        "taken" => At::Taken,
+        _ => {
+            return Err(format!(
+                "unknown phase {at:?}; known are warming, freezing, sealed and taken"
+            ));
+        }
+    };
+    let victim = match victim {
+        "owner" => Victim::Owner,
+        "target" => Victim::Target,
+        "leader" => Victim::Leader,
+        "router" => Victim::Router,
+        _ => {
+            return Err(format!(
+                "unknown victim {victim:?}; known are owner, target, leader and router"
+            ));
+        }
+    };
+    let blow = match *blow {
+        ["kill"] => Blow::Kill,
+        ["restart"] => Blow::Restart,
+        ["stop"] => Blow::Stop,
+        ["pause", percent] => Blow::Pause(number(percent)?),
+        ["cut", percent] => Blow::Cut(number(percent)?),
+        _ => return Err(format!("unknown blow {:?}", blow.join(" "))),
+    };
+    Ok(Ambush {
+        at,
+        victim,
+        blow,
+        times: 1,
+    })
 }
 
 fn fault(words: &[&str]) -> Result<Fault, String> {
@@ -283,12 +362,13 @@ fn fault(words: &[&str]) -> Result<Fault, String> {
 fn target(words: &[&str]) -> Result<Target, String> {
     Ok(match *words {
         ["keyspace"] => Target::Keyspace,
+        ["leader"] => Target::Leader,
         ["shard", n] => Target::Shard(number(n)?),
         ["session", node] => Target::Session(self::node(node)?),
         ["node", node] => Target::Node(self::node(node)?),
         _ => {
             return Err(format!(
-                "unknown key {:?}; known are keyspace, shard N, session NODE and node NODE",
+                "unknown key {:?}; known are keyspace, leader, shard N, session NODE and node NODE",
                 words.join(" ")
             ));
         }
@@ -298,6 +378,8 @@ fn target(words: &[&str]) -> Result<Target, String> {
 fn expectation(words: &[&str]) -> Result<Expectation, String> {
     Ok(match *words {
         ["served"] => Expectation::Served,
+        ["answered", within] => Expectation::Answered(self::span(within)?),
+        ["something", "held"] => Expectation::SomethingHeld,
         ["not", "served"] => Expectation::NotServed,
         ["same", "owners"] => Expectation::SameOwners,
         ["same", "epochs"] => Expectation::SameEpochs,

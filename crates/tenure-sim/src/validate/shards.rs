@@ -191,6 +191,13 @@ fn candidates(old: &ShardRecord, new: &ShardRecord) -> Vec<(&'static str, Change
                 node: new.pin.clone(),
             },
         ),
+        (
+            "wish",
+            Change::Wish {
+                node: new.wish.clone(),
+            },
+        ),
+        ("doom", Change::Doom),
         ("lift", Change::Lift),
         ("tell", Change::Tell { said }),
         ("intend", Change::Intend { node, plan }),

@@ -61,6 +61,9 @@ fn every_note() -> Vec<Note> {
             node: NodeName::new("n").unwrap(),
             why: EndedWhy::Expired,
         },
+        Note::Mode {
+            mode: NodeMode::Active,
+        },
         Note::AcquireRetry { shards: 1 },
         Note::AcquireWindowExhausted { shards: 1 },
         Note::Damaged {

@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_core::record::Role;
+use tenure_core::router::HoldLimits;
 use tenure_core::settings::Settings;
 use tenure_store::Store;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use super::desk::{Desk, HoldLimits};
+use super::desk::Desk;
 use super::keeper::{Parts, Told};
 use super::table::Table;
 use super::transport::Transport;

@@ -4,42 +4,18 @@ use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use tenure_core::ids::ShardId;
-use tenure_core::router::HoldWhy;
+use tenure_core::router::lines::{Let, Port, Ticket};
+use tenure_core::router::{HoldLimits, HoldWhy};
 use tenure_core::time::Time;
 use tokio::sync::{Notify, oneshot};
 
 use super::error::RouteError;
-use super::line::Waiting;
-use super::slot::Ticket;
-use super::table::{Route, Spot, Table};
+use super::table::{Route, Spot, Table, Waiting};
 use super::transport::{Drained, Flush, Transport, Trial};
 use crate::clock::Clock;
 use crate::metrics::Metrics;
-
-/// How much a router may hold, of all shards together. One shard may take up half of it, so that one which nobody serves
-/// leaves room for those that move.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HoldLimits {
-    /// How many requests.
-    pub count: u64,
-    /// How many bytes, as their senders count them.
-    pub bytes: u64,
-    /// How long any one of them, in all. Must be no less than `freeze_timeout` + `drain_timeout` + `take_timeout`.
-    pub age: Duration,
-}
-
-impl Default for HoldLimits {
-    fn default() -> Self {
-        Self {
-            count: 10_000,
-            bytes: 64 << 20,
-            age: Duration::from_secs(30),
-        }
-    }
-}
 
 /// Where requests wait.
 pub(super) struct Desk {
@@ -84,8 +60,8 @@ impl Desk {
 
     /// Looks whether somebody waits for what has just happened to a shard.
     fn settled(&self, spot: Spot<'_>, waiting: &mut Waiting) {
-        waiting.check_empty(spot.slot);
-        if waiting.busy && waiting.is_idle(spot.slot) {
+        waiting.lines.check_empty(spot.slot);
+        if waiting.busy && waiting.lines.is_idle(spot.slot) {
             waiting.busy = false;
             if self.busy.fetch_sub(1, Ordering::AcqRel) == 1 {
                 self.idle.notify_waiters();
@@ -95,27 +71,14 @@ impl Desk {
 
     /// Makes room for one more, or says which limit is in the way.
     fn admit(&self, waiting: &Waiting, bytes: u64) -> Result<(), &'static str> {
-        let HoldLimits {
-            count: most,
-            bytes: size,
-            ..
-        } = self.limits;
-        if waiting.count >= most.div_ceil(2) {
-            return Err("half of the requests");
-        }
-        if waiting.bytes + bytes > size.div_ceil(2) {
-            return Err("half of the bytes");
-        }
-        if self.count.fetch_add(1, Ordering::AcqRel) >= most {
-            self.count.fetch_sub(1, Ordering::AcqRel);
-            return Err("all requests");
-        }
-        if self.bytes.fetch_add(bytes, Ordering::AcqRel) + bytes > size {
+        let count = self.count.fetch_add(1, Ordering::AcqRel);
+        let size = self.bytes.fetch_add(bytes, Ordering::AcqRel);
+        let room = self.limits.room(waiting.lines.held(), (count, size), bytes);
+        if room.is_err() {
             self.count.fetch_sub(1, Ordering::AcqRel);
             self.bytes.fetch_sub(bytes, Ordering::AcqRel);
-            return Err("all bytes");
         }
-        Ok(())
+        room
     }
 
     fn released(&self, bytes: u64, since: Time) {
@@ -127,11 +90,13 @@ impl Desk {
 
 impl Transport for Desk {
     fn hold(&self, shard: &ShardId, why: HoldWhy) {
-        self.with(shard, |spot, waiting| waiting.hold(spot.slot, why));
+        self.with(shard, |spot, waiting| waiting.lines.hold(spot.slot, why));
     }
 
     fn drain(&self, shard: &ShardId, drained: Drained) {
-        self.with(shard, |spot, waiting| waiting.drain(spot.slot, drained));
+        self.with(shard, |spot, waiting| {
+            waiting.lines.drain(spot.slot, drained)
+        });
     }
 
     fn switch(&self, _shard: &ShardId, _to: &Route) {
@@ -139,8 +104,12 @@ impl Transport for Desk {
     }
 
     fn flush(&self, shard: &ShardId, flush: Flush) {
+        let flush = match flush {
+            Flush::All => Let::All,
+            Flush::One(trial) => Let::One(trial),
+        };
         self.with(shard, |spot, waiting| {
-            if waiting.flush(spot.slot, flush) > 0 {
+            if waiting.lines.flush(spot.slot, flush) > 0 {
                 self.metrics.flushed();
             }
         });
@@ -154,8 +123,8 @@ impl Transport for Desk {
                 };
                 let mut waiting = cold.lock();
                 slot.hold();
-                let first = !std::mem::replace(&mut waiting.stopping, true);
-                if first && !waiting.is_idle(slot) {
+                let first = waiting.lines.stop();
+                if first && !waiting.lines.is_idle(slot) {
                     waiting.busy = true;
                     self.busy.fetch_add(1, Ordering::AcqRel);
                 }
@@ -263,10 +232,10 @@ impl<'a> Place<'a> {
     ) -> Result<Option<oneshot::Receiver<Option<Trial>>>, RouteError> {
         let (desk, spot) = (self.desk, self.spot);
         let mut waiting = spot.cold.lock();
-        if !refused && !waiting.stopping && waiting.passes(spot.line) {
+        if !refused && !waiting.lines.is_stopping() && waiting.lines.passes(spot.line) {
             return Ok(None);
         }
-        if waiting.stopping && !refused {
+        if waiting.lines.is_stopping() && !refused {
             return Err(RouteError::Stopping);
         }
         if let Err(what) = desk.admit(&waiting, self.bytes) {
@@ -274,17 +243,19 @@ impl<'a> Place<'a> {
             return Err(RouteError::Full {
                 shard: spot.cold.id.clone(),
                 what,
-                why: waiting.why,
+                why: waiting.lines.why(),
             });
         }
         let now = desk.clock.now();
         self.deadline.get_or_insert(now + desk.limits.age);
         self.doing = Doing::Waiting(now);
         desk.metrics.held();
-        let go = waiting.join(spot.slot, spot.line, self.ticket, self.bytes);
+        let (go, heard) = oneshot::channel();
+        let lines = &mut waiting.lines;
+        lines.join(spot.slot, spot.line, self.ticket, self.bytes, go);
         spot.slot.count_out();
         desk.settled(spot, &mut waiting);
-        Ok(Some(go))
+        Ok(Some(heard))
     }
 
     /// It has been told to go.
@@ -313,11 +284,11 @@ impl<'a> Place<'a> {
             return None;
         };
         let mut waiting = cold.lock();
-        let bytes = waiting.give_up(slot, line, self.ticket)?;
+        let bytes = waiting.lines.give_up(slot, line, self.ticket)?;
         self.desk.settled(self.spot, &mut waiting);
         self.desk.released(bytes, since);
         self.doing = Doing::Over;
-        Some(waiting.why)
+        Some(waiting.lines.why())
     }
 }
 
@@ -337,7 +308,7 @@ impl Drop for Place<'_> {
             Doing::Running => {
                 let mut waiting = cold.lock();
                 slot.count_out();
-                waiting.over(slot, line, self.ticket);
+                waiting.lines.over(slot, line, self.ticket);
                 self.desk.settled(self.spot, &mut waiting);
             }
             Doing::Waiting(_) | Doing::Over => {}

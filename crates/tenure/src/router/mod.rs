@@ -32,7 +32,6 @@ mod desk;
 mod error;
 mod grow;
 mod keeper;
-mod line;
 mod slot;
 mod table;
 mod transport;
@@ -41,13 +40,12 @@ use std::sync::Arc;
 
 pub use builder::RouterBuilder;
 pub(crate) use builder::RouterParts;
-pub use desk::HoldLimits;
 pub use error::RouteError;
 pub(crate) use keeper::{Keeper, Told};
 pub use table::{Found, Peer, Route};
 use tenure_core::ids::{Epoch, NodeName, SessionId, ShardId};
-pub use tenure_core::router::HoldWhy;
-use tenure_core::router::Mark;
+pub use tenure_core::router::{HoldLimits, HoldWhy};
+use tenure_core::router::{Mark, TurnedAway};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::DropGuard;
 pub use transport::{Drained, Flush, Transport, Trial};
@@ -57,7 +55,6 @@ use crate::error::StopError;
 use crate::metrics::Metrics;
 use crate::node::Node;
 use desk::{Desk, Place};
-use keeper::Refused;
 use table::{Keyspace, Spot, Table};
 
 /// What became of a request that was sent to a node.
@@ -148,7 +145,7 @@ impl Router {
                 }
                 Answer::NotOwner { owner, epoch, rev } => (owner, Mark { epoch, rev }),
             };
-            let refused = Refused {
+            let refused = TurnedAway {
                 sent_by,
                 owner,
                 mark,
@@ -243,7 +240,7 @@ impl Directory {
         let Answer::NotOwner { owner, epoch, rev } = *answer else {
             return Ok(None);
         };
-        let refused = Refused {
+        let refused = TurnedAway {
             sent_by: route.mark(),
             owner,
             mark: Mark { epoch, rev },
@@ -261,7 +258,7 @@ impl Directory {
     async fn verdict(
         &self,
         shard: &ShardId,
-        refused: Refused,
+        refused: TurnedAway,
     ) -> Result<Option<Route>, RouteError> {
         let (verdict, heard) = oneshot::channel();
         let shard = shard.clone();

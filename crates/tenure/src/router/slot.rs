@@ -12,25 +12,16 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use tenure_core::ids::Epoch;
 use tenure_core::router::Mark;
+use tenure_core::router::lines::{Port, Ticket};
+use tokio::sync::oneshot;
+
+use super::transport::{Drained, Trial};
 
 const HOLD: u64 = 1 << 23;
 const COUNT: u64 = HOLD - 1;
 const ARRIVAL: u64 = 1 << 24;
-/// Arrivals are numbered around a circle of so many.
-const ARRIVALS: u64 = 1 << 40;
 /// Set where nobody owns the shard any more.
 const FREE: u64 = 1 << 32;
-
-/// The number of an arrival at one shard.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Ticket(u64);
-
-impl Ticket {
-    /// Whether this one came before the other. Right for any two that are less than half the circle apart.
-    pub(super) fn is_before(self, other: Self) -> bool {
-        self.0.wrapping_sub(other.0) % ARRIVALS >= ARRIVALS / 2
-    }
-}
 
 /// Who has the shard, as the records say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,12 +57,7 @@ impl Slot {
     #[inline]
     pub(super) fn arrive(&self) -> (Ticket, bool) {
         let before = self.word.fetch_add(ARRIVAL | 1, Ordering::AcqRel);
-        (Ticket(before / ARRIVAL), before & HOLD == 0)
-    }
-
-    /// Counts in a request that has its number.
-    pub(super) fn count_in(&self) {
-        self.word.fetch_add(1, Ordering::AcqRel);
+        (Ticket::new(before / ARRIVAL), before & HOLD == 0)
     }
 
     /// Counts a request out; says whether somebody may be waiting for it to be the last.
@@ -81,25 +67,10 @@ impl Slot {
         before & COUNT == 1 && before & HOLD != 0
     }
 
-    /// Lets nothing pass that comes from now on.
-    pub(super) fn hold(&self) {
-        self.word.fetch_or(HOLD, Ordering::AcqRel);
-    }
-
-    /// Lets pass what comes from now on.
-    pub(super) fn open(&self) {
-        self.word.fetch_and(!HOLD, Ordering::AcqRel);
-    }
-
     /// Whether what comes is held.
     #[inline]
     pub(super) fn is_held(&self) -> bool {
         self.word.load(Ordering::Acquire) & HOLD != 0
-    }
-
-    /// How many are in flight, and how many are just being told to wait.
-    pub(super) fn in_flight(&self) -> u64 {
-        self.word.load(Ordering::Acquire) & COUNT
     }
 
     /// What the records say.
@@ -135,6 +106,41 @@ impl Slot {
         copy[1].store(entry.mark.epoch.0, Ordering::Relaxed);
         copy[2].store(entry.mark.rev, Ordering::Relaxed);
         self.number.store(next, Ordering::Release);
+    }
+}
+
+impl Port for Slot {
+    type Waiter = oneshot::Sender<Option<Trial>>;
+    type Drained = Drained;
+    type Trial = Trial;
+
+    fn count_in(&self) {
+        self.word.fetch_add(1, Ordering::AcqRel);
+    }
+
+    fn hold(&self) {
+        self.word.fetch_or(HOLD, Ordering::AcqRel);
+    }
+
+    fn open(&self) {
+        self.word.fetch_and(!HOLD, Ordering::AcqRel);
+    }
+
+    fn in_flight(&self) -> u64 {
+        self.word.load(Ordering::Acquire) & COUNT
+    }
+
+    fn go(&self, waiter: Self::Waiter, trial: Option<Trial>) {
+        // One that is just giving up finds that it was told to go, and says that it is over.
+        let _ = waiter.send(trial);
+    }
+
+    fn drained(&self, drained: Drained) {
+        drained.report();
+    }
+
+    fn untried(&self, trial: Trial) {
+        trial.answered();
     }
 }
 

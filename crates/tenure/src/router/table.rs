@@ -8,9 +8,9 @@ use tenure_core::hash::{index_of, key_hash};
 use tenure_core::ids::{Epoch, KeyspaceName, NodeName, SessionId, ShardId, ShardName};
 use tenure_core::record::KeyspaceKind;
 use tenure_core::router::Mark;
+use tenure_core::router::lines::Lines;
 
 use super::grow::{Grow, Names};
-use super::line::Waiting;
 use super::slot::{Entry, Slot};
 
 /// An incarnation of a node, and where to reach it.
@@ -93,6 +93,14 @@ pub struct Found<'a> {
     pub rev: u64,
     /// Whether requests for it are held just now.
     pub held: bool,
+}
+
+/// What waits for a shard.
+#[derive(Default)]
+pub(super) struct Waiting {
+    pub(super) lines: Lines<Slot>,
+    /// Whoever stops waits for this one.
+    pub(super) busy: bool,
 }
 
 /// What is there of a shard beside its slot.

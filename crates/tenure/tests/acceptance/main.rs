@@ -8,6 +8,7 @@ mod faults;
 mod leading;
 mod lease;
 mod loading;
+mod named;
 mod observer;
 mod real_time;
 mod restart;

@@ -14,6 +14,8 @@ mod faults;
 mod lease;
 #[path = "../acceptance/loading.rs"]
 mod loading;
+#[path = "../acceptance/named.rs"]
+mod named;
 #[path = "../acceptance/observer.rs"]
 mod observer;
 #[path = "../acceptance/restart.rs"]

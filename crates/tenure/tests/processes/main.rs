@@ -8,7 +8,9 @@
 mod chaos;
 mod crash;
 mod leading;
+mod life;
 mod logs;
+mod moving;
 mod names;
 mod outage;
 mod pause;

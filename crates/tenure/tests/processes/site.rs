@@ -134,6 +134,11 @@ impl Site {
         self.launch_as(node, data_dir, store, Own::default())
     }
 
+    /// Starts a worker in another role than the others.
+    pub(crate) fn start_in(&self, role: Role, node: &str, own: Own) -> Process {
+        self.launch_in(role, node, node, &self.store, own)
+    }
+
     /// Starts a worker that says this of itself.
     pub(crate) fn start_as(&self, node: &str, own: Own) -> Process {
         self.launch_as(node, node, &self.store, own)
@@ -141,8 +146,12 @@ impl Site {
 
     /// The same with a way of its own to the store.
     pub(crate) fn launch_as(&self, node: &str, data_dir: &str, store: &str, own: Own) -> Process {
+        self.launch_in(self.role, node, data_dir, store, own)
+    }
+
+    fn launch_in(&self, role: Role, node: &str, data_dir: &str, store: &str, own: Own) -> Process {
         let work = Work {
-            role: self.role,
+            role,
             node: node.to_owned(),
             site: self.dir.path().to_owned(),
             store: store.to_owned(),
@@ -281,7 +290,7 @@ impl Site {
             "{against:?}\n{verdict:#?}\n{}",
             self.scene()
         );
-        if self.role == Role::Node {
+        if self.role != Role::Naive {
             self.assert_traces_clean();
         }
         verdict

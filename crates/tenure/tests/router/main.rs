@@ -8,3 +8,4 @@ mod real;
 mod refusing;
 mod site;
 mod starting;
+mod streams;

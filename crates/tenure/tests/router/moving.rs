@@ -175,3 +175,25 @@ async fn one_write_tells_owners_of_all_moves_of_a_batch() {
     .await;
     assert_eq!(metric(&router, "tenure_router_published_total"), 1.0);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_shard_that_went_and_came_back_moves_again_at_once() {
+    let mut site = Site::<true>::new();
+    // Without a leader, which would give a node that comes back some time.
+    site.mode = tenure::KeyspaceMode::Symmetric;
+    let a = site.node("a").await;
+    site.owns(&a, 8).await;
+    for _ in 0..3 {
+        let start = tokio::time::Instant::now();
+        let b = site.node("b").await;
+        until("b has its share", async || site.settled(&a, &b)).await;
+        // Whoever takes it for called off waits for as long as a drain may take.
+        assert!(
+            start.elapsed() < settings().drain_timeout / 2,
+            "{:?}",
+            start.elapsed()
+        );
+        b.stop().await.unwrap();
+        site.owns(&a, 8).await;
+    }
+}

@@ -10,7 +10,8 @@ use tenure::store::fault::{FaultConfig, FaultStore};
 use tenure::store::memory::MemoryStore;
 use tenure::store::{Put, PutIf, Store};
 use tenure::{
-    Clock, Epoch, Handler, Hashed, Node, Result, Seal, Settings, Shard, ShardId, StartError,
+    Clock, Epoch, Handler, Hashed, KeyspaceMode, Node, Result, Seal, Settings, Shard, ShardId,
+    StartError,
 };
 use tenure_core::ids::{ClusterName, Nonce, SessionId, Version};
 use tenure_core::layout::Key;
@@ -104,6 +105,7 @@ pub(crate) struct Site<const CATCHES_UP: bool> {
     pub(crate) disk: Disk,
     pub(crate) sealing: watch::Sender<Sealing>,
     pub(crate) load_time: Duration,
+    pub(crate) mode: KeyspaceMode,
     wire: Wire<CATCHES_UP>,
 }
 
@@ -160,6 +162,7 @@ impl<const C: bool> Site<C> {
             disk: Disk::default(),
             sealing: watch::channel(Sealing::Go).0,
             load_time: ms(300),
+            mode: KeyspaceMode::Coordinated,
             wire: Wire::default(),
         }
     }
@@ -179,6 +182,7 @@ impl<const C: bool> Site<C> {
             .address("wire", name)
             .settings(settings())
             .clock(self.clock.clone())
+            .mode(self.mode)
             .keyspace("orders", Hashed(SHARDS), ledger);
         let node = builder.start().await.unwrap();
         let known = self
@@ -239,6 +243,12 @@ impl<const C: bool> Site<C> {
             node.owned().len() == shards
         })
         .await;
+    }
+
+    /// Whether two nodes have all shards between them, and each has some.
+    pub(crate) fn settled(&self, a: &Node, b: &Node) -> bool {
+        let (a, b) = (a.owned().len(), b.owned().len());
+        a > 0 && b > 0 && a + b == SHARDS as usize
     }
 
     pub(crate) async fn record(&self, shard: &ShardId) -> ShardRecord {

@@ -12,10 +12,12 @@ mod backend;
 mod cut;
 mod hands;
 mod leading;
+mod life;
 mod nodes;
 mod only_etcd;
 mod only_nats;
 mod only_postgres;
+mod packets;
 mod place;
 mod rest;
 mod server;
@@ -25,8 +27,14 @@ mod server;
 #[path = "../processes/leading/books.rs"]
 mod books;
 #[allow(dead_code)]
+#[path = "../processes/life/scenes.rs"]
+mod life_scenes;
+#[allow(dead_code)]
 #[path = "../processes/logs.rs"]
 mod logs;
+#[allow(dead_code)]
+#[path = "../processes/life/operator.rs"]
+mod operator;
 #[allow(dead_code)]
 #[path = "../processes/leading/placing.rs"]
 mod placing;

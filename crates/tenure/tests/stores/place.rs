@@ -9,6 +9,7 @@ use crate::backend::Backend;
 use crate::logs::Holders;
 use crate::process::Process;
 use crate::site::Site;
+use crate::worker::Own;
 
 /// How many shards there are, unless a scenario is about their number.
 pub(crate) const SHARDS: u32 = 8;
@@ -41,10 +42,22 @@ impl<B: Backend> Place<B> {
         url: impl Fn(&B, u16) -> String,
     ) -> (Self, Holders) {
         let site = Site::new(shards).with_ttl(B::TTL);
+        Self::settled_as(server, site, names, url, &Own::default())
+    }
+
+    /// The same at this site, with nodes that say this of themselves.
+    pub(crate) fn settled_as(
+        server: B,
+        site: Site,
+        names: &[&'static str],
+        url: impl Fn(&B, u16) -> String,
+        own: &Own,
+    ) -> (Self, Holders) {
         let proxy = |name: &&'static str| (*name, Proxy::start(server.address()));
         let proxies: BTreeMap<_, _> = names.iter().map(proxy).collect();
         let start = |(name, proxy): (&&'static str, &Proxy)| {
-            (*name, site.launch(name, name, &url(&server, proxy.port())))
+            let url = url(&server, proxy.port());
+            (*name, site.launch_as(name, name, &url, own.clone()))
         };
         let nodes = proxies.iter().map(start).collect();
         let before = site.await_settled(names);

@@ -8,6 +8,7 @@ mod gate;
 mod hash;
 mod idle;
 mod measure;
+mod moves;
 mod planner;
 mod store;
 mod worker;
@@ -28,7 +29,7 @@ pub(crate) use worker::BenchNode;
 #[command(
     args_conflicts_with_subcommands = true,
     after_help = "Examples:\n  tenure bench                      every area\n  tenure bench gate hash            two of them\n  \
-                        tenure bench failover --repeat 10 --json\n  tenure bench store --store etcd://127.0.0.1:2379/bench"
+                        tenure bench failover --repeat 10 --json\n  tenure bench store --store etcd://127.0.0.1:2379/bench\n  tenure bench moves --load 1ms --load 1s"
 )]
 pub(crate) struct Bench {
     #[command(subcommand)]
@@ -48,6 +49,7 @@ pub(crate) struct Bench {
 #[derive(Debug, Subcommand)]
 enum Of {
     Store(store::StoreBench),
+    Moves(moves::MovesBench),
 }
 
 /// What can be measured.
@@ -103,8 +105,10 @@ fn put_out(
 
 impl Bench {
     pub(crate) async fn run(self) -> Result<ExitCode, Fail> {
-        if let Some(Of::Store(bench)) = self.of {
-            return bench.run().await;
+        match self.of {
+            Some(Of::Store(bench)) => return bench.run().await,
+            Some(Of::Moves(bench)) => return bench.run().await,
+            None => {}
         }
         let all = [
             Area::Gate,

@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 use tenure::Time;
+use tenure_core::hash::key_hash;
+use tenure_core::layout::escape;
 
 use crate::fail::Fail;
 
@@ -69,7 +71,20 @@ impl GrantFiles {
 
     /// The file of a shard.
     pub(super) fn of(&self, shard: &str) -> GrantFile {
-        GrantFile(self.dir.join(format!("{shard}.json")))
+        GrantFile(self.dir.join(format!("{}.json", file_name(shard))))
+    }
+}
+
+/// A name for the file of a shard, whatever its name is: as in keys, and cut where a file's name could not be as long.
+fn file_name(shard: &str) -> String {
+    const MOST: usize = 200;
+    let name = escape(shard);
+    match name.len() {
+        n if n <= MOST => name,
+        _ => {
+            let hash = key_hash(shard.as_bytes());
+            format!("{}-{hash:016x}", &name[..MOST])
+        }
     }
 }
 

@@ -6,6 +6,7 @@ mod command;
 pub(crate) mod grant_file;
 pub(crate) mod hidden;
 mod lock;
+mod notify;
 mod plain_lock;
 mod ward;
 
@@ -14,7 +15,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
-use tenure::{Builder, Hashed, MetricsServer, Node, StartError};
+use tenure::{Builder, Hashed, MetricsServer, Named, Node, StartError};
 use tenure_core::ids::KeyspaceName;
 use tenure_core::record::KeyspaceMode;
 use tenure_core::settings::Timing;
@@ -28,6 +29,7 @@ use crate::fail::Fail;
 use crate::place;
 use crate::supervise::Supervisor;
 use grant_file::GrantFiles;
+use notify::Manager;
 use ward::{Ward, Who};
 
 /// Signals that come together are one wish.
@@ -37,7 +39,7 @@ const ONE_WISH: Duration = Duration::from_millis(300);
 #[derive(Debug, Args)]
 #[command(
     after_help = "The command finds TENURE_CLUSTER, TENURE_KEYSPACE, TENURE_SHARD, TENURE_EPOCH, TENURE_NODE and \
-    TENURE_GRANT in its environment. On loss its process group gets SIGTERM, and SIGKILL before anybody else can have the \
+    TENURE_GRANT in its environment, and TENURE_META if something is attached to its shard. On loss its process group gets SIGTERM, and SIGKILL before anybody else can have the \
     shard. `tenure check` tells a child whether it is still the owner.\n\n\
     Examples:\n  \
     tenure exec --store sqlite:shop.db --cluster shop --keyspace orders --shards 8 --data n1 -- ./worker --fast\n  \
@@ -53,9 +55,12 @@ pub(crate) struct Exec {
     )]
     keyspace: Option<KeyspaceName>,
     /// How many shards it has
-    #[arg(long, value_name = "N", required_unless_present = "singleton", conflicts_with = "singleton",
+    #[arg(long, value_name = "N", required_unless_present_any = ["singleton", "named"], conflicts_with = "singleton",
         value_parser = clap::value_parser!(u32).range(1..))]
     shards: Option<u32>,
+    /// Its shards have names of their own: `tenure shard create` makes each
+    #[arg(long, conflicts_with_all = ["singleton", "shards"])]
+    named: bool,
     /// Run the command once in the whole cluster, under this name, instead of once per shard
     #[arg(long, value_name = "NAME")]
     singleton: Option<KeyspaceName>,
@@ -103,10 +108,15 @@ impl Exec {
     pub(crate) async fn run(self, config: &Config) -> Result<ExitCode, Fail> {
         let mut signals = Signals::new()?;
         let command = command::find(self.command)?;
-        let (keyspace, shards) = match (self.singleton, self.keyspace, self.shards) {
-            (Some(name), _, _) => (name, 1),
-            (None, Some(name), Some(shards)) => (name, shards),
-            (None, ..) => return Err(Fail::bad("pass --keyspace and --shards, or --singleton")),
+        let (keyspace, kind) = match (self.singleton, self.keyspace, self.shards) {
+            (Some(name), _, _) => (name, Hashed(1)),
+            (None, Some(name), Some(shards)) => (name, Hashed(shards)),
+            (None, Some(name), None) if self.named => (name, Named),
+            (None, ..) => {
+                return Err(Fail::bad(
+                    "pass --keyspace with --shards or --named, or --singleton",
+                ));
+            }
         };
         let url = place::store_url(config)?;
         let cluster = place::named_cluster(config)?;
@@ -149,7 +159,7 @@ impl Exec {
         let node = builder
             .name(&node_name)
             .observe(self.observe)
-            .keyspace(keyspace.as_str(), Hashed(shards), ward)
+            .keyspace(keyspace.as_str(), kind, ward)
             .start();
         let done = live(node, config, &timing, &mut signals, hurry).await;
         supervisor.shutdown().await;
@@ -176,6 +186,12 @@ fn configured(mut builder: Builder, config: &Config) -> Builder {
     if let Some(path) = config.text("trace") {
         builder = builder.trace(path);
     }
+    if let Some(Ok(rejoin)) = config.text("rejoin").map(str::parse) {
+        builder = builder.rejoin(rejoin);
+    }
+    if let Some(Value::Switch(join)) = config.value("join") {
+        builder = builder.join(*join);
+    }
     builder
 }
 
@@ -200,9 +216,13 @@ async fn live(
         None => None,
     };
     tracing::info!(node = %node.name(), owned = node.owned().len(), "started");
+    let manager = Manager::from_env();
+    manager.tell("READY=1");
+    let _watchdog = manager.watchdog();
     match signals.or(node.ended()).await {
         Waited::Done(ended) => ended.map_err(|e| Fail::no(e.to_string()))?,
         Waited::Signal => {
+            manager.tell("STOPPING=1");
             let limit = timing.drain_timeout + timing.ttl * 2;
             let stopped = tokio::time::timeout(limit, stop(&node, signals, &hurry)).await;
             stopped.unwrap_or_else(|_| Err(unreleased()))?;

@@ -62,15 +62,25 @@ impl Ward {
     }
 }
 
-impl Handler for Ward {
+/// What a stay has.
+pub(super) struct Charge {
     /// The grant of the whole stay, which ends only when the shard is lost. Whoever uses it keeps the stay from ending.
-    type State = Grant;
+    whole: Grant,
+    /// What is attached to the shard.
+    meta: Option<String>,
+}
 
-    async fn load(&self, shard: &Shard) -> Result<Grant> {
-        Ok(shard.grant().clone())
+impl Handler for Ward {
+    type State = Charge;
+
+    async fn load(&self, shard: &Shard) -> Result<Charge> {
+        Ok(Charge {
+            whole: shard.grant().clone(),
+            meta: shard.meta().map(str::to_owned),
+        })
     }
 
-    async fn run(&self, grant: Grant, state: Shared<Grant>) -> Result<()> {
+    async fn run(&self, grant: Grant, state: Shared<Charge>) -> Result<()> {
         // A task of its own: this call is dropped when the shard is lost, the child must be seen to its end.
         let inner = self.0.clone();
         Ok(tokio::spawn(async move { inner.live(grant, state).await }).await?)
@@ -79,17 +89,17 @@ impl Handler for Ward {
 
 impl Inner {
     /// Runs children one after the other until the stay is to end.
-    async fn live(&self, grant: Grant, state: Shared<Grant>) {
+    async fn live(&self, grant: Grant, state: Shared<Charge>) {
         // P1: the stay is not over, and nobody else is told that the shard is free, while the state is in use; and it is in
         // use until the child is dead and reaped.
-        let Ok(whole) = state.lock().await else {
+        let Ok(charge) = state.lock().await else {
             return;
         };
         let mut backoff = Backoff::default();
         let mut troubled = false;
         while grant.check().is_ok() {
             let begun = boot_now();
-            let child = self.one_child(&grant, &whole);
+            let child = self.one_child(&grant, &charge);
             let ended = well_in_time(&grant, &mut troubled, child).await;
             if grant.check().is_err() {
                 break;
@@ -132,12 +142,15 @@ impl Inner {
     }
 
     /// Runs one child. Returns when it is dead and reaped.
-    async fn one_child(&self, grant: &Grant, whole: &Grant) -> Ended {
+    async fn one_child(&self, grant: &Grant, charge: &Charge) -> Ended {
+        let whole = &charge.whole;
         let file = self.files.of(grant.shard().shard.as_str());
         let mut known = whole.deadline();
         let limits = self.limits(whole);
         self.tell(&file, grant, limits);
-        let mut child = self.supervisor.start(self.start(&file, grant, limits));
+        let mut child = self
+            .supervisor
+            .start(self.start(&file, grant, charge, limits));
         let mut hurried = self.hurried.clone();
         let (mut asked, mut lost, mut hurry) = (false, false, false);
         let ended = loop {
@@ -178,9 +191,9 @@ impl Inner {
         Limits::of_lease(whole.closes_at(), whole.deadline(), self.kill_grace)
     }
 
-    fn start(&self, file: &GrantFile, grant: &Grant, limits: Limits) -> Start {
+    fn start(&self, file: &GrantFile, grant: &Grant, charge: &Charge, limits: Limits) -> Start {
         let shard = grant.shard();
-        let env = BTreeMap::from([
+        let mut env = BTreeMap::from([
             ("TENURE_CLUSTER", self.who.cluster.clone()),
             ("TENURE_KEYSPACE", self.who.keyspace.clone()),
             ("TENURE_SHARD", shard.shard.to_string()),
@@ -188,6 +201,9 @@ impl Inner {
             ("TENURE_NODE", self.who.node.clone()),
             ("TENURE_GRANT", file.path().to_string_lossy().into_owned()),
         ]);
+        if let Some(meta) = &charge.meta {
+            env.insert("TENURE_META", meta.clone());
+        }
         Start {
             id: self.next.fetch_add(1, Ordering::Relaxed),
             label: shard.to_string(),

@@ -268,6 +268,7 @@ impl Create {
             generation: drawn.generation,
             floor: drawn.floor,
             removed: false,
+            rebalance: false,
             unknown: old.map_or_else(Unknown::new, |old| old.record.unknown.clone()),
         };
         let expect = old.map_or(Expect::Absent, |old| Expect::Version(old.version.clone()));

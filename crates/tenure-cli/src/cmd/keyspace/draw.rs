@@ -142,10 +142,11 @@ pub(crate) fn anew(place: &mut Place, snapshot: &Snapshot) -> ClusterRecord {
             rev: snapshot.view.fresh_rev(&Key::Cluster),
             ..Head::first(place.nonce())
         },
-        boot: 1,
+        boot: snapshot.view.highest_boot().max(1),
         store: snapshot.identity.clone(),
         longest_ttl: snapshot.longest_ttl().max(place.store.info().default_ttl),
         keyspaces: known.collect(),
+        freeze: None,
         unknown: Unknown::new(),
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 use tenure_core::ids::{KeyspaceName, SessionId, ShardId};
 use tenure_core::layout::Key;
-use tenure_core::record::{Damage, Failure, KeyspaceKind, Quarantine};
+use tenure_core::record::{Damage, Failure, KeyspaceKind, NodeMode, Quarantine};
 use tenure_core::view::{Cell, Table};
 
 use super::report::Keyspace;
@@ -14,7 +14,7 @@ use crate::snapshot::{Lease, Snapshot};
 /// One thing that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Problem {
-    /// `damaged`, `newer`, `missing`, `quarantined`, `troubled`, `overdue` or `store_changed`.
+    /// `damaged`, `newer`, `missing`, `quarantined`, `troubled`, `overdue`, `drained` or `store_changed`.
     pub(crate) kind: &'static str,
     /// The record it is about.
     pub(crate) key: String,
@@ -33,7 +33,30 @@ pub(crate) fn all(snapshot: &Snapshot, keyspaces: &[Keyspace]) -> Vec<Problem> {
         shards(snapshot, &keyspace.name, &mut problems);
     }
     sessions(snapshot, &mut problems);
+    drained(snapshot, &mut problems);
     problems
+}
+
+/// Nodes that take no shards although no operator wanted it so.
+fn drained(snapshot: &Snapshot, problems: &mut Vec<Problem>) {
+    for (name, seen) in snapshot.view.nodes.iter() {
+        let mode = &seen.record.mode;
+        let NodeMode::Drained(reason) = mode else {
+            continue;
+        };
+        let why = match reason.as_str() {
+            NodeMode::STALE_RESTART => "its process was away for longer than its ttl",
+            NodeMode::REGISTRATION_EXPIRED => "its session ran out while others lived",
+            NodeMode::JOINED => "its first start was told only to join",
+            _ => continue,
+        };
+        problems.push(problem(
+            "drained",
+            &Key::Node(name.clone()),
+            format!("node {name} takes no shards: {mode}: {why}"),
+            format!("look into it, then tenure activate {name}"),
+        ));
+    }
 }
 
 fn problem(

@@ -19,6 +19,8 @@ pub(crate) struct Report {
     pub(crate) store: String,
     /// How often the whole cluster has started from nothing; unknown before the first node.
     pub(crate) boot: Option<u64>,
+    /// Why nothing that is served moves, if an operator wants it so.
+    pub(crate) frozen: Option<String>,
     /// Who plans; nobody has if there is no keyspace that wants it.
     pub(crate) leader: Option<Leader>,
     pub(crate) nodes: Vec<Node>,
@@ -97,6 +99,9 @@ pub(crate) struct Shard {
     /// The tenancy's name, or `orphaned` (its owner's session is over), `quarantined`, `damaged`, `missing`.
     pub(crate) state: &'static str,
     pub(crate) phase: Option<MovePhase>,
+    /// For how long its move has been in this phase, in milliseconds, by the wall clocks of the writer and of this machine.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) phase_age_ms: Option<u64>,
     /// Where it goes: the target of its move, or who is to have it instead of its owner.
     pub(crate) to: Option<NodeName>,
     /// Who has to do what before its move goes on.
@@ -143,6 +148,11 @@ impl Report {
             cluster: cluster.clone(),
             store: store.to_owned(),
             boot: snapshot.view.cluster.get(&()).map(|c| c.boot),
+            frozen: snapshot
+                .view
+                .cluster
+                .get(&())
+                .and_then(|c| c.freeze.clone()),
             leader: leader(snapshot),
             nodes: nodes(snapshot, &shards),
             problems: problems::all(snapshot, &keyspaces),
@@ -192,6 +202,7 @@ impl Shard {
             session: None,
             state: "missing",
             phase: None,
+            phase_age_ms: None,
             to: None,
             waits_for: None,
             pin: None,
@@ -211,7 +222,10 @@ impl Shard {
             return None;
         }
         new.epoch = Some(record.epoch);
-        new.state = record.tenancy.name();
+        new.state = match record.doomed {
+            true => "deleting",
+            false => record.tenancy.name(),
+        };
         new.pin = record.pin.clone();
         if !record.served_since {
             let failed = record.failures.iter().map(|f| Failed {
@@ -236,6 +250,8 @@ impl Shard {
         }
         if let Some((mv, phase)) = record.tenancy.moving() {
             new.phase = Some(phase);
+            let age = tenure::written_at(record).map(|at| at.elapsed().unwrap_or_default());
+            new.phase_age_ms = age.map(|age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX));
             new.to = Some(mv.to.node.clone());
             let id = ShardId::new(keyspace.clone(), new.shard.clone());
             new.waits_for = Some(waits_for(snapshot, &id, record, mv, phase));

@@ -63,6 +63,10 @@ fn summary(report: &Report) -> String {
         count(report.problems.len(), "problem"),
     );
     text.push_str(&wrap(&counts, ""));
+    if let Some(reason) = &report.frozen {
+        let told = format!("frozen: nothing that is served moves ({reason})");
+        text.push_str(&wrap(&told, ""));
+    }
     if let Some(Leader {
         node,
         term,
@@ -147,7 +151,25 @@ fn keyspaces(keyspaces: &[Keyspace]) -> String {
 }
 
 fn shard_table() -> Table {
-    Table::new(&["SHARD", "STATE", "OWNER", "EPOCH", "TO", "WAITS FOR"])
+    Table::new(&[
+        "SHARD",
+        "STATE",
+        "#FOR",
+        "OWNER",
+        "EPOCH",
+        "TO",
+        "WAITS FOR",
+    ])
+}
+
+/// An age in the largest unit that it fills.
+fn age(ms: u64) -> String {
+    match ms / 1000 {
+        0 => format!("{ms}ms"),
+        s @ 1..120 => format!("{s}s"),
+        s @ 120..7200 => format!("{}min", s / 60),
+        s => format!("{}h", s / 3600),
+    }
 }
 
 /// How a shard is: of one that is served but does not fare well, that it does not.
@@ -163,6 +185,7 @@ fn shard_row(name: String, shard: &Shard, epoch: String) -> Vec<String> {
     vec![
         name,
         state(shard).to_owned(),
+        dash(shard.phase_age_ms.map(age)),
         dash(shard.owner.as_ref().map(ToString::to_string)),
         epoch,
         dash(shard.to.as_ref().map(ToString::to_string)),

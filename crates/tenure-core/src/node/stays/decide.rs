@@ -147,6 +147,10 @@ impl Node {
             return self.decide_moving(id, &record, writing);
         }
         self.note_called_off(id, writing);
+        if record.doomed {
+            let why = Why::Deleted;
+            return Decision::Close(Close::Drain, why, Then::Release { to: None, why });
+        }
         if let Some((to, why)) = self.gives(id, &record)
             && (why != Why::Rebalance || self.leaving.len() < self.config.timing.release_batch)
         {
@@ -214,6 +218,10 @@ impl Node {
             if record.epoch.generation() < floor {
                 return Decision::Write(Change::Claim);
             }
+            if record.doomed && record.tenancy.moving().is_none() {
+                let why = Why::Deleted;
+                return Decision::Write(Change::Release { to: None, why });
+            }
             let given_up = self.stays.get(id).map_or(Epoch(0), |s| s.given_up);
             let rules = self.config.rules;
             let barred = record.epoch <= given_up;
@@ -259,7 +267,11 @@ impl Node {
             id,
             wanted && (live_owner || deaf) && self.config.role == Role::Node,
         );
-        if record.quarantine.is_some() || matches!(record.tenancy, Tenancy::Deleted) {
+        if record.doomed && !live_owner && self.is_first_member() {
+            return Decision::Write(Change::Delete);
+        }
+        let claimable = record.quarantine.is_none() && !record.doomed;
+        if !claimable || matches!(record.tenancy, Tenancy::Deleted) {
             return Decision::Nothing;
         }
         if !wanted && !live_owner && self.is_coordinated(&id.keyspace) && !self.is_leaving() {

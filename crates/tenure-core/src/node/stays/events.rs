@@ -8,18 +8,21 @@ use crate::record::Tenancy;
 use crate::shard::{self, Change, QUARANTINE_AFTER};
 use crate::why::Why;
 
-use super::{Phase, Then};
+use super::{Phase, Stay, Then};
 use crate::node::Node;
 use crate::node::timers::Timer;
 
 impl Node {
+    /// The stay that a run is one of, and its shard.
+    pub(super) fn stay_of(&mut self, run: RunId) -> Option<(ShardId, &mut Stay)> {
+        let id = self.runs.get(&run)?.clone();
+        let stay = self.stays.get_mut(&id)?;
+        Some((id, stay))
+    }
+
     pub(in crate::node) fn on_loaded(&mut self, run: RunId) {
-        let Some(id) = self.runs.get(&run).cloned() else {
-            return;
-        };
-        let may_own = self.may_own();
-        let now = self.now;
-        let Some(stay) = self.stays.get_mut(&id) else {
+        let (may_own, now) = (self.may_own(), self.now);
+        let Some((id, stay)) = self.stay_of(run) else {
             return;
         };
         if stay.phase.is_succeeding() && stay.is_run(run) {
@@ -56,10 +59,7 @@ impl Node {
 
     /// A load failed; nothing of this stay runs any more.
     pub(in crate::node) fn on_load_failed(&mut self, run: RunId, error: String) {
-        let Some(id) = self.runs.get(&run).cloned() else {
-            return;
-        };
-        let Some(stay) = self.stays.get_mut(&id) else {
+        let Some((id, stay)) = self.stay_of(run) else {
             return;
         };
         match stay.phase.clone() {
@@ -88,12 +88,8 @@ impl Node {
 
     /// The application's loop ended by itself: finish what is in flight and load again.
     pub(in crate::node) fn on_run_ended(&mut self, run: RunId, error: Option<String>) {
-        let Some(id) = self.runs.get(&run).cloned() else {
-            return;
-        };
-        let retry_max = self.config.timing.load_retry_max;
-        let now = self.now;
-        let Some(stay) = self.stays.get_mut(&id) else {
+        let (retry_max, now) = (self.config.timing.load_retry_max, self.now);
+        let Some((id, stay)) = self.stay_of(run) else {
             return;
         };
         let Phase::Serving {
@@ -116,10 +112,7 @@ impl Node {
 
     /// The application says how a shard fares; the record is to say the same.
     pub(in crate::node) fn on_trouble(&mut self, run: RunId, said: Option<String>) {
-        let Some(id) = self.runs.get(&run).cloned() else {
-            return;
-        };
-        let Some(stay) = self.stays.get_mut(&id) else {
+        let Some((id, stay)) = self.stay_of(run) else {
             return;
         };
         let (Phase::Loading { run: current, .. } | Phase::Serving { run: current, .. }) =
@@ -135,10 +128,7 @@ impl Node {
     }
 
     pub(in crate::node) fn on_drained(&mut self, run: RunId) {
-        let Some(id) = self.runs.get(&run).cloned() else {
-            return;
-        };
-        let Some(stay) = self.stays.get_mut(&id) else {
+        let Some((id, stay)) = self.stay_of(run) else {
             return;
         };
         let Phase::Closing {

@@ -1,15 +1,22 @@
 //! The steps of a move at this node: what the application is told, and what it answers.
 
+use std::time::Duration;
+
 use crate::ids::{Epoch, ShardId};
 use crate::machine::{Action, Close, RunId};
 use crate::note::{Note, ShardStep};
+use crate::record::Role;
 use crate::rules::Mutant;
 use crate::shard::Change;
+use crate::time::Time;
 use crate::why::Why;
 
 use super::{Phase, Readiness, Then, Writing};
 use crate::node::Node;
 use crate::node::timers::Timer;
+
+/// How far apart in time shards are frozen that could be at once, at most.
+const TOGETHER: Duration = Duration::from_millis(50);
 
 impl Node {
     /// Begins to load a shard that another node serves.
@@ -48,12 +55,28 @@ impl Node {
     }
 
     fn get_ready(&mut self, id: &ShardId, from: Readiness, to: Readiness) {
+        let together = self.freezes_together();
         if let Some(stay) = self.stays.get_mut(id)
             && let Phase::Succeeding { step, .. } = &mut stay.phase
             && *step == from
         {
             *step = to;
+            if to == Readiness::Loaded {
+                stay.not_before = stay.not_before.max(together);
+            }
             self.look_at(id);
+        }
+    }
+
+    /// When a shard that was loaded just now is to be frozen: together with those that are loaded a little later. Nobody
+    /// waits for it yet, and each router then writes once for all of them.
+    fn freezes_together(&self) -> Time {
+        let step = (self.config.timing.ttl / 200).min(TOGETHER).as_nanos() as u64;
+        let mut sessions = self.view.sessions.iter();
+        let routed = sessions.any(|(_, s)| s.record.role == Role::Router && s.record.is_live());
+        match routed && step > 0 {
+            true => Time(self.now.0.div_ceil(step) * step),
+            false => self.now,
         }
     }
 
@@ -95,6 +118,7 @@ impl Node {
             since: now,
         };
         stay.served = epoch;
+        stay.came_back();
         self.wait_for(id, false);
         self.timers.clear(&Timer::Stay(id.clone()));
         self.out.push(Action::Own { run, epoch });
@@ -227,10 +251,7 @@ impl Node {
 
     /// The application could not write out its state: the move is called off, and the shard loaded again.
     pub(in crate::node) fn on_seal_failed(&mut self, run: RunId, error: String) {
-        let Some(id) = self.runs.get(&run).cloned() else {
-            return;
-        };
-        let Some(stay) = self.stays.get_mut(&id) else {
+        let Some((id, stay)) = self.stay_of(run) else {
             return;
         };
         let Phase::Sealing {

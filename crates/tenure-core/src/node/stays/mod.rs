@@ -42,6 +42,9 @@ use super::ops::{Purpose, Settled};
 use super::timers::Timer;
 use super::{Life, Node};
 
+/// How many shards are looked at in one step.
+const PORTION: usize = 1000;
+
 /// What becomes of a shard once its work here has stopped.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Then {
@@ -192,6 +195,12 @@ impl Stay {
         self.writing = None;
     }
 
+    /// The shard is here anew, and not because a move of it was called off: what became of earlier moves is no reason to
+    /// put off the next.
+    fn came_back(&mut self) {
+        (self.moving, self.called_off, self.move_not_before) = (None, 0, Time::ZERO);
+    }
+
     /// Whether this is the run that it is in.
     pub(super) fn is_run(&self, wanted: RunId) -> bool {
         self.phase.run() == Some(wanted)
@@ -234,14 +243,33 @@ impl Node {
                 all.push(id.clone());
             }
         }
+        self.looking = all.into();
+        self.look_on();
+    }
+
+    /// Goes on with a look at every shard, for a portion of them: the session is renewed between two steps, not within one,
+    /// and with very many shards one step for all of them would take longer than a renewal may.
+    pub(super) fn look_on(&mut self) {
         let mut derived = None;
-        for id in &all {
-            if derived != Some(&id.keyspace) {
+        for _ in 0..PORTION {
+            let Some(id) = self.looking.pop_front() else {
+                return self.timers.clear(&Timer::Look);
+            };
+            if derived.as_ref() != Some(&id.keyspace) {
                 self.derive_wants(&id.keyspace);
-                derived = Some(&id.keyspace);
+                derived = Some(id.keyspace.clone());
             }
-            self.look_closely(id);
+            self.look_closely(&id);
         }
+        if !self.looking.is_empty() {
+            let soon = self.now + std::time::Duration::from_micros(1);
+            self.timers.set(Timer::Look, soon);
+        }
+    }
+
+    /// Whether some shards are still to be looked at.
+    pub(super) fn is_looking(&self) -> bool {
+        self.look_at_all || !self.looking.is_empty()
     }
 
     /// Decides about one shard and does it.
@@ -449,6 +477,9 @@ impl Node {
         };
         stay.trouble = None;
         stay.load = None;
+        if why != Why::TargetGone {
+            stay.came_back();
+        }
         self.runs.insert(run, id.clone());
         self.timers.clear(&Timer::Stay(id.clone()));
         self.tell(

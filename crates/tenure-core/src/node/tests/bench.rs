@@ -112,6 +112,9 @@ impl Bench {
             boot_id: None,
             entropy: 0,
             last_session: None,
+            rejoin: Default::default(),
+            join: false,
+            ephemeral: false,
         };
         Self {
             now: Time(1_000_000_000),
@@ -153,6 +156,42 @@ impl Bench {
             .keyspaces
             .values_mut()
             .for_each(|k| k.mode = mode);
+    }
+
+    /// Everyone is on one machine and shares its clock.
+    pub(super) fn share_clock(&mut self) {
+        self.config.boot_id = Some("boot".to_owned());
+    }
+
+    pub(super) fn plan_spec(&mut self, change: impl Fn(&mut PlanSpec)) {
+        let keyspaces = self.config.keyspaces.values_mut();
+        keyspaces.for_each(|k| change(&mut k.plan));
+    }
+
+    /// The last session that a process has noted down.
+    pub(super) fn remembered(&self, i: usize) -> Option<SessionId> {
+        self.log(i).iter().rev().find_map(|a| match a {
+            Action::Remember(session) => Some(*session),
+            _ => None,
+        })
+    }
+
+    pub(super) fn freeze(&mut self, reason: Option<&str>) {
+        let Some((_, Ok(Record::Cluster(record)))) = self.store.get(&Key::Cluster) else {
+            panic!("no cluster")
+        };
+        let mut record = (**record).clone();
+        record.head.rev += 1;
+        record.freeze = reason.map(str::to_owned);
+        self.set(Key::Cluster, Ok(Record::Cluster(Arc::new(record))));
+    }
+
+    /// As [`Self::run`] for a long time, in pieces that each may take many steps.
+    pub(super) fn run_roughly(&mut self, time: Duration) {
+        for _ in 0..100 {
+            self.steps = 0;
+            self.run(time / 100);
+        }
     }
 
     pub(super) fn catch_up(&mut self, yes: bool) {

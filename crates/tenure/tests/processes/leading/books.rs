@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use tenure_core::ids::{ClusterName, NodeName, SessionId, ShardId};
 use tenure_core::layout::{self, Key};
-use tenure_core::record::{LeaderRecord, PlanMark, Record, SessionRecord, ShardRecord};
+use tenure_core::record::{LeaderRecord, NodeMode, PlanMark, Record, SessionRecord, ShardRecord};
 use tenure_store::{Expect, Put, PutIf, Store, Version};
 
 use crate::site::Site;
@@ -117,6 +117,37 @@ pub(crate) fn await_books(site: &Site, what: &str, wanted: impl Fn(&Books) -> bo
         );
         std::thread::sleep(Duration::from_millis(10));
     }
+}
+
+/// Has a node give its shards away, or take part again, as an operator would.
+pub(crate) fn drain(site: &Site, node: &str, away: bool) {
+    let done = with_store(site, async |store| {
+        let key = Key::Node(NodeName::new(node).expect("a name"));
+        for _ in 0..20 {
+            let path = key.path(&cluster());
+            let entry = store.get(&path).await.expect("a read").expect("a node");
+            let Ok(Record::Node(record)) = Record::decode(&key, &entry.value) else {
+                panic!("{node} cannot be read");
+            };
+            let mut record = (*record).clone();
+            record.head.rev += 1;
+            record.mode = match away {
+                true => NodeMode::Draining,
+                false => NodeMode::Active,
+            };
+            let put = PutIf {
+                key: path,
+                value: Record::Node(record.into()).encode().into(),
+                expect: Expect::Version(entry.version),
+                lease: None,
+            };
+            if matches!(store.put_if(put).await.expect("a write"), Put::Won(_)) {
+                return true;
+            }
+        }
+        false
+    });
+    assert!(done, "others keep writing {node}");
 }
 
 /// Pins a shard, as an operator would.

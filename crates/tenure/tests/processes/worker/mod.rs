@@ -1,18 +1,23 @@
 //! What a worker process does: the side of the tests that is killed and paused.
 
 mod effects;
+mod gateway;
+mod journal;
+mod ledger;
 mod naive;
 mod node;
 mod record;
 
 pub(crate) use effects::Effects;
+pub(crate) use journal::{Journal, Written};
+pub(crate) use ledger::Reply;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
-use tenure::PlanSpec;
+use tenure::{PlanSpec, Rejoin};
 
 /// The environment variable that makes a worker of this binary.
 pub(crate) const ROLE: &str = "TENURE_TEST_ROLE";
@@ -62,6 +67,14 @@ pub(crate) struct Own {
     pub(crate) capacity: Option<u32>,
     /// It plans for the others and owns nothing.
     pub(crate) leads_only: bool,
+    /// How long it loads a shard that another node serves, and how long it takes to seal one.
+    pub(crate) load_time: Duration,
+    pub(crate) seal_time: Duration,
+    #[serde(default)]
+    pub(crate) rejoin: Option<Rejoin>,
+    /// Its first start only joins.
+    #[serde(default)]
+    pub(crate) join: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -69,6 +82,10 @@ pub(crate) struct Own {
 pub(crate) enum Role {
     /// A `tenure::Node`.
     Node,
+    /// One that keeps a journal for those who send it writes.
+    Ledger,
+    /// A `tenure::Router`.
+    Gateway,
     /// A lease as it is often written: a row with a time, and an owner that trusts what it was last told.
     Naive,
 }
@@ -83,8 +100,13 @@ pub(crate) fn become_worker(role: &str) -> ! {
     // A test that is itself killed must leave nobody behind.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
     let code = match serde_json::from_str::<Work>(role) {
-        Ok(work) if work.role == Role::Node => node::serve(work),
-        Ok(work) => naive::serve(&work),
+        Ok(work) => match work.role {
+            Role::Node => node::serve(work),
+            Role::Ledger if work.own.leads_only => node::serve(work),
+            Role::Ledger => ledger::serve(work),
+            Role::Gateway => gateway::serve(work),
+            Role::Naive => naive::serve(&work),
+        },
         Err(error) => {
             eprintln!("a worker cannot read its role: {error}");
             BAD_ROLE

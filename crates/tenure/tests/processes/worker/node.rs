@@ -15,6 +15,11 @@ const BEATS_PER_EFFECT: u64 = 10;
 
 /// Runs a node until it is told to stop. Returns the exit code.
 pub(crate) fn serve(work: Work) -> i32 {
+    told_to_log().block_on(live(work))
+}
+
+/// A runtime, and a log to standard error.
+pub(super) fn told_to_log() -> tokio::runtime::Runtime {
     tracing_subscriber::fmt()
         .with_env_filter("tenure=info")
         .with_writer(std::io::stderr)
@@ -24,17 +29,12 @@ pub(crate) fn serve(work: Work) -> i32 {
         .worker_threads(2)
         .enable_all()
         .build();
-    runtime.expect("a runtime").block_on(live(work))
+    runtime.expect("a runtime")
 }
 
 async fn live(work: Work) -> i32 {
     let mut terminate = signal(SignalKind::terminate()).expect("a signal handler");
-    let effects = work.effects.then(|| Effects::open(&work.site));
-    let worker = Worker(Arc::new(Inside {
-        record: Record::open(&work),
-        effects: effects.map(|opened| Mutex::new(opened.expect("the resource"))),
-        loaded: Mutex::default(),
-    }));
+    let worker = Worker::open(&work);
     let settings = Settings {
         ttl: work.ttl,
         ..Settings::default()
@@ -80,8 +80,11 @@ async fn live(work: Work) -> i32 {
 }
 
 /// What the node says of itself, and how its keyspace is planned.
-fn set_up(work: &Work, mut builder: Builder) -> Builder {
-    builder = builder.plan(work.plan.clone());
+pub(super) fn set_up(work: &Work, mut builder: Builder) -> Builder {
+    builder = builder.plan(work.plan.clone()).join(work.own.join);
+    if let Some(rejoin) = work.own.rejoin {
+        builder = builder.rejoin(rejoin);
+    }
     if let Some(weight) = work.own.weight {
         builder = builder.weight(weight);
     }
@@ -95,7 +98,7 @@ fn set_up(work: &Work, mut builder: Builder) -> Builder {
 }
 
 #[derive(Clone)]
-struct Worker(Arc<Inside>);
+pub(super) struct Worker(Arc<Inside>);
 
 struct Inside {
     record: Record,
@@ -104,37 +107,23 @@ struct Inside {
 }
 
 impl Worker {
-    /// Says what was owned and loaded at the moment at which the start returned.
-    fn tell_started(&self, node: &Node) {
-        let t = now();
-        let owned: Vec<String> = node.owned().iter().map(ToString::to_string).collect();
-        let loaded = self.0.loaded.lock().expect("no panic").clone();
-        let told = serde_json::json!({ "t": t, "owned": owned, "loaded": loaded });
-        eprintln!("started {told}");
-    }
-}
-
-impl Handler for Worker {
-    /// The grant of the whole stay, which outlasts that of the loop while the shard is being given away.
-    type State = Grant;
-
-    async fn load(&self, shard: &Shard) -> Result<Grant> {
-        if let Some(effects) = &self.0.effects {
-            tokio::task::block_in_place(|| {
-                let effects = effects.lock().expect("no panic");
-                effects.fence(&shard.id().to_string(), shard.epoch().0)
-            })?;
-        }
-        self.0
-            .loaded
-            .lock()
-            .expect("no panic")
-            .push(shard.id().to_string());
-        Ok(shard.grant().clone())
+    pub(super) fn open(work: &Work) -> Self {
+        let effects = work.effects.then(|| Effects::open(&work.site));
+        Self(Arc::new(Inside {
+            record: Record::open(work),
+            effects: effects.map(|opened| Mutex::new(opened.expect("the resource"))),
+            loaded: Mutex::default(),
+        }))
     }
 
-    async fn run(&self, grant: Grant, state: Shared<Grant>) -> Result<()> {
-        let whole = state.lock().await?.clone();
+    /// Takes note of a shard that was loaded.
+    pub(super) fn loaded(&self, shard: &str) {
+        let mut loaded = self.0.loaded.lock().expect("no panic");
+        loaded.push(shard.to_owned());
+    }
+
+    /// Writes down that it works on a shard, for as long as it may. `whole` is the grant of the whole stay.
+    pub(super) async fn beat_on(&self, grant: Grant, whole: Grant) -> Result<()> {
         let mut span = Span {
             worker: self.clone(),
             subject: Subject {
@@ -162,6 +151,36 @@ impl Handler for Worker {
         drop(span);
         grant.cancelled().await;
         Ok(())
+    }
+
+    /// Says what was owned and loaded at the moment at which the start returned.
+    pub(super) fn tell_started(&self, node: &Node) {
+        let t = now();
+        let owned: Vec<String> = node.owned().iter().map(ToString::to_string).collect();
+        let loaded = self.0.loaded.lock().expect("no panic").clone();
+        let told = serde_json::json!({ "t": t, "owned": owned, "loaded": loaded });
+        eprintln!("started {told}");
+    }
+}
+
+impl Handler for Worker {
+    /// The grant of the whole stay, which outlasts that of the loop while the shard is being given away.
+    type State = Grant;
+
+    async fn load(&self, shard: &Shard) -> Result<Grant> {
+        if let Some(effects) = &self.0.effects {
+            tokio::task::block_in_place(|| {
+                let effects = effects.lock().expect("no panic");
+                effects.fence(&shard.id().to_string(), shard.epoch().0)
+            })?;
+        }
+        self.loaded(&shard.id().to_string());
+        Ok(shard.grant().clone())
+    }
+
+    async fn run(&self, grant: Grant, state: Shared<Grant>) -> Result<()> {
+        let whole = state.lock().await?.clone();
+        self.beat_on(grant, whole).await
     }
 }
 

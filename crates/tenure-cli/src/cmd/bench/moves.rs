@@ -1,0 +1,189 @@
+//! `tenure bench moves`: what a planned change of owner costs those who send requests, the store, and who looks owners up.
+//!
+//! Four tables, all from one run: how long a shard gives no answer, beside a bare durable write of the same store; how many
+//! writes a move takes; what a lookup takes; and, in the simulator, our order of steps beside two published ones.
+
+mod blackout;
+mod lookups;
+mod writes;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use serde::Serialize;
+use tenure_sim::orders::{self, Arm};
+
+use super::Machine;
+use super::worker::Scratch;
+use crate::config::duration;
+use crate::fail::Fail;
+use crate::table::{Table, WIDTH};
+
+/// Measures planned moves: the pause that clients see, store writes, lookups, and two other orders of the same steps.
+///
+/// Writes to clusters of random names only and removes them at the end. The store of the configuration is not used unless
+/// it is named here.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    tenure bench moves                                  a temporary SQLite file\n  \
+    tenure bench moves --store etcd://127.0.0.1:2379/bench --repeat 20\n  \
+    tenure bench moves --load 1ms --load 1s --json\n  \
+    tenure bench moves --store sqlite:bench.db --store postgres://bench@127.0.0.1:5432/bench")]
+pub(super) struct MovesBench {
+    /// A store to measure the pause on, made if it is not there; may be given several times. Default: a temporary SQLite file
+    #[arg(long, value_name = "URL")]
+    store: Vec<String>,
+    /// How long the application loads a shard; may be given several times.
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_values = ["1ms", "10s"])]
+    load: Vec<Duration>,
+    /// How often a node joins and leaves; loads of a second and more have one round.
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    repeat: u32,
+    /// How many shards there are while the pause is measured; about half of them move each time.
+    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(2..=1000))]
+    shards: u32,
+    /// How many routers there are while writes are counted; may be given several times.
+    #[arg(long, value_name = "N", default_values_t = [1, 10, 50], value_parser = clap::value_parser!(u32).range(1..=200))]
+    routers: Vec<u32>,
+    /// How many shards there are while lookups are measured.
+    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    lookups: u32,
+    /// Prints one JSON object instead of tables.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct Report {
+    machine: Machine,
+    repeat: u32,
+    stores: Vec<blackout::Store>,
+    writes: Vec<writes::Writes>,
+    lookups: lookups::Lookups,
+    orders: Vec<Order>,
+}
+
+/// One order of the steps of a move, in the simulator.
+#[derive(Debug, Serialize)]
+struct Order {
+    order: Arm,
+    load_ms: f64,
+    moves: u64,
+    answered: u64,
+    held: u64,
+    held_p50_ms: f64,
+    held_p99_ms: f64,
+    held_max_ms: f64,
+    failed: u64,
+    lost: u64,
+}
+
+impl MovesBench {
+    pub(super) async fn run(self) -> Result<ExitCode, Fail> {
+        let scratch = Scratch::new()?;
+        let urls = match self.store.as_slice() {
+            [] => vec![format!("sqlite:{}", scratch.database().display())],
+            urls => urls.to_vec(),
+        };
+        let machine = Machine::this();
+        machine.warn();
+        let mut stores = Vec::new();
+        for url in urls {
+            stores.push(blackout::measure(url, &self).await?);
+        }
+        let mut counted = Vec::new();
+        for &routers in &self.routers {
+            counted.push(writes::count(routers).await?);
+        }
+        let lookups = lookups::measure(self.lookups).await?;
+        let orders = self.orders().await?;
+        let report = Report {
+            machine,
+            repeat: self.repeat,
+            stores,
+            writes: counted,
+            lookups,
+            orders,
+        };
+        super::put_out(self.json, &report, |out| report.print(out))
+    }
+
+    /// The three orders, for each load; on a thread of its own, for it computes.
+    async fn orders(&self) -> Result<Vec<Order>, Fail> {
+        let mut all = Vec::new();
+        for &load in &self.load {
+            eprintln!("simulating loads of {} …", duration::show(load));
+            let run = tokio::task::spawn_blocking(move || orders::compare(load));
+            let figures = run
+                .await
+                .map_err(|e| Fail::no(e.to_string()))?
+                .map_err(|e| Fail::no(format!("the simulation of moves: {e:?}")))?;
+            all.extend(figures.into_iter().map(|f| Order {
+                order: f.arm,
+                load_ms: millis(f.load),
+                moves: f.moves,
+                answered: f.answered,
+                held: f.held,
+                held_p50_ms: millis(f.held_p50),
+                held_p99_ms: millis(f.held_p99),
+                held_max_ms: millis(f.held_max),
+                failed: f.failed,
+                lost: f.lost,
+            }));
+        }
+        Ok(all)
+    }
+}
+
+/// Milliseconds.
+fn millis(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1000.0
+}
+
+/// A number as a table shows it.
+fn shown(value: f64) -> String {
+    match value.abs() {
+        v if v >= 100.0 => format!("{value:.0}"),
+        v if v >= 10.0 => format!("{value:.1}"),
+        _ => format!("{value:.2}"),
+    }
+}
+
+impl Report {
+    fn print(&self, out: &mut impl std::io::Write) -> std::io::Result<()> {
+        self.machine.print(out)?;
+        for store in &self.stores {
+            store.print(out)?;
+        }
+        writes::print(&self.writes, out)?;
+        self.lookups.print(out)?;
+        writeln!(
+            out,
+            "\nthe same steps in other orders, simulated: how long requests are held, acknowledged writes lost\n"
+        )?;
+        let mut table = Table::new(&[
+            "ORDER", "#LOAD ms", "#MOVES", "#HELD", "#p50 ms", "#p99 ms", "#max ms", "#FAILED",
+            "#LOST",
+        ]);
+        for o in &self.orders {
+            let name = match o.order {
+                Arm::Ours => "ours",
+                Arm::FreezeThenWarm => "freeze, then warm",
+                Arm::WarmThenSwitch => "warm, then switch",
+            };
+            table.row(vec![
+                name.to_owned(),
+                shown(o.load_ms),
+                o.moves.to_string(),
+                o.held.to_string(),
+                shown(o.held_p50_ms),
+                shown(o.held_p99_ms),
+                shown(o.held_max_ms),
+                o.failed.to_string(),
+                o.lost.to_string(),
+            ]);
+        }
+        write!(out, "{}", table.render(WIDTH))
+    }
+}

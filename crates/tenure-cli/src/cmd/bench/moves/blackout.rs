@@ -1,0 +1,231 @@
+//! How long a shard gives no answer while it moves: from the record that freezes it to the first answer of its new owner, as
+//! a client behind a router sees it.
+//!
+//! A node joins and leaves, again and again; clients keep asking for every shard. The freezing record is taken to be there
+//! when a watch brings it, as it does to the router: the client of that shard then asks at once, is held, and is answered
+//! when the move is over. Bare conditional writes of the same store are measured in turn with the moves.
+
+mod play;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use tenure::{Handler, Seal, Settings, Shard};
+use tenure_core::ids::ClusterName;
+use tenure_core::layout::prefix;
+use tenure_store::{DeleteIf, Put, PutIf};
+
+use super::{MovesBench, millis, shown};
+use crate::config::duration;
+use crate::fail::Fail;
+use crate::place::{bad_store, random_id, within};
+use crate::table::{Table, WIDTH};
+use play::{Cast, Play};
+
+/// Rounds of loads that take longer than this are not repeated.
+const LONG: Duration = Duration::from_secs(1);
+/// Bare writes that are measured with each round.
+const PUTS: usize = 20;
+
+/// An application that takes its time to load, and can load while another node serves.
+pub(super) struct Loads(pub(super) Duration);
+
+impl Handler for Loads {
+    type State = ();
+    const CATCHES_UP: bool = true;
+
+    async fn load(&self, _: &Shard) -> tenure::Result<()> {
+        tokio::time::sleep(self.0).await;
+        Ok(())
+    }
+
+    async fn seal(&self, _: &Shard, _: &mut ()) -> tenure::Result<Seal> {
+        Ok(Seal::default())
+    }
+}
+
+/// One store's figures.
+#[derive(Debug, Serialize)]
+pub(super) struct Store {
+    kind: &'static str,
+    url: String,
+    blackouts: Vec<Blackout>,
+}
+
+#[derive(Debug, Serialize)]
+struct Blackout {
+    load_ms: f64,
+    moves: usize,
+    requests: u64,
+    failed: u64,
+    p50_ms: f64,
+    p99_ms: f64,
+    longest_ms: f64,
+    put_p50_ms: f64,
+    put_p99_ms: f64,
+    /// The p50 as a multiple of that of a bare write, and the same of the p99.
+    ratio_p50: f64,
+    ratio_p99: f64,
+}
+
+pub(super) async fn measure(url: String, bench: &MovesBench) -> Result<Store, Fail> {
+    let shared = !url.starts_with("memory:");
+    let opened = within("opening", tenure_store::open(&url)).await?;
+    let store = opened.map_err(bad_store)?;
+    let info = store.info();
+    let mut measured = Store {
+        kind: info.kind,
+        url: info.url.clone(),
+        blackouts: Vec::new(),
+    };
+    for &load in &bench.load {
+        let name = info.url.as_str();
+        eprintln!(
+            "moving shards on {name}, loads of {} …",
+            duration::show(load)
+        );
+        let cluster = ClusterName::new(format!("bench-{:08x}", random_id() as u32))?;
+        let figures = tokio::select! {
+            figures = one(&store, &url, &cluster, load, bench) => figures,
+            _ = tokio::signal::ctrl_c() => Err(Fail::no("interrupted; what was written is removed")),
+        };
+        let cleaned = match shared {
+            true => clean(&store, &cluster).await,
+            false => Ok(()),
+        };
+        measured.blackouts.push(figures?);
+        cleaned?;
+    }
+    Ok(measured)
+}
+
+async fn one(
+    store: &Arc<dyn tenure_store::Store>,
+    url: &str,
+    cluster: &ClusterName,
+    load: Duration,
+    bench: &MovesBench,
+) -> Result<Blackout, Fail> {
+    let rounds = if load >= LONG { 1 } else { bench.repeat };
+    let settings = Settings {
+        ttl: store.info().min_ttl.max(Duration::from_secs(3)),
+        drain_timeout: Duration::from_secs(10) + load * 2,
+        load_timeout: Duration::from_secs(60) + load * 2,
+        ..Settings::default()
+    };
+    let cast = Cast {
+        url: url.to_owned(),
+        cluster: cluster.clone(),
+        settings,
+        load,
+        shards: bench.shards,
+    };
+    let mut play = Play::begin(store.clone(), cast).await?;
+    let (mut blackouts, mut puts) = (Vec::new(), Vec::new());
+    for _ in 0..rounds {
+        blackouts.extend(play.round().await?);
+        puts.extend(bare_puts(&**store, cluster).await?);
+    }
+    let (requests, failed) = play.end().await?;
+    if blackouts.is_empty() {
+        return Err(Fail::no("no shard has moved; raise --shards or --repeat"));
+    }
+    let (b50, b99, longest) = spread(&mut blackouts);
+    let (p50, p99, _) = spread(&mut puts);
+    Ok(Blackout {
+        load_ms: millis(load),
+        moves: blackouts.len(),
+        requests,
+        failed,
+        p50_ms: b50,
+        p99_ms: b99,
+        longest_ms: longest,
+        put_p50_ms: p50,
+        put_p99_ms: p99,
+        ratio_p50: b50 / p50,
+        ratio_p99: b99 / p99,
+    })
+}
+
+/// Milliseconds: the middle, that below which 99 of 100 are, and the longest.
+fn spread(all: &mut [Duration]) -> (f64, f64, f64) {
+    all.sort();
+    let at = |permille: usize| {
+        let last = all.len().saturating_sub(1);
+        millis(all[(all.len() * permille / 1000).min(last)])
+    };
+    (at(500), at(990), at(1000))
+}
+
+/// How long conditional writes of a small value take, one after the other.
+async fn bare_puts(
+    store: &dyn tenure_store::Store,
+    cluster: &ClusterName,
+) -> Result<Vec<Duration>, Fail> {
+    let key = format!("{}bare/{:08x}", prefix(cluster), random_id() as u32);
+    let mut put = PutIf::create(key.clone(), vec![b'x'; 400]);
+    let mut took = Vec::new();
+    for _ in 0..=PUTS {
+        let begun = Instant::now();
+        let Put::Won(version) = store.put_if(put).await? else {
+            return Err(Fail::no(format!("somebody else writes to {key}")));
+        };
+        took.push(begun.elapsed());
+        put = PutIf::update(key.clone(), vec![b'x'; 400], version);
+    }
+    // The first one creates the key.
+    Ok(took.split_off(1))
+}
+
+/// Removes all that the run wrote.
+async fn clean(store: &Arc<dyn tenure_store::Store>, cluster: &ClusterName) -> Result<(), Fail> {
+    for _ in 0..5 {
+        let listing = within("listing", store.list(&prefix(cluster))).await??;
+        if listing.entries.is_empty() {
+            return Ok(());
+        }
+        let entries = listing.entries.into_iter();
+        let deletes = entries.map(|e| DeleteIf::new(e.key, e.version)).collect();
+        for answer in within("deleting", store.delete_many(deletes)).await? {
+            answer?;
+        }
+    }
+    Err(Fail::no(format!(
+        "keys of this run may be left in store {}; remove them with: tenure cluster rm {cluster}",
+        store.info().url
+    )))
+}
+
+impl Store {
+    pub(super) fn print(&self, out: &mut impl std::io::Write) -> std::io::Result<()> {
+        writeln!(
+            out,
+            "\n{}: from freezing to the first answer of the new owner, beside a bare durable write\n",
+            self.url
+        )?;
+        let mut table = Table::new(&[
+            "#LOAD ms", "#MOVES", "#p50 ms", "#p99 ms", "#max ms", "#PUT p50", "#PUT p99", "#×p50",
+            "#×p99", "#FAILED",
+        ]);
+        for b in &self.blackouts {
+            table.row(vec![
+                shown(b.load_ms),
+                b.moves.to_string(),
+                shown(b.p50_ms),
+                shown(b.p99_ms),
+                shown(b.longest_ms),
+                shown(b.put_p50_ms),
+                shown(b.put_p99_ms),
+                shown(b.ratio_p50),
+                shown(b.ratio_p99),
+                format!("{}/{}", b.failed, b.requests),
+            ]);
+        }
+        write!(out, "{}", table.render(WIDTH))?;
+        writeln!(
+            out,
+            "aim on etcd: ×p99 ≤ 5, the same for every load, none failed"
+        )
+    }
+}

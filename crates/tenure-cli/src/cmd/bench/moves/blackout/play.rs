@@ -1,0 +1,277 @@
+//! Two nodes, a router, and a client for every shard.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tenure::router::{Answer, HoldLimits, Router};
+use tenure::{Epoch, Hashed, KeyspaceMode, Node, Settings};
+use tenure_core::ids::{ClusterName, ShardId, ShardName};
+use tenure_core::layout::{Key, prefix};
+use tenure_core::record::{MovePhase, Record};
+use tenure_store::{Change, Store};
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+
+use super::Loads;
+use crate::cmd::bench::worker::KEYSPACE;
+use crate::fail::Fail;
+
+/// How long a client waits before it asks again.
+const PAUSE: Duration = Duration::from_millis(2);
+/// So long nothing moves when a round is over.
+const CALM: Duration = Duration::from_millis(400);
+/// Beyond the loads: whoever needs longer is broken.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What is known of one shard.
+#[derive(Default)]
+struct Track {
+    /// When it was seen to freeze, until its new owner has answered.
+    frozen: Option<Instant>,
+    moving: bool,
+    owner: Option<String>,
+    /// Told when it freezes.
+    ask: Arc<Notify>,
+}
+
+#[derive(Default)]
+struct Board {
+    tracks: BTreeMap<ShardId, Track>,
+    blackouts: Vec<Duration>,
+    changed: Option<Instant>,
+}
+
+/// What all have in common.
+struct Common {
+    board: Mutex<Board>,
+    nodes: Mutex<BTreeMap<String, Node>>,
+    over: AtomicBool,
+    requests: AtomicU64,
+    failed: AtomicU64,
+}
+
+impl Common {
+    fn board<T>(&self, look: impl FnOnce(&mut Board) -> T) -> T {
+        look(&mut self.board.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn nodes<T>(&self, look: impl FnOnce(&mut BTreeMap<String, Node>) -> T) -> T {
+        look(&mut self.nodes.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// How its nodes are made; each opens the store for itself.
+pub(super) struct Cast {
+    pub(super) url: String,
+    pub(super) cluster: ClusterName,
+    pub(super) settings: Settings,
+    pub(super) load: Duration,
+    pub(super) shards: u32,
+}
+
+impl Cast {
+    async fn node(&self, name: &str) -> Result<Node, Fail> {
+        let node = Node::builder(&self.url, self.cluster.as_str())
+            .name(name)
+            .address("bench", name)
+            .settings(self.settings.clone())
+            .mode(KeyspaceMode::Symmetric)
+            .keyspace(KEYSPACE, Hashed(self.shards), Loads(self.load));
+        node.start().await.map_err(failed)
+    }
+}
+
+/// The whole play.
+pub(super) struct Play {
+    store: Arc<dyn Store>,
+    cast: Cast,
+    common: Arc<Common>,
+    router: Router,
+    tasks: JoinSet<()>,
+}
+
+fn failed(error: impl std::fmt::Display) -> Fail {
+    Fail::no(error.to_string())
+}
+
+impl Play {
+    /// Starts the node that stays, the router and the clients.
+    pub(super) async fn begin(store: Arc<dyn Store>, cast: Cast) -> Result<Self, Fail> {
+        let common = Arc::new(Common {
+            board: Mutex::default(),
+            nodes: Mutex::default(),
+            over: AtomicBool::new(false),
+            requests: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
+        });
+        let node = cast.node("a").await?;
+        common.nodes(|nodes| nodes.insert("a".to_owned(), node));
+        let settings = cast.settings.clone();
+        let hold = HoldLimits {
+            age: settings.freeze_timeout + settings.drain_timeout + settings.take_timeout,
+            ..HoldLimits::default()
+        };
+        let router = Router::builder(&cast.url, cast.cluster.as_str())
+            .name("router")
+            .settings(settings)
+            .hold(hold);
+        let shards = cast.shards;
+        let mut play = Self {
+            router: router.start().await.map_err(failed)?,
+            store,
+            cast,
+            common,
+            tasks: JoinSet::new(),
+        };
+        play.follow().await?;
+        for index in 0..shards {
+            let id = ShardId::new(KEYSPACE.parse().map_err(failed)?, ShardName::index(index));
+            let (common, router) = (play.common.clone(), play.router.clone());
+            play.tasks.spawn(ask_for(common, router, id));
+        }
+        Ok(play)
+    }
+
+    /// Follows the records of shards.
+    async fn follow(&mut self) -> Result<(), Fail> {
+        let (cluster, common) = (self.cast.cluster.clone(), self.common.clone());
+        let listing = self.store.list(&prefix(&cluster)).await?;
+        for entry in &listing.entries {
+            note(&cluster, &common, &entry.key, &entry.value);
+        }
+        let all = prefix(&cluster);
+        let mut watch = self.store.watch(&all, listing.revision).await?;
+        self.tasks.spawn(async move {
+            // A watch that ends shows in moves that are not measured.
+            while let Ok(batch) = watch.next().await {
+                for change in &batch.changes {
+                    if let Change::Put(entry) = change {
+                        note(&cluster, &common, &entry.key, &entry.value);
+                    }
+                }
+            }
+        });
+        Ok(())
+    }
+
+    /// A node joins and leaves: how long each shard that moved gave no answer.
+    pub(super) async fn round(&mut self) -> Result<Vec<Duration>, Fail> {
+        let b = self.cast.node("b").await?;
+        self.common
+            .nodes(|nodes| nodes.insert("b".to_owned(), b.clone()));
+        self.calm("b has its share", |owner| owner == "b").await?;
+        b.stop().await.map_err(failed)?;
+        self.calm("a has everything", |owner| owner == "a").await?;
+        Ok(self.common.board(|b| std::mem::take(&mut b.blackouts)))
+    }
+
+    /// Waits until nothing moves and `some` shard is as it should be; all of them if they are a's.
+    async fn calm(&self, what: &str, is: impl Fn(&str) -> bool) -> Result<(), Fail> {
+        let begun = Instant::now();
+        let all = what.contains("everything");
+        loop {
+            let calm = self.common.board(|board| {
+                let still = board.changed.is_none_or(|at| at.elapsed() > CALM);
+                let mut owners = board.tracks.values().map(|t| t.owner.as_deref());
+                let fits = |o: Option<&str>| o.is_some_and(&is);
+                let placed = match all {
+                    true => owners.all(fits),
+                    false => owners.any(fits),
+                };
+                still
+                    && placed
+                    && board
+                        .tracks
+                        .values()
+                        .all(|t| !t.moving && t.owner.is_some())
+            });
+            if calm {
+                return Ok(());
+            }
+            if begun.elapsed() > PATIENCE + self.cast.load * 3 {
+                return Err(Fail::no(format!("never: {what}")));
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Ends all of it; how many requests there were, and how many failed.
+    pub(super) async fn end(mut self) -> Result<(u64, u64), Fail> {
+        self.common.over.store(true, Ordering::Relaxed);
+        self.router.stop().await.map_err(failed)?;
+        let a = self.common.nodes(|nodes| nodes.remove("a"));
+        if let Some(a) = a {
+            a.stop().await.map_err(failed)?;
+        }
+        self.tasks.shutdown().await;
+        let counted = |n: &AtomicU64| n.load(Ordering::Relaxed);
+        Ok((counted(&self.common.requests), counted(&self.common.failed)))
+    }
+}
+
+/// Takes note of a shard's record.
+fn note(cluster: &ClusterName, common: &Common, key: &str, value: &[u8]) {
+    let seen = Instant::now();
+    let Some(key @ Key::Shard(_)) = Key::parse(cluster, key) else {
+        return;
+    };
+    let Ok(Record::Shard(record)) = Record::decode(&key, value) else {
+        return;
+    };
+    let Key::Shard(id) = key else { return };
+    let phase = record.tenancy.moving().map(|(_, phase)| phase);
+    common.board(|board| {
+        board.changed = Some(seen);
+        let track = board.tracks.entry(id).or_default();
+        track.moving = phase.is_some();
+        track.owner = record.owner().map(|owner| owner.node.to_string());
+        if phase == Some(MovePhase::Freezing) && track.frozen.is_none() {
+            track.frozen = Some(seen);
+            track.ask.notify_one();
+        }
+    });
+}
+
+/// A client: asks for one shard until all is over, at once when it freezes.
+async fn ask_for(common: Arc<Common>, router: Router, id: ShardId) {
+    let ask = common.board(|b| b.tracks.entry(id.clone()).or_default().ask.clone());
+    let mut known = Epoch(0);
+    while !common.over.load(Ordering::Relaxed) {
+        let answer = router.send_to(&id, 100, async |route| {
+            let to = route.owner.address("bench").map(ToString::to_string);
+            let node = to.and_then(|to| common.nodes(|nodes| nodes.get(&to).cloned()));
+            let Some(node) = node else {
+                return Answer::Done(None);
+            };
+            match node.enter_shard_at::<Loads>(&id, route.epoch) {
+                Ok(entered) => {
+                    let ran = entered.run(async |_: &mut (), grant| grant.epoch()).await;
+                    Answer::Done(ran.ok())
+                }
+                Err(refused) => refused.into(),
+            }
+        });
+        let (answer, at) = (answer.await, Instant::now());
+        common.requests.fetch_add(1, Ordering::Relaxed);
+        match answer {
+            Ok(Some(epoch)) => {
+                if epoch > known && known != Epoch(0) {
+                    common.board(|board| {
+                        let track = board.tracks.entry(id.clone()).or_default();
+                        let frozen = track.frozen.take();
+                        board.blackouts.extend(frozen.map(|since| at - since));
+                    });
+                }
+                known = epoch;
+            }
+            _ if common.over.load(Ordering::Relaxed) => return,
+            _ => {
+                common.failed.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        // Whichever comes first.
+        let _ = tokio::time::timeout(PAUSE, ask.notified()).await;
+    }
+}

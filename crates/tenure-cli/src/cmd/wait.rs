@@ -1,0 +1,38 @@
+//! Waiting for something to come about: progress for people, and a clear state when they go away.
+
+use std::time::Duration;
+
+use tenure::{Admin, AdminError};
+
+use crate::config::Config;
+use crate::fail::Fail;
+use crate::place::Place;
+
+/// An operator's hands on the cluster that the configuration names, which must be there.
+pub(crate) async fn admin(config: &Config) -> Result<Admin, Fail> {
+    let place = Place::open(config).await?;
+    place.existing().await?;
+    Ok(Admin::new(place.store.clone(), place.cluster.clone()))
+}
+
+/// Waits for `work`, or until Ctrl-C: then says what stands as it is.
+pub(crate) async fn or_interrupted<T>(
+    work: impl Future<Output = Result<T, AdminError>>,
+    left: &str,
+) -> Result<T, Fail> {
+    tokio::select! {
+        done = work => done.map_err(Fail::from),
+        _ = tokio::signal::ctrl_c() => Err(Fail::no(format!("interrupted: {left}"))),
+    }
+}
+
+/// Whether a limit of nothing was given: not to wait at all.
+pub(crate) fn at_once(limit: Duration) -> bool {
+    limit.is_zero()
+}
+
+impl From<AdminError> for Fail {
+    fn from(error: AdminError) -> Self {
+        Self::no(error.to_string())
+    }
+}

@@ -1,0 +1,375 @@
+//! Coming back: as what a node takes part again, and whether the whole cluster began anew.
+//!
+//! Everything here follows from what the store says. A node whose session *ran out* while others lived was declared dead by
+//! them; whether it takes part again by itself is its operator's choice ([`Rejoin`]). Where nobody else lived there was no
+//! healthy cluster to be careful with: the whole cluster has started again, and the `boot` number in its record says so. It is
+//! raised by the first starter that has seen each node it found either end or stand still for a whole ttl. A node whose
+//! session ran under an older number comes back as if nothing had happened, in whatever order nodes return.
+//!
+//! Only a node that would be drained waits for that before it registers. Any other registers at once and finds out later; until
+//! then its record says that it is *unsure*, and that it lives proves to nobody that others did.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::ids::{SessionId, Version};
+use crate::layout::Key;
+use crate::machine::Expect;
+use crate::note::Note;
+use crate::record::{EndedWhy, NodeMode, NodeRecord, Record, Rejoin, Role};
+use crate::time::Time;
+use crate::view::Cell;
+
+use super::ops::{Pending, Purpose};
+use super::timers::Timer;
+use super::{Life, Node, Timekeeper};
+
+/// For how long a node's session must have been over before what is recorded of an ephemeral node goes.
+const KEPT: Duration = Duration::from_secs(24 * 3600);
+
+/// The others that a start found.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Company {
+    /// The cluster's boot number then.
+    boot: u64,
+    /// Some node has run under that number.
+    begun: bool,
+    /// Sessions of nodes that were not over, with their version, and since when they are watched.
+    found: BTreeMap<SessionId, (Option<Version>, Time)>,
+}
+
+/// What is known of the others that a start found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Others {
+    /// One of them lives.
+    Live,
+    /// None of them does.
+    Gone,
+    /// Not before this time.
+    Open(Time),
+    /// Everything has to be read for it.
+    Unread,
+}
+
+/// As what a node registers.
+pub(super) struct Entry {
+    pub(super) mode: NodeMode,
+    pub(super) unsure: bool,
+}
+
+/// What a start has to do before it can register.
+pub(super) enum Entering {
+    As(Entry),
+    /// The boot number is being raised.
+    Raising,
+    At(Time),
+    Unread,
+}
+
+impl Company {
+    /// What was observed before proves nothing: the store was away.
+    pub(super) fn restart(&mut self, now: Time) {
+        self.found.values_mut().for_each(|(_, since)| *since = now);
+    }
+}
+
+impl Node {
+    /// Takes down who is there, once for each start.
+    pub(super) fn meet(&mut self) {
+        if self.company.is_some() || self.config.role != Role::Node {
+            return;
+        }
+        let boot = self.view.cluster.get(&()).map_or(0, |c| c.boot);
+        let mut found = BTreeMap::new();
+        let mut begun = false;
+        for (name, node) in self.view.nodes.iter() {
+            let session = node.record.session;
+            let cell = self.view.sessions.cell(&session);
+            let role = match cell {
+                Some(Cell::Present(seen)) => seen.record.role,
+                _ => Role::Node,
+            };
+            if role != Role::Node {
+                continue;
+            }
+            begun |= node.record.boot.unwrap_or(boot) >= boot;
+            let may_live = match cell {
+                Some(Cell::Present(seen)) => seen.record.is_live(),
+                Some(Cell::Damaged { .. }) => true,
+                Some(Cell::Missing { .. }) | None => false,
+            };
+            if may_live && *name != self.config.name {
+                let version = self.view.version(&Key::Session(session));
+                found.insert(session, (version, self.now));
+            }
+        }
+        self.company = Some(Company { boot, begun, found });
+    }
+
+    /// Whether any of those that the start found lives.
+    fn others(&self) -> Others {
+        let Some(company) = &self.company else {
+            return Others::Gone;
+        };
+        let mut answer = Others::Gone;
+        for (id, (version, since)) in &company.found {
+            match self.other(*id, version.as_ref(), *since) {
+                Others::Live => return Others::Live,
+                Others::Gone => {}
+                Others::Unread if answer == Others::Gone => answer = Others::Unread,
+                Others::Unread => {}
+                Others::Open(at) => {
+                    answer = match answer {
+                        Others::Open(sooner) => Others::Open(sooner.min(at)),
+                        _ => Others::Open(at),
+                    }
+                }
+            }
+        }
+        answer
+    }
+
+    fn other(&self, id: SessionId, version: Option<&Version>, since: Time) -> Others {
+        let timing = &self.config.timing;
+        let (changed, leased, until, unsure) = match self.view.sessions.cell(&id) {
+            Some(Cell::Present(seen)) if seen.record.is_live() => {
+                let record = &seen.record;
+                let since = since.max(seen.since);
+                let named = self.view.nodes.get(&record.node);
+                let unsure = named.is_some_and(|n| n.session == id && n.unsure);
+                let clock = record.boot_clock.as_ref().filter(|clock| {
+                    record.renewals > 0 && self.config.boot_id.as_ref() == Some(&clock.id)
+                });
+                let until = match (record.leased, clock) {
+                    (Some(_), _) => since + self.lease_ends_within(id),
+                    (None, Some(clock)) => clock.until_ns.max(since + record.ttl / 3),
+                    (None, None) => since + timing.proof_of(record.ttl),
+                };
+                let changed = Some(&seen.version) != version;
+                (changed, record.leased.is_some(), until, unsure)
+            }
+            Some(Cell::Damaged { version: now, .. }) => {
+                let until = since + timing.proof_of(self.longest_ttl());
+                (Some(now) != version, false, until, false)
+            }
+            _ => return Others::Gone,
+        };
+        if changed && !unsure {
+            return Others::Live;
+        }
+        if self.now < until {
+            return Others::Open(until);
+        }
+        if self.listed_at < until {
+            // A watch may have left out that it was renewed, or that it is over.
+            return Others::Unread;
+        }
+        match (leased, unsure) {
+            // The store has kept it for longer than a dead one's.
+            (true, false) => Others::Live,
+            (true, true) => Others::Open(self.now + timing.renew_interval),
+            (false, _) => Others::Gone,
+        }
+    }
+
+    /// As what this node registers, given what is recorded of its name.
+    pub(super) fn enter_as(&mut self, record: Option<&NodeRecord>) -> Entering {
+        let mode = match record {
+            Some(record) => record.mode.clone(),
+            None if self.config.join => NodeMode::drained(NodeMode::JOINED),
+            None => NodeMode::Active,
+        };
+        if self.config.role != Role::Node {
+            let unsure = false;
+            return Entering::As(Entry { mode, unsure });
+        }
+        let others = self.others();
+        if others == Others::Gone && self.raise_boot(Purpose::Boot) {
+            return Entering::Raising;
+        }
+        let returns = record.filter(|r| mode == NodeMode::Active && self.is_stale(r));
+        let sure = matches!(others, Others::Live | Others::Gone);
+        match (returns, others) {
+            (None, _) | (Some(_), Others::Gone) => Entering::As(Entry {
+                mode,
+                unsure: !sure,
+            }),
+            (Some(record), Others::Live) => {
+                let reason = match self.was_mine(record.session) {
+                    true => NodeMode::REGISTRATION_EXPIRED,
+                    false => NodeMode::STALE_RESTART,
+                };
+                Entering::As(Entry {
+                    mode: NodeMode::drained(reason),
+                    unsure: false,
+                })
+            }
+            (Some(_), Others::Open(at)) => Entering::At(at),
+            (Some(_), Others::Unread) => Entering::Unread,
+        }
+    }
+
+    /// Whether an operator wants to be asked before a node with this record takes part again: its session ran out, and the
+    /// whole cluster has not begun anew since.
+    fn is_stale(&self, record: &NodeRecord) -> bool {
+        let ran_out = match self.view.sessions.get(&record.session) {
+            Some(session) => {
+                let why = session.ended.map(|ended| ended.why);
+                matches!(why, Some(EndedWhy::Expired | EndedWhy::LeaseGone))
+            }
+            // Where the store keeps the time, what is gone has run out, unless its holder knows better.
+            None => {
+                let leased = self.config.timekeeper == Timekeeper::Store;
+                leased && !self.was_mine(record.session)
+            }
+        } || self.ran_out == Some(record.session);
+        let boot = self.view.cluster.get(&()).map_or(0, |c| c.boot);
+        let ran_under = record.boot.unwrap_or(boot);
+        self.config.rejoin == Rejoin::Manual && ran_out && ran_under >= boot
+    }
+
+    /// Raises the cluster's boot number, if that is still what it was when this node started; says whether it does.
+    fn raise_boot(&mut self, purpose: Purpose) -> bool {
+        let Some(company) = self.company.as_ref().filter(|c| c.begun) else {
+            return false;
+        };
+        let boot = company.boot;
+        let Some(seen) = self.view.cluster.seen(&()).cloned() else {
+            return false;
+        };
+        if seen.record.boot > boot {
+            return false;
+        }
+        let mut record = (*seen.record).clone();
+        record.head = record.head.next(self.nonce());
+        record.boot = boot + 1;
+        let expect = Expect::Version(seen.version);
+        let record = Record::Cluster(Arc::new(record));
+        self.put(Key::Cluster, expect, record, purpose);
+        true
+    }
+
+    /// Finds out, while it runs, whether anybody lived when this node started, and says so in its record.
+    pub(super) fn look_around(&mut self) {
+        if !matches!(self.life, Life::Running) || self.config.role != Role::Node {
+            return;
+        }
+        let Some((record, expect)) = self.own_record() else {
+            return;
+        };
+        if !record.unsure || self.is_writing_own_record() {
+            return;
+        }
+        match self.others() {
+            Others::Open(at) => return self.timers.set(Timer::Around, at.max(self.now)),
+            Others::Unread => {
+                self.list();
+                let again = self.now + self.config.timing.renew_interval;
+                return self.timers.set(Timer::Around, again);
+            }
+            Others::Gone if self.raise_boot(Purpose::Around) => return,
+            Others::Gone | Others::Live => {}
+        }
+        let boot = self.view.cluster.get(&()).map(|c| c.boot);
+        let new = NodeRecord {
+            head: record.head.next(self.nonce()),
+            unsure: false,
+            boot: boot.max(record.boot),
+            ..record
+        };
+        self.put_own_record(expect, new);
+    }
+
+    fn own_record(&self) -> Option<(NodeRecord, Expect)> {
+        let me = self.my_session()?.id;
+        let seen = self.view.nodes.seen(&self.config.name)?;
+        let expect = Expect::Version(seen.version.clone());
+        (seen.record.session == me).then(|| ((*seen.record).clone(), expect))
+    }
+
+    fn put_own_record(&mut self, expect: Expect, record: NodeRecord) {
+        let key = Key::Node(self.config.name.clone());
+        self.put(key, expect, Record::Node(Arc::new(record)), Purpose::Around);
+    }
+
+    fn is_writing_own_record(&self) -> bool {
+        self.pending.values().any(|p| {
+            matches!(p, Pending::Put { purpose, .. } | Pending::ReadBack { purpose, .. } if *purpose == Purpose::Around)
+        })
+    }
+
+    /// A write of [`Purpose::Around`] is settled, whatever became of it: what is left to do shows in the view.
+    pub(super) fn on_around_settled(&mut self, failed: bool) {
+        let at = match failed {
+            true => self.later(self.config.timing.renew_retry_interval),
+            false => self.now,
+        };
+        self.timers.set_sooner(Timer::Around, at);
+    }
+
+    /// Does what the node's own record asks of it: says that it is drained once it is, and stops if it is told to.
+    pub(super) fn obey(&mut self) {
+        let Some((record, expect)) = self.own_record() else {
+            return;
+        };
+        if record.evict == Some(record.session) && matches!(self.life, Life::Running) {
+            self.note(Note::Evicted {
+                session: record.session,
+            });
+            return self.begin_stop();
+        }
+        let done = record.mode == NodeMode::Draining
+            && matches!(self.life, Life::Running)
+            && self.may_own()
+            && !self.is_writing_own_record()
+            && self.has_nothing(record.session);
+        if done {
+            let new = NodeRecord {
+                head: record.head.next(self.nonce()),
+                mode: NodeMode::drained(NodeMode::BY_OPERATOR),
+                ..record
+            };
+            self.put_own_record(expect, new);
+        }
+    }
+
+    /// Whether nothing is owned by a session of this node, or on its way to it.
+    fn has_nothing(&self, session: SessionId) -> bool {
+        let shards = self.view.shards.iter();
+        let mut mine = shards.filter(|(id, seen)| {
+            let coming = seen.record.tenancy.moving();
+            self.config.keyspaces.contains_key(&id.keyspace)
+                && (seen.record.is_owned_by(session)
+                    || coming.is_some_and(|(mv, _)| mv.to.session == session))
+        });
+        self.runs.is_empty()
+            && mine.next().is_none()
+            && self.stays.values().all(super::stays::Stay::is_quiet)
+    }
+
+    /// Removes what is recorded of ephemeral nodes that are long gone, unless an operator has set something there.
+    pub(super) fn sweep_nodes(&mut self) {
+        let gone: Vec<_> = self
+            .view
+            .nodes
+            .iter()
+            .filter(|(name, seen)| {
+                let record = &seen.record;
+                let ended = self.view.sessions.seen(&record.session);
+                let long = ended.is_some_and(|s| {
+                    self.ended(record.session) && self.now >= s.since.max(seen.since) + KEPT
+                });
+                record.ephemeral
+                    && !record.cordoned
+                    && !record.mode.is_by_operator()
+                    && **name != self.config.name
+                    && long
+            })
+            .map(|(name, seen)| (Key::Node(name.clone()), seen.version.clone()))
+            .collect();
+        for (key, version) in gone {
+            self.delete(key, version);
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! What operators ask of a leader: to move a shard once, and to even out a keyspace now.
+//!
+//! A wish stands in the record that it is about, so that it is heard by whoever leads, and is taken away by the write that
+//! grants it: it is granted once. What cannot be granted is taken away too, rather than to lie in wait for a day on which
+//! nobody remembers it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::ids::{KeyspaceName, NodeName, ShardId};
+use crate::layout::Key;
+use crate::machine::Expect;
+use crate::plan::{Decision, Plan, PlanRules};
+use crate::record::{KeyspaceRecord, NodeMode, Record, ShardRecord, Tenancy};
+use crate::why::Why;
+
+use super::Node;
+use super::ops::{Pending, Purpose};
+use super::planning::Word;
+
+impl Node {
+    /// What the wishes of operators come to.
+    pub(super) fn granted(&self, keyspace: &KeyspaceName) -> Vec<(ShardId, Word)> {
+        let all = self.view.shards.iter();
+        let wished =
+            all.filter(|(id, seen)| id.keyspace == *keyspace && seen.record.wish.is_some());
+        wished
+            .filter_map(|(id, seen)| Some((id.clone(), self.grant(id, &seen.record)?)))
+            .collect()
+    }
+
+    fn grant(&self, id: &ShardId, record: &ShardRecord) -> Option<Word> {
+        let to = record.wish.clone()?;
+        if self.is_writing(id) || self.is_frozen() || record.tenancy.moving().is_some() {
+            return None;
+        }
+        if !self.takes_shards(&to, &id.keyspace) {
+            return Some(Word::Forget);
+        }
+        let owner = record.owner().filter(|o| !self.ended(o.session));
+        match (owner, &record.tenancy) {
+            (Some(owner), _) if owner.node == to => Some(Word::Forget),
+            (Some(_), Tenancy::Held { serving: true, .. }) => Some(Word::Move(to, Why::Wished)),
+            (Some(_), _) => None,
+            (None, _) => Some(Word::Intend(Some(to))),
+        }
+    }
+
+    /// Whether a node is there and may be given shards of a keyspace.
+    fn takes_shards(&self, name: &NodeName, keyspace: &KeyspaceName) -> bool {
+        let present = self.present(name, keyspace);
+        let node = self.view.nodes.get(name);
+        present.is_some_and(|(_, session)| !session.leaving)
+            && node.is_some_and(|n| n.mode == NodeMode::Active && !n.cordoned)
+    }
+
+    /// By which rules to plan: while an operator wants a keyspace evened out, without waiting for anything to come to rest.
+    pub(super) fn hurried(&self, keyspace: &KeyspaceName, rules: PlanRules) -> PlanRules {
+        let record = self.view.keyspaces.get(keyspace);
+        match record.is_some_and(|k| k.rebalance) {
+            true => rules.promptly(),
+            false => rules,
+        }
+    }
+
+    /// Takes the wish for an even keyspace away, once nothing is left to move.
+    pub(super) fn note_even(&mut self, keyspace: &KeyspaceName, planned: &Plan) {
+        let Some(seen) = self.view.keyspaces.seen(keyspace).cloned() else {
+            return;
+        };
+        let moves = |d: &Decision| matches!(d, Decision::Move { .. });
+        let key = Key::Keyspace(keyspace.clone());
+        let writes = self
+            .pending
+            .values()
+            .any(|p| matches!(p, Pending::Put { key: k, .. } | Pending::ReadBack { key: k, .. } if *k == key));
+        if !seen.record.rebalance
+            || writes
+            || planned.put_off.is_some()
+            || planned.actions().any(moves)
+            || self.moves_under_way(keyspace)
+        {
+            return;
+        }
+        let record = KeyspaceRecord {
+            head: seen.record.head.next(self.nonce()),
+            rebalance: false,
+            ..(*seen.record).clone()
+        };
+        let record = Record::Keyspace(Arc::new(record));
+        self.put(key, Expect::Version(seen.version), record, Purpose::Around);
+    }
+
+    fn moves_under_way(&self, keyspace: &KeyspaceName) -> bool {
+        let mut all = self.view.shards.iter();
+        all.any(|(id, seen)| {
+            let moving = seen.record.tenancy.moving().is_some();
+            id.keyspace == *keyspace && (moving || self.is_writing(id))
+        })
+    }
+}
+
+impl PlanRules {
+    /// The same without waiting for anything to come to rest. How much may move at a time stays as it is.
+    #[must_use]
+    pub fn promptly(&self) -> Self {
+        let calm = Duration::ZERO;
+        self.with(|settings| {
+            (settings.debounce, settings.rejoin_after, settings.cool_down) = (calm, calm, calm);
+            settings.band_shards = settings.band_shards.min(1);
+        })
+    }
+}

@@ -1,0 +1,455 @@
+//! What is held of one shard: a line per key, each sent one after the other, in the order of arrival.
+//!
+//! A line is there as long as something of it waits or is under way; whoever comes meanwhile goes to its end. So a flush and
+//! what comes during it cannot overtake each other.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::hash::{Hash, Hasher};
+
+use super::HoldWhy;
+use crate::rules::{Mutant, Rules};
+
+/// Arrivals are numbered around a circle of so many.
+pub const ARRIVALS: u64 = 1 << 40;
+
+/// The number of an arrival at one shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Ticket(u64);
+
+impl Ticket {
+    /// The arrival of this number.
+    pub const fn new(number: u64) -> Self {
+        Self(number % ARRIVALS)
+    }
+
+    /// Whether this one came before the other. Right for any two that are less than half the circle apart.
+    pub fn is_before(self, other: Self) -> bool {
+        self.0.wrapping_sub(other.0) % ARRIVALS >= ARRIVALS / 2
+    }
+}
+
+/// Where the requests of one shard come and go: counts what is in flight, holds what comes, and is told who may go.
+pub trait Port {
+    /// A request that waits, as whoever carries it knows it.
+    type Waiter;
+    /// Whom to tell that nothing is in flight.
+    type Drained;
+    /// Whom to tell that an owner which has refused takes requests again.
+    type Trial;
+
+    /// Lets nothing pass that comes from now on.
+    fn hold(&self);
+    /// Lets pass what comes from now on.
+    fn open(&self);
+    /// Counts in a request that has waited.
+    fn count_in(&self);
+    /// How many are in flight.
+    fn in_flight(&self) -> u64;
+    /// A request that has waited goes.
+    fn go(&self, waiter: Self::Waiter, trial: Option<Self::Trial>);
+    /// Nothing is in flight.
+    fn drained(&self, drained: Self::Drained);
+    /// Nobody waits who could try the owner: the next that comes goes.
+    fn untried(&self, trial: Self::Trial);
+}
+
+/// How much to send of what was kept.
+#[derive(Debug)]
+pub enum Let<T> {
+    /// All of it; then whatever comes goes straight on.
+    All,
+    /// The first alone; the rest waits for what becomes of it.
+    One(T),
+}
+
+#[derive(Clone, Debug, Hash)]
+struct Waiting<W> {
+    ticket: Ticket,
+    bytes: u64,
+    waiter: W,
+}
+
+/// The requests of one key.
+#[derive(Clone, Debug, Hash)]
+struct Line<W> {
+    running: Option<Ticket>,
+    queue: VecDeque<Waiting<W>>,
+}
+
+/// All that is held of one shard, and what was ordered for it.
+pub struct Lines<P: Port> {
+    lines: BTreeMap<u64, Line<P::Waiter>>,
+    open: bool,
+    why: HoldWhy,
+    count: u64,
+    bytes: u64,
+    drain: Option<P::Drained>,
+    /// Nothing more is taken.
+    stopping: bool,
+    rules: Rules,
+}
+
+impl<P: Port> Default for Lines<P> {
+    fn default() -> Self {
+        Self::new(Rules::sound())
+    }
+}
+
+impl<P: Port> Lines<P> {
+    /// Nothing waits yet, and what comes is held.
+    pub fn new(rules: Rules) -> Self {
+        Self {
+            lines: BTreeMap::new(),
+            open: false,
+            why: HoldWhy::Unknown,
+            count: 0,
+            bytes: 0,
+            drain: None,
+            stopping: false,
+            rules,
+        }
+    }
+
+    /// How many wait, and how large they are.
+    pub fn held(&self) -> (u64, u64) {
+        (self.count, self.bytes)
+    }
+
+    /// Why they were held last.
+    pub fn why(&self) -> HoldWhy {
+        self.why
+    }
+
+    /// Whether nothing more is taken.
+    pub fn is_stopping(&self) -> bool {
+        self.stopping
+    }
+
+    /// Takes nothing more from now on; says whether that is news.
+    pub fn stop(&mut self) -> bool {
+        !std::mem::replace(&mut self.stopping, true)
+    }
+
+    /// Whether a request of this line may go at once.
+    pub fn passes(&self, line: u64) -> bool {
+        self.open && !self.lines.contains_key(&line)
+    }
+
+    /// Puts a request in its place in its line; it hears when it may go. It may be at once.
+    pub fn join(&mut self, port: &P, line: u64, ticket: Ticket, bytes: u64, waiter: P::Waiter) {
+        let waiting = Waiting {
+            ticket,
+            bytes,
+            waiter,
+        };
+        let Line { running, queue } = self.lines.entry(line).or_insert_with(|| Line {
+            running: None,
+            queue: VecDeque::new(),
+        });
+        running.take_if(|running| *running == ticket);
+        let after = queue
+            .iter()
+            .rev()
+            .take_while(|w| ticket.is_before(w.ticket));
+        let at = queue.len() - after.count();
+        queue.insert(at, waiting);
+        self.count += 1;
+        self.bytes += bytes;
+        port.hold();
+        if self.open {
+            self.next(port, line);
+        }
+    }
+
+    /// Takes a request out of its line although it was not told to go; says how large it is, if it was there.
+    pub fn give_up(&mut self, port: &P, line: u64, ticket: Ticket) -> Option<u64> {
+        let Line { queue, .. } = self.lines.get_mut(&line)?;
+        let at = queue.iter().position(|w| w.ticket == ticket)?;
+        let bytes = queue.remove(at)?.bytes;
+        self.count -= 1;
+        self.bytes -= bytes;
+        self.next(port, line);
+        Some(bytes)
+    }
+
+    /// A request that was told to go is over: the next one of its line goes.
+    pub fn over(&mut self, port: &P, line: u64, ticket: Ticket) {
+        if let Some(Line { running, .. }) = self.lines.get_mut(&line) {
+            running.take_if(|running| *running == ticket);
+        }
+        self.next(port, line);
+    }
+
+    /// Keeps what comes.
+    pub fn hold(&mut self, port: &P, why: HoldWhy) {
+        (self.open, self.why) = (false, why);
+        port.hold();
+    }
+
+    /// Reports when nothing is in flight. A later order takes the place of an earlier one.
+    pub fn drain(&mut self, port: &P, drained: P::Drained) {
+        self.drain = Some(drained);
+        self.check_empty(port);
+    }
+
+    /// Reports that nothing is in flight, if that is so and somebody asked.
+    pub fn check_empty(&mut self, port: &P) {
+        if (port.in_flight() == 0 || self.rules.broken_by(Mutant::HeldBeforeDrained))
+            && let Some(drained) = self.drain.take()
+        {
+            port.drained(drained);
+        }
+    }
+
+    /// Whether nothing of the shard waits or is in flight.
+    pub fn is_idle(&self, port: &P) -> bool {
+        self.lines.is_empty() && port.in_flight() == 0
+    }
+
+    /// Sends what waits. Says how many.
+    pub fn flush(&mut self, port: &P, flush: Let<P::Trial>) -> u64 {
+        let before = self.count;
+        match flush {
+            Let::All => {
+                self.open = true;
+                let lines: Vec<u64> = self.lines.keys().copied().collect();
+                for line in lines {
+                    self.next(port, line);
+                }
+            }
+            Let::One(trial) => match self.foremost() {
+                Some(line) => self.go(port, line, Some(trial)),
+                // Whoever is under way will tell.
+                None if !self.lines.is_empty() => {}
+                None => {
+                    self.open = true;
+                    port.untried(trial);
+                }
+            },
+        }
+        self.open_port(port);
+        before - self.count
+    }
+
+    /// The line whose first request came before all others that wait and could go.
+    fn foremost(&self) -> Option<u64> {
+        let idle = self.lines.iter().filter(|(_, l)| l.running.is_none());
+        let firsts = idle.filter_map(|(line, l)| Some((*line, l.queue.front()?.ticket)));
+        firsts
+            .reduce(|a, b| if b.1.is_before(a.1) { b } else { a })
+            .map(|(line, _)| line)
+    }
+
+    /// Sends the next of a line, if it may go; forgets a line of which nothing is left.
+    fn next(&mut self, port: &P, line: u64) {
+        let Some(Line { running, queue }) = self.lines.get(&line) else {
+            return;
+        };
+        if running.is_none() && queue.is_empty() {
+            self.lines.remove(&line);
+            self.open_port(port);
+        } else if running.is_none() && self.open {
+            self.go(port, line, None);
+        }
+    }
+
+    fn go(&mut self, port: &P, line: u64, trial: Option<P::Trial>) {
+        let Some(Line { running, queue }) = self.lines.get_mut(&line) else {
+            return;
+        };
+        let Some(Waiting {
+            ticket,
+            bytes,
+            waiter,
+        }) = queue.pop_front()
+        else {
+            return;
+        };
+        *running = Some(ticket);
+        self.count -= 1;
+        self.bytes -= bytes;
+        port.count_in();
+        port.go(waiter, trial);
+    }
+
+    /// What comes goes straight on once nothing waits.
+    fn open_port(&self, port: &P) {
+        let overtakes = self.rules.broken_by(Mutant::NewOvertakesHeld);
+        if self.open && (self.lines.is_empty() || overtakes) && !self.stopping {
+            port.open();
+        }
+    }
+}
+
+impl<P: Port<Waiter: Clone, Drained: Clone>> Clone for Lines<P> {
+    fn clone(&self) -> Self {
+        Self {
+            lines: self.lines.clone(),
+            drain: self.drain.clone(),
+            ..*self
+        }
+    }
+}
+
+impl<P: Port<Waiter: Hash, Drained: Hash>> Hash for Lines<P> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (&self.lines, self.open, self.why, &self.drain).hash(state);
+        (self.stopping, self.rules).hash(state);
+    }
+}
+
+impl<P: Port> std::fmt::Debug for Lines<P> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut s = f.debug_struct("Lines");
+        s.field("open", &self.open).field("why", &self.why);
+        s.field("held", &self.held()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::{Cell, RefCell};
+
+    use super::*;
+
+    /// Counts, and writes down who goes.
+    #[derive(Default)]
+    struct Post {
+        held: Cell<bool>,
+        in_flight: Cell<u64>,
+        gone: RefCell<Vec<u32>>,
+        drained: RefCell<Vec<u64>>,
+        untried: Cell<u32>,
+    }
+
+    impl Port for Post {
+        type Waiter = u32;
+        type Drained = u64;
+        type Trial = ();
+
+        fn hold(&self) {
+            self.held.set(true);
+        }
+        fn open(&self) {
+            self.held.set(false);
+        }
+        fn count_in(&self) {
+            self.in_flight.set(self.in_flight.get() + 1);
+        }
+        fn in_flight(&self) -> u64 {
+            self.in_flight.get()
+        }
+        fn go(&self, waiter: u32, _: Option<()>) {
+            self.gone.borrow_mut().push(waiter);
+        }
+        fn drained(&self, drained: u64) {
+            self.drained.borrow_mut().push(drained);
+        }
+        fn untried(&self, (): ()) {
+            self.untried.set(self.untried.get() + 1);
+        }
+    }
+
+    const KEY: u64 = 7;
+    const OTHER: u64 = 8;
+
+    fn ticket(n: u32) -> Ticket {
+        Ticket::new(u64::from(n))
+    }
+
+    fn held() -> (Post, Lines<Post>) {
+        let (post, mut lines) = (Post::default(), Lines::default());
+        lines.hold(&post, HoldWhy::Freezing);
+        (post, lines)
+    }
+
+    fn waits(post: &Post, lines: &mut Lines<Post>, line: u64, n: u32) {
+        lines.join(post, line, ticket(n), 1, n);
+    }
+
+    fn ends(post: &Post, lines: &mut Lines<Post>, line: u64, n: u32) {
+        post.in_flight.set(post.in_flight.get() - 1);
+        lines.over(post, line, ticket(n));
+    }
+
+    #[test]
+    fn a_flush_sends_one_of_each_key_and_the_next_when_it_is_over() {
+        let (post, mut lines) = held();
+        for (line, n) in [(KEY, 1), (OTHER, 2), (KEY, 3)] {
+            waits(&post, &mut lines, line, n);
+        }
+        assert_eq!((lines.held(), lines.why()), ((3, 3), HoldWhy::Freezing));
+        assert_eq!(lines.flush(&post, Let::All), 2);
+        assert_eq!(*post.gone.borrow(), [1, 2]);
+        ends(&post, &mut lines, KEY, 1);
+        assert_eq!(*post.gone.borrow(), [1, 2, 3]);
+    }
+
+    #[test]
+    fn what_comes_during_a_flush_goes_behind_what_was_held_and_passes_when_nothing_is_left() {
+        let (post, mut lines) = held();
+        waits(&post, &mut lines, KEY, 1);
+        lines.flush(&post, Let::All);
+        assert!(!lines.passes(KEY) && lines.passes(OTHER));
+        assert!(post.held.get(), "whoever comes has to ask");
+        waits(&post, &mut lines, KEY, 2);
+        assert_eq!(*post.gone.borrow(), [1]);
+        ends(&post, &mut lines, KEY, 1);
+        ends(&post, &mut lines, KEY, 2);
+        assert_eq!(*post.gone.borrow(), [1, 2]);
+        assert!(!post.held.get() && lines.passes(KEY) && lines.is_idle(&post));
+    }
+
+    #[test]
+    fn a_request_that_comes_back_refused_goes_before_those_that_came_after_it() {
+        let (post, mut lines) = held();
+        waits(&post, &mut lines, KEY, 5);
+        waits(&post, &mut lines, KEY, 3);
+        waits(&post, &mut lines, KEY, 4);
+        lines.flush(&post, Let::All);
+        ends(&post, &mut lines, KEY, 3);
+        ends(&post, &mut lines, KEY, 4);
+        assert_eq!(*post.gone.borrow(), [3, 4, 5]);
+    }
+
+    #[test]
+    fn a_trial_takes_the_first_of_all_keys_and_one_at_a_time() {
+        let (post, mut lines) = held();
+        waits(&post, &mut lines, OTHER, 2);
+        waits(&post, &mut lines, KEY, 1);
+        lines.flush(&post, Let::One(()));
+        assert_eq!(*post.gone.borrow(), [1]);
+        lines.flush(&post, Let::One(()));
+        assert_eq!(*post.gone.borrow(), [1, 2]);
+        lines.flush(&post, Let::One(()));
+        assert_eq!((post.gone.borrow().len(), post.untried.get()), (2, 0));
+        let (empty, mut lines) = held();
+        lines.flush(&empty, Let::One(()));
+        assert_eq!(empty.untried.get(), 1, "the next that comes is the trial");
+        assert!(!empty.held.get());
+    }
+
+    #[test]
+    fn a_drain_is_reported_once_when_the_last_in_flight_is_over() {
+        let (post, mut lines) = held();
+        post.count_in();
+        lines.drain(&post, 1);
+        lines.drain(&post, 2);
+        assert!(post.drained.borrow().is_empty());
+        post.in_flight.set(0);
+        lines.check_empty(&post);
+        lines.check_empty(&post);
+        assert_eq!(*post.drained.borrow(), [2], "the later order alone");
+    }
+
+    #[test]
+    fn who_gives_up_leaves_its_place_and_who_was_told_to_go_cannot() {
+        let (post, mut lines) = held();
+        waits(&post, &mut lines, KEY, 1);
+        waits(&post, &mut lines, KEY, 2);
+        assert_eq!(lines.give_up(&post, KEY, ticket(1)), Some(1));
+        lines.flush(&post, Let::All);
+        assert_eq!(*post.gone.borrow(), [2]);
+        assert_eq!(lines.give_up(&post, KEY, ticket(2)), None);
+    }
+}

@@ -1,0 +1,240 @@
+//! P4: what becomes of requests. In a planned move none fails and none is lost; each is done once at most, goes at most one
+//! hop too far, and requests of one router and key that had to wait are sent in the order in which they came (D11).
+//!
+//! What a client was told is compared with what it reads afterwards (P3).
+
+use std::collections::{BTreeMap, VecDeque};
+
+use tenure_core::router::HoldWhy;
+
+use super::{Verdict, Violation};
+use crate::clients::Req;
+use crate::clock::{Instant, MS};
+use crate::queue::Pid;
+
+/// Why a request failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Failure {
+    /// The node that it was in died.
+    Died,
+    /// Its work was cut off, or outlived by a stay that had drained.
+    Cut { drained: bool },
+    /// It, or its answer, was lost on the way.
+    Lost,
+    /// It was held for as long as may be.
+    TooLong(HoldWhy),
+    /// The router held as much as it may; whether that is so.
+    Full(bool),
+    /// The router sent it without knowing where to.
+    NoRoute,
+}
+
+/// How a request was answered.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sent {
+    pub(crate) well: bool,
+    pub(crate) held: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Is {
+    UnderWay,
+    Waiting,
+    Over,
+}
+
+#[derive(Clone, Debug)]
+struct Book {
+    came: Instant,
+    line: (Pid, u64),
+    is: Is,
+    /// Whether it ever had to wait.
+    waited: bool,
+    admitted: bool,
+    hops: u32,
+}
+
+/// The books of all requests.
+#[derive(Debug, Default)]
+pub(crate) struct Requests {
+    books: Vec<Book>,
+    /// Requests of one router and key that are not over, in order of arrival.
+    lines: BTreeMap<(Pid, u64), VecDeque<Req>>,
+    /// How long each that came from then on and was answered had been held, if that is wanted.
+    holds: Option<(Instant, Vec<u64>)>,
+}
+
+impl Requests {
+    pub(crate) fn came(&mut self, at: Instant, req: Req, router: Pid, key: u64) {
+        debug_assert_eq!(req, self.books.len());
+        let line = (router, key);
+        self.books.push(Book {
+            came: at,
+            line,
+            is: Is::UnderWay,
+            waited: false,
+            admitted: false,
+            hops: 0,
+        });
+        self.lines.entry(line).or_default().push_back(req);
+    }
+
+    pub(crate) fn waits(&mut self, req: Req) {
+        let book = &mut self.books[req];
+        (book.is, book.waited) = (Is::Waiting, true);
+    }
+
+    /// A request leaves its router: nobody who came before it, and had to wait, is left behind.
+    pub(crate) fn sent(&mut self, at: Instant, req: Req) -> Verdict {
+        let line = self.books[req].line;
+        let before = self.lines.get(&line).into_iter().flatten();
+        for other in before.take_while(|other| **other < req) {
+            let book = &self.books[*other];
+            let left_behind = match book.is {
+                Is::Waiting => true,
+                Is::UnderWay => book.waited,
+                Is::Over => false,
+            };
+            if left_behind {
+                let what = format!(
+                    "request {req} overtakes request {other} of the same key at router process {}",
+                    line.0
+                );
+                return Err(Violation::new("D11", at, what));
+            }
+        }
+        self.books[req].is = Is::UnderWay;
+        Ok(())
+    }
+
+    /// A request goes where a refusal sent it.
+    pub(crate) fn followed(&mut self, at: Instant, req: Req) -> Verdict {
+        let book = &mut self.books[req];
+        book.hops += 1;
+        if book.hops > 1 {
+            let what = format!("request {req} follows a second refusal");
+            return Err(Violation::new("P4", at, what));
+        }
+        Ok(())
+    }
+
+    /// A node lets a request in.
+    pub(crate) fn admitted(&mut self, at: Instant, req: Req) -> Verdict {
+        let book = &mut self.books[req];
+        if std::mem::replace(&mut book.admitted, true) {
+            let what = format!("request {req} is done a second time");
+            return Err(Violation::new("P4", at, what));
+        }
+        Ok(())
+    }
+
+    /// Whether a node has let it in, and its router has heard nothing yet.
+    pub(crate) fn is_in(&self, req: Req) -> bool {
+        self.books[req].admitted && self.books[req].is != Is::Over
+    }
+
+    /// A request reads: it sees everything that its client knew to be acknowledged when it came.
+    pub(crate) fn reads(
+        &self,
+        at: Instant,
+        req: Req,
+        shard: usize,
+        known: u64,
+        knows: u64,
+        demanded: bool,
+    ) -> Verdict {
+        if known >= knows || !demanded {
+            return Ok(());
+        }
+        let what = format!(
+            "request {req} reads shard {shard} and finds {known} writes, but {knows} were acknowledged before it came"
+        );
+        Err(Violation::new("P3", at, what))
+    }
+
+    /// Begins to write down for how long requests are held that come from then on.
+    pub(crate) fn listen_from(&mut self, from: Instant) {
+        self.holds = Some((from, Vec::new()));
+    }
+
+    /// How long those were held that were answered.
+    pub(crate) fn holds(&self) -> &[u64] {
+        self.holds.as_ref().map_or(&[], |(_, holds)| holds)
+    }
+
+    pub(crate) fn answered(&mut self, req: Req, sent: Sent) {
+        if let Some((from, holds)) = &mut self.holds
+            && sent.well
+            && self.books[req].came >= *from
+        {
+            holds.push(sent.held);
+        }
+        self.is_over(req);
+    }
+
+    pub(crate) fn failed(
+        &mut self,
+        at: Instant,
+        req: Req,
+        failure: Failure,
+        planned: bool,
+        at_rest: bool,
+    ) -> Verdict {
+        self.is_over(req);
+        let never = matches!(
+            failure,
+            Failure::NoRoute | Failure::Full(false) | Failure::Cut { drained: true }
+        );
+        if !planned && !at_rest && !never {
+            return Ok(());
+        }
+        let when = match (planned, at_rest) {
+            (true, _) => "although nothing but planned moves happened",
+            (_, true) => "at rest",
+            _ => "for no reason",
+        };
+        let what = format!("request {req} fails {when}: {failure:?}");
+        Err(Violation::new("P4", at, what))
+    }
+
+    /// Its router is gone, and with it whoever would hear of it.
+    pub(crate) fn forgotten(&mut self, req: Req) {
+        self.is_over(req);
+    }
+
+    fn is_over(&mut self, req: Req) {
+        let book = &mut self.books[req];
+        book.is = Is::Over;
+        if let Some(line) = self.lines.get_mut(&book.line) {
+            line.retain(|other| *other != req);
+        }
+    }
+
+    /// Whether any request waits.
+    pub(crate) fn anything_waits(&self) -> bool {
+        let mut open = self.lines.values().flatten();
+        open.any(|req| self.books[*req].is == Is::Waiting)
+    }
+
+    /// Nothing is held for ever: what came before this instant is over.
+    pub(crate) fn end(&self, at: Instant, before: Instant) -> Verdict {
+        for (line, open) in &self.lines {
+            let old = open.front().filter(|req| self.books[**req].came < before);
+            if let Some(req) = old {
+                let book = &self.books[*req];
+                let what = format!(
+                    "request {req}, {} at router process {}, is not answered after {} ms",
+                    if book.is == Is::Waiting {
+                        "waiting"
+                    } else {
+                        "under way"
+                    },
+                    line.0,
+                    (at - book.came) / MS
+                );
+                return Err(Violation::new("P4", at, what));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,86 @@
+//! P4, the smooth part: in a planned move no request that a router has let through is turned away.
+//!
+//! The owner shuts its gate when every router holds what comes and has nothing under way, or when `freeze_timeout` has
+//! passed; and nothing is sent to an owner that is still loading. Asked only of runs in which nothing goes wrong: elsewhere
+//! a request that is turned away waits and goes again.
+
+use tenure_core::ids::Epoch;
+
+use super::{Verdict, Violation};
+use crate::clock::Instant;
+use crate::queue::Pid;
+
+/// A gate that was shut for a move.
+#[derive(Clone, Copy, Debug)]
+struct Shut {
+    pid: Pid,
+    epoch: Epoch,
+    /// Routers had been given all the time that there is.
+    timed_out: bool,
+}
+
+/// What is known of the moves of each shard.
+#[derive(Clone, Copy, Debug, Default)]
+struct Moving {
+    freezing_since: Option<Instant>,
+    shut: Option<Shut>,
+}
+
+/// The moves of all shards.
+#[derive(Debug)]
+pub(crate) struct Smooth(Vec<Moving>);
+
+impl Smooth {
+    pub(crate) fn new(shards: usize) -> Self {
+        Self(vec![Moving::default(); shards])
+    }
+
+    /// A shard's record was written: routers are asked to hold from then on, or no longer.
+    pub(crate) fn written(&mut self, at: Instant, shard: usize, freezing: bool) {
+        let since = &mut self.0[shard].freezing_since;
+        *since = freezing.then(|| since.unwrap_or(at));
+    }
+
+    /// An owner shuts its gate for a move.
+    pub(crate) fn shut(
+        &mut self,
+        at: Instant,
+        shard: usize,
+        pid: Pid,
+        epoch: Epoch,
+        patience: u64,
+    ) {
+        let moving = &mut self.0[shard];
+        // Clocks may be off, and timers early by as much.
+        let waited = moving.freezing_since.map_or(0, |since| at - since);
+        moving.shut = Some(Shut {
+            pid,
+            epoch,
+            timed_out: waited >= patience / 10 * 9,
+        });
+    }
+
+    pub(crate) fn thawed(&mut self, shard: usize) {
+        self.0[shard].shut = None;
+    }
+
+    /// A node turns a request away that was sent by this epoch.
+    pub(crate) fn turned_away(
+        &self,
+        at: Instant,
+        shard: usize,
+        pid: Pid,
+        epoch: Epoch,
+        loading: bool,
+    ) -> Verdict {
+        let shut = self.0[shard].shut;
+        let shut = shut.is_some_and(|s| s.pid == pid && s.epoch == epoch && !s.timed_out);
+        let why = match (shut, loading) {
+            (true, _) => "the gate was shut for a move before its router held",
+            (_, true) => "its owner is still loading",
+            _ => return Ok(()),
+        };
+        let what = format!("process {pid} turns away a request for shard {shard}: {why}");
+        Err(Violation::new("P4", at, what))
+    }
+}

@@ -1,0 +1,119 @@
+//! The life of nodes: how they come back, and what operators tell them at any time.
+//!
+//! Drawn from a source of its own, after everything else: what a seed meant before stays known.
+
+use std::sync::Arc;
+
+use tenure_core::ids::NodeName;
+use tenure_core::layout::Key;
+use tenure_core::record::{ClusterRecord, NodeRecord, Record, ShardRecord};
+
+use crate::check::Verdict;
+use crate::clock::SEC;
+use crate::fault::Fault;
+use crate::plan::{Class, Plan};
+use crate::world::{World, named};
+
+/// What an operator does besides telling modes. Nodes and shards are meant by number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Act {
+    /// Asks the session of a node to stop.
+    Evict(usize),
+    /// Lets nothing that is served move.
+    Freeze,
+    /// Lets shards move again.
+    Thaw,
+    /// Wants a shard to go to a node once.
+    Wish {
+        /// The shard.
+        shard: usize,
+        /// The node.
+        node: usize,
+    },
+    /// Wants the first keyspace evened out.
+    Rebalance,
+}
+
+impl std::fmt::Display for Act {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Evict(node) => write!(f, "evict n{node}"),
+            Self::Freeze => f.write_str("freeze"),
+            Self::Thaw => f.write_str("thaw"),
+            Self::Wish { shard, node } => write!(f, "wish {shard} n{node}"),
+            Self::Rebalance => f.write_str("rebalance"),
+        }
+    }
+}
+
+/// Adds to a plan how its nodes come back, and what operators do.
+pub(crate) fn add(plan: &mut Plan) {
+    if !matches!(plan.class, Class::Chaos | Class::Beyond) {
+        return;
+    }
+    let mut rng = plan.rng(21);
+    plan.manual = rng.permille(400);
+    if !rng.permille(300) {
+        return;
+    }
+    for _ in 0..rng.between(1, 8) {
+        let at = rng.between(2 * SEC, plan.heal_at - SEC);
+        let node = rng.below(plan.nodes as u64) as usize;
+        let shard = rng.below(u64::from(plan.shards)) as usize;
+        let act = match rng.below(8) {
+            0 => Act::Evict(node),
+            1 | 2 => Act::Freeze,
+            3 => Act::Thaw,
+            4 | 5 => Act::Wish { shard, node },
+            _ => Act::Rebalance,
+        };
+        plan.faults.push((at, Fault::Operator(act)));
+    }
+    plan.faults.sort_by_key(|(at, _)| *at);
+}
+
+impl World {
+    /// Does what an operator does, if the records that it is about are there.
+    pub(crate) fn operate(&mut self, act: Act) -> Verdict {
+        if self.is_away() {
+            return Ok(());
+        }
+        let key = match act {
+            Act::Evict(node) => self.node_key(node),
+            Act::Freeze | Act::Thaw => Key::Cluster,
+            Act::Wish { shard, .. } => self.shards[shard].clone(),
+            Act::Rebalance => self.first_keyspace(),
+        };
+        let nonce = self.operators_nonce();
+        let found = self.store.get(&key).and_then(|f| f.record.clone().ok());
+        let new = match (found, act) {
+            (Some(Record::Node(old)), Act::Evict(_)) => Record::Node(Arc::new(NodeRecord {
+                head: old.head.next(nonce),
+                evict: Some(old.session),
+                ..NodeRecord::clone(&old)
+            })),
+            (Some(Record::Cluster(old)), Act::Freeze | Act::Thaw) => {
+                Record::Cluster(Arc::new(ClusterRecord {
+                    head: old.head.next(nonce),
+                    freeze: (act == Act::Freeze).then(|| "a while".to_owned()),
+                    ..ClusterRecord::clone(&old)
+                }))
+            }
+            (Some(Record::Shard(old)), Act::Wish { node, .. }) => {
+                Record::Shard(Arc::new(ShardRecord {
+                    head: old.head.next(nonce),
+                    wish: Some(named(NodeName::new(self.plan.name(node)))),
+                    ..ShardRecord::clone(&old)
+                }))
+            }
+            (Some(Record::Keyspace(old)), Act::Rebalance) => {
+                let mut new = (*old).clone();
+                (new.head, new.rebalance) = (old.head.next(nonce), true);
+                Record::Keyspace(Arc::new(new))
+            }
+            _ => return Ok(()),
+        };
+        self.coverage.operated += 1;
+        self.write(key, new)
+    }
+}

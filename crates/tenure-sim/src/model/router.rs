@@ -1,0 +1,488 @@
+//! A router in the model: the machines that ship, and requests that are few enough to follow each of them everywhere.
+//!
+//! A request comes at any time between two messages. On its way to a node, and while it is worked on there, it may be late
+//! like any message.
+
+use std::hash::{Hash, Hasher};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use tenure_core::ids::{Epoch, SessionId};
+use tenure_core::layout::Key;
+use tenure_core::machine::{Event as NodeEvent, Found, Reply, RunId};
+use tenure_core::record::Tenancy;
+use tenure_core::router::lines::{Let, Lines, Port, Ticket};
+use tenure_core::router::{
+    Action, Event, HoldWhy, Keeper, Mark, Pace, Reach, Sight as Seen, TurnedAway, Verdict,
+};
+use tenure_core::rules::Rules;
+use tenure_core::time::Time;
+
+use super::sight::Sight;
+use super::state::State;
+use super::world::{Telling, shard};
+
+/// Something that a line tells.
+#[derive(Clone, Copy, Debug)]
+enum Told {
+    Go(u8, bool),
+    Drained(u64),
+    Untried,
+}
+
+/// Where requests come and go.
+#[derive(Debug, Default)]
+struct Post {
+    held: AtomicBool,
+    in_flight: AtomicU64,
+    told: Mutex<Vec<Told>>,
+}
+
+impl Post {
+    fn tell(&self, told: Told) {
+        if let Ok(mut all) = self.told.lock() {
+            all.push(told);
+        }
+    }
+
+    fn count_out(&self) {
+        self.in_flight.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Clone for Post {
+    fn clone(&self) -> Self {
+        // Whatever was told is heard before the step is over.
+        Self {
+            held: AtomicBool::new(self.held.load(Ordering::Relaxed)),
+            in_flight: AtomicU64::new(self.in_flight()),
+            told: Mutex::default(),
+        }
+    }
+}
+
+impl Hash for Post {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.held.load(Ordering::Relaxed), self.in_flight()).hash(state);
+    }
+}
+
+impl Port for Post {
+    type Waiter = u8;
+    type Drained = u64;
+    type Trial = ();
+
+    fn hold(&self) {
+        self.held.store(true, Ordering::Relaxed);
+    }
+
+    fn open(&self) {
+        self.held.store(false, Ordering::Relaxed);
+    }
+
+    fn count_in(&self) {
+        self.in_flight.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn in_flight(&self) -> u64 {
+        self.in_flight.load(Ordering::Relaxed)
+    }
+
+    fn go(&self, waiter: u8, trial: Option<()>) {
+        self.tell(Told::Go(waiter, trial.is_some()));
+    }
+
+    fn drained(&self, hold: u64) {
+        self.tell(Told::Drained(hold));
+    }
+
+    fn untried(&self, (): ()) {
+        self.tell(Told::Untried);
+    }
+}
+
+/// How far a request is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Is {
+    /// It waits at the router.
+    Waiting,
+    /// It is on its way to a node.
+    Away,
+    /// A node works on it.
+    In { seat: usize, run: RunId },
+}
+
+/// A request that is not over.
+#[derive(Clone, Debug, Hash)]
+pub(crate) struct Asked {
+    number: u8,
+    pub(crate) is: Is,
+    /// It comes to its node, or is answered, at some time.
+    pub(crate) late: bool,
+    /// It has waited, so that those behind it wait for its end.
+    runs: bool,
+    entered: bool,
+    followed: bool,
+    trial: bool,
+    to: Option<SessionId>,
+    mark: Mark,
+}
+
+/// What a router has beside its node machine. All requests are of one key.
+#[derive(Clone, Debug, Hash)]
+pub(crate) struct Desk {
+    keeper: Keeper<()>,
+    lines: Lines<Post>,
+    post: Post,
+    route: (Option<SessionId>, Mark),
+    /// The epoch at which requests came to be held for a move.
+    held_at: Option<Epoch>,
+    pub(crate) asked: Vec<Asked>,
+    next: u8,
+}
+
+/// The line of all requests.
+const LINE: u64 = 0;
+
+impl Desk {
+    pub(crate) fn new(rules: Rules) -> Self {
+        let unit = Duration::from_nanos;
+        let pace = Pace {
+            settle: unit(2),
+            pause_min: unit(1),
+            pause_max: unit(4),
+            gather: unit(0),
+        };
+        let post = Post::default();
+        post.hold();
+        Self {
+            keeper: Keeper::with_pace(rules, pace),
+            lines: Lines::new(rules),
+            post,
+            route: (None, Mark::default()),
+            held_at: None,
+            asked: Vec::new(),
+            next: 0,
+        }
+    }
+
+    pub(crate) fn wake(&self) -> Option<Time> {
+        self.keeper.wake()
+    }
+
+    fn learn(&mut self, now: Time, key: &Key, found: Option<&Found>) {
+        if let (Key::Session(session), Some(reach)) = (key, Reach::of(found)) {
+            self.keeper.session(now, *session, reach);
+        }
+    }
+
+    fn at(&mut self, number: u8) -> Option<&mut Asked> {
+        self.asked.iter_mut().find(|asked| asked.number == number)
+    }
+}
+
+impl State {
+    fn desk(&mut self, n: usize) -> Option<&mut Desk> {
+        self.process(n).and_then(|process| process.desk.as_mut())
+    }
+
+    /// A router looks at what passes on its way to its node machine.
+    pub(crate) fn peek(&mut self, n: usize, event: &NodeEvent, now: Time, telling: &mut Telling) {
+        let Some(desk) = self.desk(n) else { return };
+        match event {
+            NodeEvent::Reply {
+                reply: Reply::Listed(listed),
+                ..
+            } => {
+                for (key, found) in &listed.entries {
+                    desk.learn(now, key, Some(found));
+                }
+            }
+            NodeEvent::Changed { changes, .. } => {
+                for (key, found) in changes {
+                    desk.learn(now, key, found.as_ref());
+                }
+            }
+            _ => return,
+        }
+        self.carry_on(n, telling);
+    }
+
+    /// A router's node machine has seen the shard's record.
+    pub(crate) fn router_sees(&mut self, n: usize, sight: Seen, now: Time, telling: &mut Telling) {
+        let Some(desk) = self.desk(n) else { return };
+        if sight.mark >= desk.keeper.known(()) {
+            desk.route = (sight.owner.or(desk.route.0), sight.mark);
+        }
+        desk.keeper.seen(now, (), &shard(), sight);
+        self.carry_on(n, telling);
+    }
+
+    /// Has the transport do what the machine says, until it says nothing more.
+    fn carry_on(&mut self, n: usize, telling: &mut Telling) {
+        let now = self.seats[n].time(self.now);
+        loop {
+            let Some(desk) = self.desk(n) else { return };
+            let actions = desk.keeper.take_actions();
+            let told = desk.post.told.get_mut().map(std::mem::take);
+            let told = told.unwrap_or_default();
+            if actions.is_empty() && told.is_empty() {
+                return;
+            }
+            for ((), action) in actions {
+                telling.line(|| format!("n{n} router: {action:?}"));
+                desk.order(action, telling);
+            }
+            for told in told {
+                let Some(desk) = self.desk(n) else { return };
+                match told {
+                    Told::Go(number, trial) => {
+                        if let Some(asked) = desk.at(number) {
+                            (asked.trial, asked.runs) = (trial, true);
+                        }
+                        self.send_on(n, number, telling);
+                    }
+                    Told::Drained(hold) => desk.keeper.step(now, (), Event::Drained(hold)),
+                    Told::Untried => desk.keeper.step(now, (), Event::Answered),
+                }
+            }
+        }
+    }
+
+    /// A request comes at a router.
+    pub(crate) fn ask(&mut self, n: usize, telling: &mut Telling) {
+        let Some(desk) = self.desk(n) else { return };
+        let number = desk.next;
+        desk.next += 1;
+        desk.asked.push(Asked {
+            number,
+            is: Is::Away,
+            late: false,
+            runs: false,
+            entered: false,
+            followed: false,
+            trial: false,
+            to: None,
+            mark: Mark::default(),
+        });
+        let held = desk.post.held.load(Ordering::Relaxed);
+        desk.post.count_in();
+        if (!held && desk.route.0.is_some()) || desk.lines.passes(LINE) {
+            self.send_on(n, number, telling);
+        } else {
+            self.wait(n, number, telling);
+        }
+        self.carry_on(n, telling);
+    }
+
+    fn wait(&mut self, n: usize, number: u8, telling: &mut Telling) {
+        let Some(desk) = self.desk(n) else { return };
+        if let Some(asked) = desk.at(number) {
+            (asked.is, asked.late, asked.trial) = (Is::Waiting, false, false);
+        }
+        let ticket = Ticket::new(u64::from(number));
+        desk.lines.join(&desk.post, LINE, ticket, 0, number);
+        desk.post.count_out();
+        desk.lines.check_empty(&desk.post);
+        let why = desk.keeper.shard(()).and_then(|shard| shard.holding());
+        if matches!(why, Some(HoldWhy::Freezing | HoldWhy::Sealed)) {
+            telling.saw(Sight::RequestHeld);
+        }
+    }
+
+    /// A request leaves its router: none that came before it is left behind.
+    fn send_on(&mut self, n: usize, number: u8, telling: &mut Telling) {
+        let Some(desk) = self.desk(n) else { return };
+        let (to, mark) = desk.route;
+        let behind = desk
+            .asked
+            .iter()
+            .any(|a| a.number < number && (a.is == Is::Waiting || a.runs));
+        if let Some(asked) = desk.at(number) {
+            (asked.is, asked.to, asked.mark) = (Is::Away, to, mark);
+        }
+        telling.line(|| {
+            format!(
+                "n{n} router: sends request {number} at epoch {}",
+                mark.epoch
+            )
+        });
+        if behind {
+            self.breach("P4", "a request overtakes one that had to wait");
+        }
+    }
+
+    /// A request reaches its node: it is let in, or turned away.
+    pub(crate) fn enter(&mut self, n: usize, at: usize, telling: &mut Telling) {
+        let Some(asked) = self.asked(n, at) else {
+            return;
+        };
+        let (number, to, mark) = (asked.number, asked.to, asked.mark);
+        let (entered, followed) = (asked.entered, asked.followed);
+        let node = (0..self.seats.len()).find(|seat| {
+            let process = self.seats[*seat].process.as_deref();
+            process.is_some_and(|p| to.is_some_and(|to| p.machine.session() == Some(to)))
+        });
+        let open = node.and_then(|seat| self.open_at(seat, mark.epoch).map(|run| (seat, run)));
+        if let Some((seat, run)) = open {
+            telling.line(|| format!("n{seat} lets request {number} in"));
+            if entered {
+                self.breach("P4", "a request is done a second time");
+            }
+            if let Some(asked) = self.desk(n).and_then(|desk| desk.asked.get_mut(at)) {
+                (asked.is, asked.entered, asked.late) = (Is::In { seat, run }, true, false);
+            }
+            return;
+        }
+        let (owner, word) = node.map_or_else(Default::default, |seat| self.word_of(seat));
+        telling.line(|| format!("request {number} is turned away"));
+        let now = self.seats[n].time(self.now);
+        let turned_away = TurnedAway {
+            sent_by: mark,
+            owner,
+            mark: word,
+            followed,
+        };
+        let Some(desk) = self.desk(n) else { return };
+        match desk.keeper.refused(now, (), &turned_away) {
+            Verdict::Follow(session) => {
+                if followed {
+                    self.breach("P4", "a request follows a second refusal");
+                }
+                if let Some(asked) = self.desk(n).and_then(|desk| desk.at(number)) {
+                    (asked.to, asked.mark) = (Some(session), word);
+                    (asked.followed, asked.late) = (true, false);
+                }
+            }
+            Verdict::Wait => self.wait(n, number, telling),
+        }
+        self.carry_on(n, telling);
+    }
+
+    fn asked(&self, n: usize, at: usize) -> Option<&Asked> {
+        let desk = self.seats[n].process.as_deref()?.desk.as_ref()?;
+        desk.asked.get(at)
+    }
+
+    /// The stay whose gate admits work at this epoch.
+    fn open_at(&self, seat: usize, epoch: Epoch) -> Option<RunId> {
+        let now = self.seats[seat].time(self.now);
+        let process = self.seats[seat].process.as_deref()?;
+        let mut stays = process.stays.iter();
+        let stay = stays.find(|stay| stay.epoch == epoch && process.admits(stay, now))?;
+        Some(stay.run)
+    }
+
+    /// What a node says to whom it turns away: who serves, by the record that it has seen.
+    fn word_of(&self, seat: usize) -> (Option<SessionId>, Mark) {
+        let process = self.seats[seat].process.as_deref();
+        let Some(record) = process.and_then(|p| p.machine.view().shards.get(&shard())) else {
+            return Default::default();
+        };
+        let serves = !matches!(
+            record.tenancy,
+            Tenancy::Held { serving: false, .. } | Tenancy::Sealed { .. }
+        );
+        let owner = record.owner().filter(|_| serves).map(|o| o.session);
+        let mark = Mark {
+            epoch: record.epoch,
+            rev: record.head.rev,
+        };
+        (owner, mark)
+    }
+
+    /// A node answers.
+    pub(crate) fn serve(&mut self, n: usize, at: usize, telling: &mut Telling) {
+        let Some(Is::In { seat, run }) = self.asked(n, at).map(|asked| asked.is) else {
+            return;
+        };
+        telling.line(|| format!("n{seat} answers a request"));
+        self.over(n, at, telling);
+        self.worked(seat, run);
+    }
+
+    /// A request is over: the next one goes.
+    fn over(&mut self, n: usize, at: usize, telling: &mut Telling) {
+        let now = self.seats[n].time(self.now);
+        let Some(desk) = self.desk(n).filter(|desk| at < desk.asked.len()) else {
+            return;
+        };
+        let asked = desk.asked.remove(at);
+        desk.post.count_out();
+        if asked.runs {
+            let ticket = Ticket::new(u64::from(asked.number));
+            desk.lines.over(&desk.post, LINE, ticket);
+        }
+        desk.lines.check_empty(&desk.post);
+        if asked.trial {
+            desk.keeper.step(now, (), Event::Answered);
+        }
+        self.carry_on(n, telling);
+    }
+
+    /// Whether a node works on a request.
+    pub(crate) fn is_busy(&self, seat: usize, run: RunId) -> bool {
+        let desks = self.seats.iter().filter_map(|s| s.process.as_deref());
+        let mut asked = desks.filter_map(|p| p.desk.as_ref()).flat_map(|d| &d.asked);
+        asked.any(|asked| asked.is == Is::In { seat, run })
+    }
+
+    /// What a node was working on fails: it dies, or its work is cut.
+    pub(crate) fn fail_requests(&mut self, seat: usize, run: Option<RunId>, telling: &mut Telling) {
+        for n in 0..self.seats.len() {
+            let hit = |asked: &Asked| match asked.is {
+                Is::In { seat: s, run: r } => s == seat && run.is_none_or(|run| run == r),
+                _ => false,
+            };
+            while let Some(at) = self.desk(n).and_then(|d| d.asked.iter().position(hit)) {
+                telling.line(|| format!("a request fails with n{seat}"));
+                if self.strict {
+                    self.breach("P4", "a request fails although no process died");
+                }
+                self.over(n, at, telling);
+            }
+        }
+    }
+
+    /// A router's own timer.
+    pub(crate) fn router_tick(&mut self, n: usize, telling: &mut Telling) {
+        let now = self.seats[n].time(self.now);
+        let Some(desk) = self.desk(n) else { return };
+        let told = desk.keeper.tick(now);
+        self.carry_on(n, telling);
+        if let Some((held, _)) = told {
+            self.step(n, NodeEvent::Hold(held), telling);
+        }
+    }
+}
+
+impl Desk {
+    fn order(&mut self, action: Action, telling: &mut Telling) {
+        match action {
+            Action::Hold(why) => {
+                if why == HoldWhy::Freezing {
+                    self.held_at = Some(self.route.1.epoch);
+                }
+                self.lines.hold(&self.post, why);
+            }
+            Action::Drain(hold) => self.lines.drain(&self.post, hold),
+            Action::Flush => {
+                let waited = self.lines.held().0 > 0;
+                match self.held_at.take().filter(|_| waited) {
+                    Some(epoch) if epoch == self.route.1.epoch => {
+                        telling.saw(Sight::FlushedAfterCancel);
+                    }
+                    Some(_) => telling.saw(Sight::FlushedAfterTake),
+                    None => {}
+                }
+                self.lines.flush(&self.post, Let::All);
+            }
+            Action::FlushOne => {
+                self.lines.flush(&self.post, Let::One(()));
+            }
+            Action::Switch(_) | Action::Publish(_) | Action::Retract => {}
+        }
+        self.lines.check_empty(&self.post);
+    }
+}

@@ -1,0 +1,333 @@
+//! What operators do to a running cluster, as an API: the same that the `tenure` command does.
+//!
+//! An [`Admin`] is no participant: it has no session, owns nothing and decides nothing. It writes wishes into records, each
+//! under the version that it was decided on; nodes and leader carry them out. Every operation may be repeated, and doing it
+//! twice changes nothing. Whoever goes away in the middle leaves a wish that stands, or none.
+
+mod moves;
+mod nodes;
+mod shards;
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tenure_core::ids::{BadName, ClusterName, KeyspaceName, NodeName, Nonce, SessionId};
+use tenure_core::layout::{self, Key};
+use tenure_core::machine::Found;
+use tenure_core::record::{
+    KeyspaceMode, KeyspaceRecord, NodeRecord, Owner, Record, SessionRecord, ShardRecord,
+};
+use tenure_core::rules::Rules;
+use tenure_core::shard::{self, Change, Facts, Writer};
+use tenure_core::time::Time;
+use tenure_core::view::{Cell, Seen, View};
+use tenure_store::{Expect, Put, PutIf, Store, StoreError};
+
+pub use moves::Moved;
+pub use nodes::Standing;
+pub use shards::{MOST_META, NewShard, ShardWork};
+
+/// How often a race against other writers is run again.
+const ROUNDS: usize = 20;
+/// How long the store may take to answer.
+const PATIENCE: Duration = Duration::from_secs(15);
+/// How often a wait looks at the store, if nothing there has changed.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// An operator's hands on one cluster.
+pub struct Admin {
+    store: Arc<dyn Store>,
+    cluster: ClusterName,
+    writer: SessionId,
+    writes: AtomicU64,
+}
+
+/// Why an operation was not done.
+#[derive(Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AdminError {
+    /// There is no such thing; says which, and what there is.
+    NotFound(String),
+    /// It cannot be done as things are; says why, and the way out.
+    Refused(String),
+    /// Others keep changing the record: try again.
+    Raced(String),
+    /// A wait is over and what was waited for has not come; the wish stands.
+    TimedOut(String),
+    /// The store did not do it.
+    Store(StoreError),
+}
+
+impl fmt::Display for AdminError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotFound(text) | Self::Refused(text) | Self::TimedOut(text) => f.write_str(text),
+            Self::Raced(what) => write!(f, "others keep changing {what}; try again"),
+            Self::Store(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for AdminError {}
+
+impl From<StoreError> for AdminError {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl From<BadName> for AdminError {
+    fn from(error: BadName) -> Self {
+        Self::Refused(error.to_string())
+    }
+}
+
+/// What became of a record that was to be changed.
+enum Edited<T> {
+    /// It says so already.
+    Same(T),
+    /// It was written.
+    Written(T),
+}
+
+impl<T> Edited<T> {
+    fn split(self) -> (T, bool) {
+        match self {
+            Self::Same(value) => (value, false),
+            Self::Written(value) => (value, true),
+        }
+    }
+}
+
+impl Admin {
+    /// The cluster named `cluster` in the store at `url`, which must be there.
+    pub async fn open(url: &str, cluster: &str) -> Result<Self, AdminError> {
+        let store = tenure_store::open_existing(url).await?;
+        Ok(Self::new(store, ClusterName::new(cluster)?))
+    }
+
+    /// A cluster in a store that is open already.
+    pub fn new(store: Arc<dyn Store>, cluster: ClusterName) -> Self {
+        Self {
+            store,
+            cluster,
+            writer: SessionId(crate::launch::entropy()),
+            writes: AtomicU64::new(0),
+        }
+    }
+
+    /// Everything that the store holds of the cluster, at one instant.
+    pub async fn look(&self) -> Result<View, AdminError> {
+        let prefix = layout::prefix(&self.cluster);
+        let listing = within(self.store.list(&prefix)).await?;
+        let mut view = View::new(Rules::sound());
+        for entry in listing.entries {
+            if let Some(key) = Key::parse(&self.cluster, &entry.key) {
+                let record = Record::decode(&key, &entry.value);
+                let version = entry.version;
+                view.apply(Time::ZERO, &key, Found { version, record });
+            }
+        }
+        view.revision = listing.revision;
+        Ok(view)
+    }
+
+    /// Looks whenever something has changed, until `look` has an answer; at most for `limit`.
+    async fn until<T>(
+        &self,
+        limit: Duration,
+        mut look: impl AsyncFnMut(&View) -> Result<Option<T>, AdminError>,
+    ) -> Result<Option<T>, AdminError> {
+        let waited = tokio::time::timeout(limit, async {
+            let mut last = None;
+            loop {
+                // A store that is away for a moment must not end a wait of minutes.
+                let now = within(self.store.revision()).await.ok();
+                if now.is_none() || now != last {
+                    match self.look().await {
+                        Ok(view) => {
+                            last = Some(view.revision);
+                            if let Some(answer) = look(&view).await? {
+                                return Ok(answer);
+                            }
+                        }
+                        Err(AdminError::Store(StoreError::Denied { why })) => {
+                            return Err(StoreError::Denied { why }.into());
+                        }
+                        Err(_) => last = None,
+                    }
+                }
+                tokio::time::sleep(LOOK).await;
+            }
+        });
+        match waited.await {
+            Ok(answer) => answer.map(Some),
+            Err(_) => Ok(None),
+        }
+    }
+
+    fn nonce(&self) -> Nonce {
+        Nonce {
+            writer: self.writer,
+            n: self.writes.fetch_add(1, Ordering::Relaxed) + 1,
+        }
+    }
+
+    /// What a change of a shard's record makes of it.
+    fn changed(&self, record: &ShardRecord, change: Change, view: &View) -> Option<ShardRecord> {
+        let node = NodeName::new("operator").ok()?;
+        let session = self.writer;
+        let writer = Writer {
+            owner: Owner { node, session },
+            nonce: self.nonce(),
+        };
+        let facts = Facts {
+            ended: &|session| is_over(view, session),
+            highest: record.epoch,
+            floor: 0,
+            load: None,
+            rules: Rules::sound(),
+        };
+        shard::apply(record, &writer, change, &facts).ok()
+    }
+
+    fn write(&self, key: &Key, expect: Expect, record: &Record) -> PutIf {
+        PutIf {
+            key: key.path(&self.cluster),
+            value: record.encode().into(),
+            expect,
+            lease: record.lease(key),
+        }
+    }
+
+    /// Writes one record; says whether it stands. An outcome that the store does not know is settled by reading back.
+    async fn put(&self, key: &Key, expect: Expect, record: &Record) -> Result<bool, AdminError> {
+        let put = self.write(key, expect, record);
+        let (path, value) = (put.key.clone(), put.value.clone());
+        match within(self.store.put_if(put)).await {
+            Ok(Put::Won(_)) => Ok(true),
+            Ok(Put::Lost) => Ok(false),
+            Err(StoreError::Unknown { .. }) => {
+                let found = within(self.store.get(&path)).await?;
+                Ok(found.is_some_and(|entry| entry.value == value))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Changes a node's record until it is as it should be.
+    async fn edit_node(
+        &self,
+        name: &NodeName,
+        change: impl Fn(&View, &NodeRecord) -> Result<Option<NodeRecord>, AdminError>,
+    ) -> Result<Edited<NodeRecord>, AdminError> {
+        let key = Key::Node(name.clone());
+        for _ in 0..ROUNDS {
+            let view = self.look().await?;
+            let seen = node(&view, name)?;
+            let Some(mut new) = change(&view, &seen.record)? else {
+                return Ok(Edited::Same((*seen.record).clone()));
+            };
+            new.head = seen.record.head.next(self.nonce());
+            let expect = Expect::Version(seen.version.clone());
+            if self
+                .put(&key, expect, &Record::Node(Arc::new(new.clone())))
+                .await?
+            {
+                return Ok(Edited::Written(new));
+            }
+        }
+        Err(AdminError::Raced(format!("node {name}")))
+    }
+}
+
+async fn within<T>(call: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+    let answer = tokio::time::timeout(PATIENCE, call).await;
+    answer.unwrap_or_else(|_| {
+        Err(StoreError::Unknown {
+            why: format!("the store did not answer within {}s", PATIENCE.as_secs()),
+        })
+    })
+}
+
+/// Whether a session is proven to be over.
+fn is_over(view: &View, session: SessionId) -> bool {
+    let record = view.sessions.get(&session);
+    record.is_some_and(SessionRecord::is_proven_end)
+}
+
+fn node<'a>(view: &'a View, name: &NodeName) -> Result<&'a Seen<NodeRecord>, AdminError> {
+    match view.nodes.cell(name) {
+        Some(Cell::Present(seen)) => Ok(seen),
+        Some(Cell::Damaged { damage, .. }) => {
+            Err(AdminError::Refused(format!("node {name}: {damage}")))
+        }
+        _ => {
+            let there: Vec<&str> = view.nodes.iter().map(|(n, _)| n.as_str()).collect();
+            Err(AdminError::NotFound(format!(
+                "there is no node {name}; {}",
+                few(&there)
+            )))
+        }
+    }
+}
+
+fn keyspace<'a>(view: &'a View, name: &KeyspaceName) -> Result<&'a KeyspaceRecord, AdminError> {
+    match view.keyspaces.cell(name) {
+        Some(Cell::Present(seen)) if seen.record.removed => {
+            Err(AdminError::Refused(format!("keyspace {name} was removed")))
+        }
+        Some(Cell::Present(seen)) => Ok(&seen.record),
+        Some(Cell::Damaged { damage, .. }) => {
+            Err(AdminError::Refused(format!("keyspace {name}: {damage}")))
+        }
+        _ => {
+            let there: Vec<&str> = view.keyspaces.iter().map(|(n, _)| n.as_str()).collect();
+            Err(AdminError::NotFound(format!(
+                "there is no keyspace {name}; {}",
+                few(&there)
+            )))
+        }
+    }
+}
+
+/// Refuses what a leader has to carry out where none plans.
+fn planned(name: &KeyspaceName, record: &KeyspaceRecord, what: &str) -> Result<(), AdminError> {
+    let why = match record.mode {
+        KeyspaceMode::Coordinated => return Ok(()),
+        KeyspaceMode::Symmetric => {
+            "where each shard is follows from the names and weights of the nodes"
+        }
+        KeyspaceMode::Greedy => "nodes even their shards out by themselves",
+    };
+    Err(AdminError::Refused(format!(
+        "keyspace {name} is in mode {}: {why}, and {what}; what works there is to drain, activate or evict nodes, and \
+         other weights",
+        record.mode
+    )))
+}
+
+/// Refuses what would move something while the cluster is frozen.
+fn thawed(view: &View) -> Result<(), AdminError> {
+    match view.cluster.get(&()).and_then(|c| c.freeze.as_ref()) {
+        None => Ok(()),
+        Some(reason) => Err(AdminError::Refused(format!(
+            "the cluster is frozen ({reason}): nothing that is served moves; `tenure unfreeze` takes it back"
+        ))),
+    }
+}
+
+fn few(names: &[&str]) -> String {
+    const SHOWN: usize = 10;
+    match names.len() {
+        0 => "there is none at all".to_owned(),
+        n if n > SHOWN => format!(
+            "there is: {} and {} more",
+            names[..SHOWN].join(", "),
+            n - SHOWN
+        ),
+        _ => format!("there is: {}", names.join(", ")),
+    }
+}

@@ -1,0 +1,244 @@
+//! What moves: one shard to a node, a keyspace until it is even, or nothing at all.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure_core::ids::{KeyspaceName, NodeName, ShardId};
+use tenure_core::layout::Key;
+use tenure_core::record::{ClusterRecord, KeyspaceRecord, NodeMode, Record, ShardRecord, Tenancy};
+use tenure_core::shard::Change;
+use tenure_core::view::{Cell, Seen, View};
+use tenure_store::Expect;
+
+use super::{Admin, AdminError, ROUNDS, is_over, keyspace, node, planned, thawed};
+
+/// How a shard that is to move stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Moved {
+    /// Its leader has not begun.
+    Waiting,
+    /// It is under way; what it is waiting for now.
+    UnderWay(&'static str),
+    /// It is served where it was to go.
+    Done,
+    /// It was called off, and is where it was.
+    CalledOff,
+}
+
+impl Admin {
+    /// Lets nothing that is served move until [`Admin::unfreeze`]. What is lost is served elsewhere nevertheless.
+    pub async fn freeze(&self, reason: &str) -> Result<bool, AdminError> {
+        self.set_freeze(Some(reason.to_owned())).await
+    }
+
+    /// Lets shards move again.
+    pub async fn unfreeze(&self) -> Result<bool, AdminError> {
+        self.set_freeze(None).await
+    }
+
+    async fn set_freeze(&self, freeze: Option<String>) -> Result<bool, AdminError> {
+        for _ in 0..ROUNDS {
+            let view = self.look().await?;
+            let Some(seen) = view.cluster.seen(&()) else {
+                return Err(AdminError::NotFound(
+                    "the cluster has no record yet; start a node or create a keyspace".to_owned(),
+                ));
+            };
+            if seen.record.freeze == freeze {
+                return Ok(false);
+            }
+            let record = ClusterRecord {
+                head: seen.record.head.next(self.nonce()),
+                freeze: freeze.clone(),
+                ..(*seen.record).clone()
+            };
+            let expect = Expect::Version(seen.version.clone());
+            let record = Record::Cluster(Arc::new(record));
+            if self.put(&Key::Cluster, expect, &record).await? {
+                return Ok(true);
+            }
+        }
+        Err(AdminError::Raced("the cluster's record".to_owned()))
+    }
+
+    /// Asks the leader to move a shard to a node, once. Says whether it is not there, or asked for, already.
+    ///
+    /// It stays there as long as balance does not say otherwise; to keep it there, pin it.
+    pub async fn move_shard(&self, id: &ShardId, to: &NodeName) -> Result<bool, AdminError> {
+        for _ in 0..ROUNDS {
+            let view = self.look().await?;
+            let seen = movable(&view, id, to)?;
+            let owner = seen.record.owner();
+            let there = owner.is_some_and(|o| o.node == *to && !is_over(&view, o.session));
+            let goes = seen.record.tenancy.moving();
+            let asked = seen.record.wish.as_ref() == Some(to);
+            if asked || (there && goes.is_none()) || goes.is_some_and(|(mv, _)| mv.to.node == *to) {
+                return Ok(false);
+            }
+            let change = Change::Wish {
+                node: Some(to.clone()),
+            };
+            let Some(record) = self.changed(&seen.record, change, &view) else {
+                return Err(AdminError::Refused(format!("shard {id} cannot be moved")));
+            };
+            let expect = Expect::Version(seen.version.clone());
+            let record = Record::Shard(Arc::new(record));
+            if self.put(&Key::Shard(id.clone()), expect, &record).await? {
+                return Ok(true);
+            }
+        }
+        Err(AdminError::Raced(format!("shard {id}")))
+    }
+
+    /// Waits until a shard that was to move is where it should be, or the move was called off; tells of every step.
+    pub async fn moved(
+        &self,
+        id: &ShardId,
+        to: &NodeName,
+        limit: Duration,
+        mut tell: impl FnMut(&Moved),
+    ) -> Result<Moved, AdminError> {
+        let mut last = None;
+        let done = self
+            .until(limit, async |view: &View| {
+                let Some(record) = view.shards.get(id) else {
+                    return Err(AdminError::NotFound(format!("there is no shard {id}")));
+                };
+                let standing = standing(view, record, to);
+                if last.as_ref() != Some(&standing) {
+                    tell(&standing);
+                    last = Some(standing.clone());
+                }
+                let over = matches!(standing, Moved::Done | Moved::CalledOff);
+                Ok(over.then_some(standing))
+            })
+            .await?;
+        done.ok_or_else(|| {
+            AdminError::TimedOut(format!(
+                "shard {id} is not at {to} yet; it goes there once its leader and its owner have got that far"
+            ))
+        })
+    }
+
+    /// Asks the leader to even a keyspace out now, without the waits that usually keep it calm. Says whether that is new.
+    pub async fn rebalance(&self, name: &KeyspaceName) -> Result<bool, AdminError> {
+        for _ in 0..ROUNDS {
+            let view = self.look().await?;
+            let record = keyspace(&view, name)?;
+            planned(name, record, "nobody is there to be asked for it")?;
+            thawed(&view)?;
+            let Some(seen) = view.keyspaces.seen(name).filter(|_| !record.rebalance) else {
+                return Ok(false);
+            };
+            let record = KeyspaceRecord {
+                head: seen.record.head.next(self.nonce()),
+                rebalance: true,
+                ..(*seen.record).clone()
+            };
+            let expect = Expect::Version(seen.version.clone());
+            let record = Record::Keyspace(Arc::new(record));
+            if self
+                .put(&Key::Keyspace(name.clone()), expect, &record)
+                .await?
+            {
+                return Ok(true);
+            }
+        }
+        Err(AdminError::Raced(format!("keyspace {name}")))
+    }
+
+    /// Waits until a keyspace that was to be evened out is even; tells how many shards are on their way.
+    pub async fn rebalanced(
+        &self,
+        name: &KeyspaceName,
+        limit: Duration,
+        mut tell: impl FnMut(usize),
+    ) -> Result<(), AdminError> {
+        let mut last = None;
+        let done = self
+            .until(limit, async |view: &View| {
+                let all = view.shards.iter();
+                let moving = all
+                    .filter(|(id, s)| id.keyspace == *name && s.record.tenancy.moving().is_some());
+                let moving = moving.count();
+                if last != Some(moving) {
+                    tell(moving);
+                    last = Some(moving);
+                }
+                Ok((!keyspace(view, name)?.rebalance).then_some(()))
+            })
+            .await?;
+        done.ok_or_else(|| {
+            AdminError::TimedOut(format!(
+                "keyspace {name} is not even yet; its leader goes on with it"
+            ))
+        })
+    }
+}
+
+fn standing(view: &View, record: &ShardRecord, to: &NodeName) -> Moved {
+    use tenure_core::record::MovePhase::{Freezing, Sealed, Warming};
+    let owner = record.owner().filter(|o| !is_over(view, o.session));
+    let serving = matches!(record.tenancy, Tenancy::Held { serving: true, .. });
+    match record.tenancy.moving() {
+        Some((_, Warming)) => Moved::UnderWay("the new owner loads it"),
+        Some((_, Freezing)) => Moved::UnderWay("the owner finishes what is in flight"),
+        Some((_, Sealed)) => Moved::UnderWay("the new owner takes it"),
+        None if owner.is_some_and(|o| o.node == *to) && serving => Moved::Done,
+        None if owner.is_some_and(|o| o.node == *to) => Moved::UnderWay("the new owner loads it"),
+        None if record.wish.is_some() => Moved::Waiting,
+        None if owner.is_none() && record.intended.as_ref() == Some(to) => {
+            Moved::UnderWay("the new owner claims it")
+        }
+        None => Moved::CalledOff,
+    }
+}
+
+/// A shard that can move to a node, or why not.
+fn movable<'a>(
+    view: &'a View,
+    id: &ShardId,
+    to: &NodeName,
+) -> Result<&'a Seen<ShardRecord>, AdminError> {
+    let record = keyspace(view, &id.keyspace)?;
+    planned(&id.keyspace, record, "no single shard can be sent anywhere")?;
+    thawed(view)?;
+    let seen = match view.shards.cell(id) {
+        Some(Cell::Present(seen)) if seen.record.tenancy != Tenancy::Deleted => seen,
+        Some(Cell::Damaged { damage, .. }) => {
+            return Err(AdminError::Refused(format!("shard {id}: {damage}")));
+        }
+        _ => return Err(AdminError::NotFound(format!("there is no shard {id}"))),
+    };
+    let refuse = |why: String| Err(AdminError::Refused(why));
+    if seen.record.doomed {
+        return refuse(format!("shard {id} is being deleted"));
+    }
+    if seen.record.quarantine.is_some() {
+        return refuse(format!(
+            "shard {id} is quarantined; remove the cause, then `tenure repair {id}`"
+        ));
+    }
+    if let Some(pin) = seen.record.pin.as_ref().filter(|pin| *pin != to) {
+        return refuse(format!(
+            "shard {id} is pinned to {pin}; `tenure unpin {id}` first, or pin it to {to}"
+        ));
+    }
+    let target = &node(view, to)?.record;
+    if target.mode != NodeMode::Active {
+        return refuse(format!(
+            "node {to} is {} and takes no shards; `tenure activate {to}` first",
+            target.mode
+        ));
+    }
+    if target.cordoned {
+        return refuse(format!(
+            "node {to} is cordoned and is given no shards; `tenure uncordon {to}` first"
+        ));
+    }
+    let session = view.sessions.get(&target.session);
+    if session.is_none_or(|s| !s.is_live() || s.leaving) {
+        return refuse(format!("node {to} is not there"));
+    }
+    Ok(seen)
+}

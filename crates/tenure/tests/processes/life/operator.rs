@@ -1,0 +1,56 @@
+//! An operator's hands, and what the records say of nodes.
+
+use std::time::{Duration, Instant};
+
+use tenure::{Admin, AdminError, NodeMode, NodeName};
+use tenure_core::record::NodeRecord;
+
+use crate::site::Site;
+use crate::worker::CLUSTER;
+
+/// How long anything may take that is bound to happen.
+const PATIENCE: Duration = Duration::from_secs(40);
+
+/// Does something as an operator would.
+pub(crate) fn admin<T>(site: &Site, act: impl AsyncFnOnce(Admin) -> Result<T, AdminError>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    runtime.block_on(async {
+        let admin = Admin::open(site.store(), CLUSTER).await.expect("the store");
+        match act(admin).await {
+            Ok(done) => done,
+            Err(error) => panic!("{error}\n{}", site.scene()),
+        }
+    })
+}
+
+pub(crate) fn names() -> (NodeName, NodeName) {
+    let name = |name| NodeName::new(name).expect("a name");
+    (name("a"), name("b"))
+}
+
+/// What is recorded of a node.
+pub(crate) fn node_record(site: &Site, node: &str) -> NodeRecord {
+    let name = NodeName::new(node).expect("a name");
+    let view = admin(site, async |admin: Admin| admin.look().await);
+    view.nodes.get(&name).expect("a record").clone()
+}
+
+pub(crate) fn mode(site: &Site, node: &str) -> NodeMode {
+    node_record(site, node).mode
+}
+
+/// Waits until a node's mode is this.
+pub(crate) fn until_mode(site: &Site, node: &str, wanted: &NodeMode) {
+    let begun = Instant::now();
+    while mode(site, node) != *wanted {
+        assert!(
+            begun.elapsed() < PATIENCE,
+            "never {wanted}\n{}",
+            site.scene()
+        );
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
