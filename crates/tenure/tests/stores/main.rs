@@ -9,6 +9,7 @@
 #![cfg(target_os = "linux")]
 
 mod backend;
+mod clocks;
 mod cut;
 mod hands;
 mod leading;
