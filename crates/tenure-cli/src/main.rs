@@ -99,6 +99,11 @@ fn run(cli: Cli) -> Result<ExitCode, Fail> {
 
 fn start_logging(config: &Config) -> Result<(), Fail> {
     let filter = config.text("log").unwrap_or("warn");
+    let mut filter = filter.to_owned();
+    // What the NATS client says at every turn is told by the store, once and with the way out.
+    if !filter.contains("async_nats") {
+        filter.push_str(",async_nats=off");
+    }
     let filter = EnvFilter::try_new(filter).map_err(|e| Fail::bad(format!("--log: {e}")))?;
     tracing_subscriber::fmt()
         .with_env_filter(filter)
