@@ -102,7 +102,7 @@ fn assert_everything_happened(summary: &Summary) {
     }
     assert_eq!(
         seen.faults.len(),
-        18,
+        19,
         "some kind of fault never happened: {:?}",
         seen.faults
     );
