@@ -9,10 +9,13 @@ use tenure_core::ids::KeyspaceName;
 
 use crate::world::*;
 
+/// A shard and what is attached to it.
+type Attached = (String, Option<String>);
+
 /// A handler that writes down what is attached to what it loads, and what it seals.
 #[derive(Clone, Default)]
 struct Topics {
-    loads: Arc<Mutex<Vec<(String, Option<String>)>>>,
+    loads: Arc<Mutex<Vec<Attached>>>,
     seals: Journal,
 }
 
