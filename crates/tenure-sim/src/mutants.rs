@@ -50,12 +50,17 @@ pub fn hunt_one(mutant: Mutant, most: u64) -> Hunted {
     ];
     for seed in 0..most {
         let mut plan = Plan::draw(seed);
-        let shaped = leases.contains(&mutant) || mutant == Mutant::LowerTermAccepted;
+        let shaped = leases.contains(&mutant)
+            || [Mutant::LowerTermAccepted, Mutant::HeldAfterCancel].contains(&mutant);
         if leases.contains(&mutant) {
             plan.family = Family::Leased;
         }
         if mutant == Mutant::LowerTermAccepted {
             two_leaders(&mut plan);
+        }
+        if mutant == Mutant::HeldAfterCancel {
+            // Work that does not end in time is what most often calls a move off.
+            plan.app.stubborn = plan.app.stubborn.max(400);
         }
         let fair = plan.clone();
         if let Some(violation) = run_plan(plan, under, Trace::Off).violation {
