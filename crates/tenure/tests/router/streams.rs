@@ -66,7 +66,8 @@ async fn streams_are_told_to_close_at_the_freeze_and_those_that_do_not_are_cut_i
     for (shard, polite, deaf) in streams {
         if !b.owned().contains(&shard) {
             assert!(!polite.is_finished() && !deaf.is_finished(), "{shard}");
-            (polite.abort(), deaf.abort());
+            polite.abort();
+            deaf.abort();
             continue;
         }
         count += 1;
