@@ -83,6 +83,8 @@ fn lossy(text: std::ffi::OsString) -> String {
 pub(crate) enum Command {
     Up(cmd::up::Up),
     Exec(cmd::exec::Exec),
+    Node(cmd::node::NodeCommand),
+    Router(cmd::router::RouterCommand),
     Check(cmd::check::Check),
     Status(cmd::status::Status),
     Owner(cmd::owner::Owner),

@@ -4,6 +4,7 @@ mod cli;
 mod cmd;
 mod config;
 mod fail;
+mod fleet;
 mod out;
 mod place;
 mod snapshot;
@@ -46,6 +47,8 @@ fn run(cli: Cli) -> Result<ExitCode, Fail> {
     let config = match &command {
         Command::Exec(command) => command.config(&global)?,
         Command::Leader(command) => command.config(&global)?,
+        Command::Node(command) => command.config(&global)?,
+        Command::Router(command) => command.config(&global)?,
         Command::Keyspace(command) => command.config(&global)?,
         _ => global.load(Default::default())?,
     };
@@ -82,6 +85,8 @@ fn run(cli: Cli) -> Result<ExitCode, Fail> {
             Command::Completions(command) => command.run(),
             Command::Config(command) => command.run(&global),
             Command::Exec(command) => command.run(&config).await,
+            Command::Node(command) => command.run(&config).await,
+            Command::Router(command) => command.run(&config).await,
             Command::Up(command) => command.run(&config).await,
             Command::Check(command) => command.run(),
             Command::Hidden(command) => command.run(),
@@ -94,6 +99,11 @@ fn run(cli: Cli) -> Result<ExitCode, Fail> {
 
 fn start_logging(config: &Config) -> Result<(), Fail> {
     let filter = config.text("log").unwrap_or("warn");
+    let mut filter = filter.to_owned();
+    // What the NATS client says at every turn is told by the store, once and with the way out.
+    if !filter.contains("async_nats") {
+        filter.push_str(",async_nats=off");
+    }
     let filter = EnvFilter::try_new(filter).map_err(|e| Fail::bad(format!("--log: {e}")))?;
     tracing_subscriber::fmt()
         .with_env_filter(filter)

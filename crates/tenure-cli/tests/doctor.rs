@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use shop::{Shop, ran};
 use tenure_core::layout;
 use tenure_store::servers::etcd::{Etcd, Release};
+use tenure_store::servers::nats;
 use tenure_store::servers::postgres::Postgres;
 
 fn finding<'a>(report: &'a Value, about: &str) -> &'a Value {
@@ -109,6 +110,30 @@ fn a_bare_command_says_which_store_it_needs() {
     ran(&["doctor"]).with(2).telling(&["--store"]);
     ran(&["doctor", "--store", "memory:"]).with(2);
     ran(&["doctor", "--store", "ftp://x"]).with(2);
+}
+
+#[test]
+fn a_nats_server_is_examined_down_to_its_fsync_interval() {
+    let server = nats::Options::new()
+        .storage("sync_interval: always")
+        .start();
+    let url = server.url("shop");
+    let report = ran(&["doctor", "--json", "--store", &url]).with(1).json();
+    assert_eq!(level(&report, "reachable"), "fail");
+    let found = finding(&report, "reachable")["found"].to_string();
+    assert!(found.contains("tenure doctor --create"), "{found}");
+
+    let watched = format!("{url}?monitor=127.0.0.1:{}", server.monitor(0));
+    let report = ran(&["doctor", "--create", "--json", "--store", &watched]);
+    let report = report.with(0).json();
+    for about in EVERYWHERE {
+        assert_ne!(level(&report, about), "fail", "{report:#}");
+    }
+    for about in ["server version", "storage", "reads", "fsync", "room"] {
+        assert_eq!(level(&report, about), "ok", "{report:#}");
+    }
+    assert_eq!(level(&report, "copies"), "warn", "{report:#}");
+    assert_eq!(report["kind"], "nats");
 }
 
 #[test]

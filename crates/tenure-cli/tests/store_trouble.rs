@@ -11,14 +11,16 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use exec_support::{Site, now, pass, run, until};
+use serde_json::json;
 use tenure_store::servers::etcd::{Etcd, Options, Release};
+use tenure_store::servers::nats::{self, Nats};
 use tenure_store::servers::postgres::Postgres;
 use tenure_store::servers::proxy::Proxy;
 
 const SHARDS: u32 = 4;
 /// Within this a start that cannot succeed has ended, also on a busy machine; it takes a fraction of a second.
 const AT_ONCE: Duration = Duration::from_secs(10);
-/// The default ttl of the slower of the two.
+/// The default ttl of the slower ones.
 const TTL: Duration = Duration::from_millis(2500);
 
 /// An `exec` that must end by itself, without having worked; gives what it said.
@@ -91,6 +93,15 @@ fn a_start_waits_for_an_etcd_that_is_away_and_says_for_what() {
     etcd.kill(0);
     let wanted = [&*address, "Connection refused", "check that it runs"];
     waits_and_starts(&url, &wanted, || etcd.restart(0));
+}
+
+#[test]
+fn a_start_waits_for_a_nats_that_is_away_and_says_for_what() {
+    let mut nats = Nats::start();
+    let (url, address) = (nats.url("shop"), nats.endpoint(0));
+    nats.kill(0);
+    let wanted = [&*address, "Connection refused", "check that it runs"];
+    waits_and_starts(&url, &wanted, || nats.restart(0));
 }
 
 #[test]
@@ -171,6 +182,59 @@ fn wrong_passwords_and_missing_rights_end_a_start_on_etcd_and_are_told_while_it_
     );
     role("grant-permission worker --prefix=true readwrite shop/");
     site.await_covered();
+    assert!(a.terminate().success(), "{}", site.said("a"));
+    site.assert_clean();
+}
+
+#[test]
+fn wrong_passwords_missing_rights_and_missing_jetstream_end_a_start_on_nats() {
+    let users = r#"authorization { users: [ { user: worker, password: hunter2 }
+        { user: looker, password: hunter2, permissions: { publish: ["$JS.API.>"], subscribe: ["_INBOX.>"] } } ] }"#;
+    let server = nats::Options::new().more(users);
+    let server = server.operator("worker", "hunter2").start();
+    let url = |login: &str| format!("nats://{login}@{}/shop", server.endpoint(0));
+    let site = Site::new(SHARDS);
+    let wrong = ["does not take this user", "NATS_PASSWORD"];
+    assert_tells(&refused(&site, &url("worker:hunter21")), &wrong);
+    let grant = ["does not let this user publish", "$KV.shop.", "grant it"];
+    assert_tells(&refused(&site, &url("looker:hunter2")), &grant);
+    let mut a = site.beating_on("a", &url("worker:hunter2"));
+    site.await_covered();
+    assert!(a.terminate().success(), "{}", site.said("a"));
+    site.assert_clean();
+
+    let bare = nats::Options::new().without_jetstream().start();
+    assert_tells(&refused(&site, &bare.url("shop")), &["no JetStream", "-js"]);
+    let old = nats::Options::new().release(nats::Release::V2_9).start();
+    assert_tells(&refused(&site, &old.url("shop")), &["too old", "use 2.10"]);
+}
+
+#[test]
+fn a_nats_without_room_stops_work_in_time_and_is_told_once() {
+    let server = nats::Options::new().storage("max_file_store: 4MB").start();
+    let site = Site::new(SHARDS);
+    let mut a = site.beating_on("a", &server.url("shop"));
+    site.await_covered();
+    let before = epochs(&site);
+    let stream =
+        json!({ "name": "big", "subjects": ["big"], "storage": "file", "num_replicas": 1 });
+    server.ask("$JS.API.STREAM.CREATE.big", &stream);
+    // The last little room, too.
+    for size in [64 << 10, 256] {
+        while server.ask("big", &json!("x".repeat(size)))["error"].is_null() {}
+    }
+    let full = now();
+    await_told(
+        &site,
+        "a",
+        &["lease renewal failed", "has no room", "max_file_store"],
+    );
+    until("children end in time", || site.alive().is_empty());
+    assert!(now() - full < TTL.as_nanos() as u64 * 2);
+    assert!(times(&site, "a", "has no room") <= 3, "{}", site.said("a"));
+    server.ask("$JS.API.STREAM.DELETE.big", &json!({}));
+    site.await_covered();
+    assert_eq!(epochs(&site), before, "nobody else can have had them");
     assert!(a.terminate().success(), "{}", site.said("a"));
     site.assert_clean();
 }

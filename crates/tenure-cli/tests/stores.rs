@@ -59,6 +59,7 @@ fn a_server_that_is_away_is_named() {
     let port = free_port();
     for url in [
         format!("etcd://127.0.0.1:{port}/test"),
+        format!("nats://shop:hunter2@127.0.0.1:{port}/test"),
         format!("postgres://shop:hunter2@127.0.0.1:{port}/app"),
     ] {
         for ran in [status(&url), create(&url)] {

@@ -77,6 +77,7 @@ fn every_everyday_scope_has_its_test() {
         "removal",
         "loss",
         "three-join",
+        "router",
     ];
     let everyday: Vec<&str> = SCOPES
         .iter()

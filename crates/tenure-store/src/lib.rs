@@ -12,6 +12,8 @@ mod fanout;
 pub mod fault;
 pub mod host;
 pub mod memory;
+#[cfg(feature = "nats")]
+pub mod nats;
 pub mod observe;
 mod op;
 #[cfg(feature = "postgres")]

@@ -6,6 +6,8 @@ use crate::error::StoreError;
 #[cfg(feature = "etcd")]
 use crate::etcd::EtcdStore;
 use crate::memory::MemoryStore;
+#[cfg(feature = "nats")]
+use crate::nats::NatsStore;
 #[cfg(feature = "postgres")]
 use crate::postgres::{self, PostgresStore};
 #[cfg(feature = "sqlite")]
@@ -14,7 +16,7 @@ use crate::store::{Store, StoreInfo};
 
 /// What a user may write, for messages.
 const KNOWN: &str = "memory:, memory:NAME, sqlite:PATH, etcd://HOST:PORT/PREFIX, \
-                     postgres://USER@HOST:PORT/DATABASE";
+                     nats://HOST:PORT/BUCKET, postgres://USER@HOST:PORT/DATABASE";
 
 /// Opens the store that `url` names.
 ///
@@ -24,6 +26,7 @@ const KNOWN: &str = "memory:, memory:NAME, sqlite:PATH, etcd://HOST:PORT/PREFIX,
 /// | `memory:NAME` | the store of that name in this process |
 /// | `sqlite:PATH` | a file, shared by the processes of one machine; made if it does not exist |
 /// | `etcd://[USER[:PASSWORD]@]HOST:PORT[,…]/PREFIX`, `etcds://…` | the keys under a prefix of an etcd cluster |
+/// | `nats://[USER:PASSWORD@]HOST:PORT[,…]/BUCKET`, `tls://…` | a JetStream bucket, made if it does not exist |
 /// | `postgres://USER@HOST:PORT/DATABASE` | tables in a PostgreSQL database, made if they do not exist |
 ///
 /// A URL that names nothing we know, a path that cannot be used and a file that may not be used are [`StoreError::Denied`].
@@ -35,6 +38,8 @@ pub async fn open(url: &str) -> Result<Arc<dyn Store>, StoreError> {
         Target::Sqlite { path, check } => Ok(Arc::new(SqliteStore::open_with(path, check).await?)),
         #[cfg(feature = "etcd")]
         Target::Etcd => Ok(Arc::new(EtcdStore::open(url).await?)),
+        #[cfg(feature = "nats")]
+        Target::Nats => Ok(Arc::new(NatsStore::open(url).await?)),
         #[cfg(feature = "postgres")]
         Target::Postgres => Ok(Arc::new(PostgresStore::open(url).await?)),
     }
@@ -51,6 +56,10 @@ pub async fn open_existing(url: &str) -> Result<Arc<dyn Store>, StoreError> {
             "database {path} does not exist; check the path, or start a node or create a keyspace to make it"
         )));
     }
+    #[cfg(feature = "nats")]
+    if let Target::Nats = parse(url)? {
+        return Ok(Arc::new(NatsStore::open_existing(url).await?));
+    }
     #[cfg(feature = "postgres")]
     if let Target::Postgres = parse(url)? {
         return Ok(Arc::new(PostgresStore::open_existing(url).await?));
@@ -66,6 +75,8 @@ pub fn describe(url: &str) -> Result<StoreInfo, StoreError> {
         Target::Sqlite { path, .. } => crate::sqlite::info(std::path::Path::new(path)),
         #[cfg(feature = "etcd")]
         Target::Etcd => crate::etcd::info(url)?,
+        #[cfg(feature = "nats")]
+        Target::Nats => crate::nats::info(url)?,
         #[cfg(feature = "postgres")]
         Target::Postgres => postgres::describe(url)?,
     })
@@ -81,6 +92,8 @@ enum Target<'a> {
     },
     #[cfg(feature = "etcd")]
     Etcd,
+    #[cfg(feature = "nats")]
+    Nats,
     #[cfg(feature = "postgres")]
     Postgres,
 }
@@ -99,6 +112,13 @@ fn parse(url: &str) -> Result<Target<'_>, StoreError> {
         #[cfg(not(feature = "etcd"))]
         "etcd" | "etcds" => Err(StoreError::denied(format!(
             "store URL {:?} needs etcd, which this build leaves out; build with the feature `etcd`",
+            redacted(url)
+        ))),
+        #[cfg(feature = "nats")]
+        "nats" | "tls" => Ok(Target::Nats),
+        #[cfg(not(feature = "nats"))]
+        "nats" | "tls" => Err(StoreError::denied(format!(
+            "store URL {:?} needs NATS, which this build leaves out; build with the feature `nats`",
             redacted(url)
         ))),
         "postgres" | "postgresql" => parse_postgres(url),

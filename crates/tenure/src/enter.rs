@@ -33,6 +33,14 @@ impl<H: Handler> Entered<H> {
     where
         F: AsyncFnOnce(&mut H::State, &Grant) -> R,
     {
+        self.work(work).await
+    }
+
+    /// As [`Entered::run`], for work that is not all there is to this unit: it stays in flight.
+    pub async fn work<F, R>(&self, work: F) -> Result<R, Lost>
+    where
+        F: AsyncFnOnce(&mut H::State, &Grant) -> R,
+    {
         let grant = &self.grant;
         let done = grant.bound(async {
             match self.state.lock().await.as_mut() {

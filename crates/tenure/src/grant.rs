@@ -116,22 +116,33 @@ impl Grant {
         .await
     }
 
-    /// Waits until the shard is to move to another node: long-lived work, such as a stream, should end now. What has not ended
-    /// after three quarters of `drain_timeout` should be dropped ([`Grant::streams_cut`]); a move that waits for longer is
-    /// called off.
+    /// Waits until the shard is to move to another node or to be given up: long-lived work, such as a stream, should end now.
+    /// What has not ended after three quarters of `drain_timeout` should be dropped ([`Grant::streams_cut`]); a move that
+    /// waits for longer is called off.
     pub async fn moving(&self) {
+        tokio::select! {
+            () = self.frozen() => {}
+            () = self.stay.stop.cancelled() => {}
+        }
+    }
+
+    async fn frozen(&self) {
         let mut moving = self.stay.moving.subscribe();
         // A stay that is gone moves no more.
         let _ = moving.wait_for(|moving| *moving).await;
     }
 
-    /// Waits until streams that were asked to end by [`Grant::moving`] have had their time.
+    /// Waits until streams that were asked to end by [`Grant::moving`] have had their time, or the grant is over.
     pub async fn streams_cut(&self) {
         loop {
-            self.moving().await;
+            tokio::select! {
+                () = self.frozen() => {}
+                () = self.stay.cut.cancelled() => return,
+            }
             let cut_at = self.stay.cut_streams_at();
             tokio::select! {
                 () = self.stay.clock.sleep_until(cut_at) => return,
+                () = self.stay.cut.cancelled() => return,
                 () = self.stay.moves_no_more() => {}
             }
         }

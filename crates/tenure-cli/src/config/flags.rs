@@ -55,6 +55,11 @@ flags! {
     LeaderFlags, Knob::is_leaders
 }
 
+flags! {
+    /// Those that matter to a router.
+    RouterFlags, Knob::is_routers
+}
+
 fn arg(knob: &'static Knob) -> Arg {
     let heading = match knob.is_plan() {
         true => "Settings of planning, for a keyspace that is created",

@@ -97,6 +97,14 @@ impl Knob {
         !self.is_plan() && !of_owners && !of_shards && !OTHERS.contains(&self.name)
     }
 
+    /// Whether it matters to a router.
+    pub(crate) fn is_routers(&self) -> bool {
+        const MOVES: [&str; 3] = ["drain_timeout", "freeze_timeout", "take_timeout"];
+        const OTHERS: [&str; 3] = ["data", "metrics", "trace"];
+        let matters = self.is_leaders() && !OTHERS.contains(&self.name);
+        matters || MOVES.contains(&self.name)
+    }
+
     /// What stands for the value in `--help`.
     pub(crate) fn value_name(&self) -> &'static str {
         match self.kind {

@@ -367,6 +367,8 @@ impl Node {
                     Some(owner) if owner.node == to => return None,
                     Some(_) if moving.is_some() => return None,
                     Some(_) if serving && self.is_frozen() => return None,
+                    // Who stops moves what it has by itself, and has shut its gate once it has given that up.
+                    Some(owner) if serving && self.is_stopping(owner.session) => return None,
                     Some(_) if serving => Word::Move(to, Why::Planned),
                     _ => Word::Intend(Some(to)),
                 }
@@ -386,6 +388,11 @@ impl Node {
             return None;
         }
         Some(word)
+    }
+
+    fn is_stopping(&self, session: SessionId) -> bool {
+        let record = self.view.sessions.get(&session);
+        record.is_some_and(|session| session.leaving)
     }
 
     /// Until when no move of a shard is begun: one that was called off is not begun again at once.

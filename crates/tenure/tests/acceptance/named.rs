@@ -9,10 +9,13 @@ use tenure_core::ids::KeyspaceName;
 
 use crate::world::*;
 
+/// A shard and what is attached to it.
+type Attached = (String, Option<String>);
+
 /// A handler that writes down what is attached to what it loads, and what it seals.
 #[derive(Clone, Default)]
 struct Topics {
-    loads: Arc<Mutex<Vec<(String, Option<String>)>>>,
+    loads: Arc<Mutex<Vec<Attached>>>,
     seals: Journal,
 }
 
@@ -178,6 +181,12 @@ async fn many_shards_are_given_to_all_and_drained_and_deleted() {
     assert!(told.get() > 0, "progress is told");
     for node in &nodes {
         owns(node, MANY / 3).await;
+    }
+    let elsewhere = nodes[1].owned()[0].clone();
+    let refused = nodes[0].enter_shard::<Topics>(&elsewhere).err().unwrap();
+    let owner = refused.owner.expect("it is known who has it");
+    for kind in ["http", "grpc"] {
+        assert_eq!(owner.addresses[kind], format!("{kind}://b"));
     }
     let name = nodes[0].name().clone();
     admin.drain(&name).await.unwrap();

@@ -48,6 +48,8 @@ pub(crate) struct Site {
     role: Role,
     effects: bool,
     plan: PlanSpec,
+    /// Variables of the workers that are started from now on.
+    pub(crate) variables: Vec<(&'static str, String)>,
     logs: RefCell<Logs>,
 }
 
@@ -76,6 +78,7 @@ impl Site {
             role: Role::Node,
             effects: false,
             plan: lively(),
+            variables: Vec::new(),
             logs: RefCell::default(),
         }
     }
@@ -177,6 +180,7 @@ impl Site {
         let child = Command::new(std::env::current_exe().expect("this binary"))
             .args([ENTRANCE, "--exact", "--nocapture"])
             .env(ROLE, role)
+            .envs(self.variables.iter().cloned())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(stderr)

@@ -4,6 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use tenure_store::servers::etcd::{Etcd, Release};
+use tenure_store::servers::nats::Nats;
 use tenure_store::servers::postgres::Postgres;
 
 /// A running server that things can happen to.
@@ -100,6 +101,54 @@ pub(crate) fn key_of(etcd: &Etcd, ending: &str) -> String {
     let keys: Vec<&str> = keys.lines().filter(|k| k.ends_with(ending)).collect();
     assert_eq!(keys.len(), 1, "{ending}: {keys:?}");
     keys[0].to_owned()
+}
+
+impl Backend for Nats {
+    const NAME: &'static str = "nats";
+    const TTL: Duration = Duration::from_millis(2500);
+    const LATE: Duration = Duration::ZERO;
+    const OUTLASTS_STANDSTILL: bool = true;
+
+    fn launch() -> Self {
+        Self::start()
+    }
+
+    fn address(&self) -> SocketAddr {
+        SocketAddr::from((Ipv4Addr::LOCALHOST, self.port(0)))
+    }
+
+    fn url(&self, port: u16) -> String {
+        format!("nats://127.0.0.1:{port}/test")
+    }
+
+    fn stand_still(&self) {
+        self.freeze(0);
+    }
+
+    fn go_on(&self) {
+        self.thaw(0);
+    }
+
+    fn crash(&mut self) {
+        self.kill(0);
+    }
+
+    fn come_back(&mut self) {
+        self.restart(0);
+    }
+
+    fn delete(&self, ending: &str) {
+        let ending = ending.replace('/', ".");
+        let subjects = self.subjects("test");
+        let subjects: Vec<&String> = subjects.iter().filter(|s| s.ends_with(&ending)).collect();
+        assert_eq!(subjects.len(), 1, "{ending}: {subjects:?}");
+        Self::delete(self, subjects[0]);
+    }
+
+    fn writes(&self) -> u64 {
+        let state = self.state("test");
+        state["last_seq"].as_u64().expect("a sequence")
+    }
 }
 
 impl Backend for Postgres {

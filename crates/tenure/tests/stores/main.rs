@@ -1,4 +1,4 @@
-//! What the node promises, with real processes on stores that are servers: etcd and PostgreSQL.
+//! What the node promises, with real processes on stores that are servers: etcd, NATS and PostgreSQL.
 //!
 //! Nodes are killed, stopped and cut off; servers are stopped, killed and restarted; records are deleted by hand. The workers
 //! and the judge are those of `tests/processes`. Most faults are the same on every store, so a scenario is one function and
@@ -9,12 +9,14 @@
 #![cfg(target_os = "linux")]
 
 mod backend;
+mod clocks;
 mod cut;
 mod hands;
 mod leading;
 mod life;
 mod nodes;
 mod only_etcd;
+mod only_nats;
 mod only_postgres;
 mod packets;
 mod place;
@@ -66,6 +68,9 @@ macro_rules! on_each_store {
     ($($scenario:ident)*) => {
         mod etcd {
             $(#[test] fn $scenario() { super::$scenario::<tenure_store::servers::etcd::Etcd>(); })*
+        }
+        mod nats {
+            $(#[test] fn $scenario() { super::$scenario::<tenure_store::servers::nats::Nats>(); })*
         }
         mod postgres {
             $(#[test] fn $scenario() { super::$scenario::<tenure_store::servers::postgres::Postgres>(); })*

@@ -41,18 +41,18 @@ impl<B: Backend> Place<B> {
         shards: u32,
         url: impl Fn(&B, u16) -> String,
     ) -> (Self, Holders) {
-        Self::settled_as(server, names, shards, url, &Own::default())
+        let site = Site::new(shards).with_ttl(B::TTL);
+        Self::settled_as(server, site, names, url, &Own::default())
     }
 
-    /// The same with nodes that say this of themselves.
+    /// The same at this site, with nodes that say this of themselves.
     pub(crate) fn settled_as(
         server: B,
+        site: Site,
         names: &[&'static str],
-        shards: u32,
         url: impl Fn(&B, u16) -> String,
         own: &Own,
     ) -> (Self, Holders) {
-        let site = Site::new(shards).with_ttl(B::TTL);
         let proxy = |name: &&'static str| (*name, Proxy::start(server.address()));
         let proxies: BTreeMap<_, _> = names.iter().map(proxy).collect();
         let start = |(name, proxy): (&&'static str, &Proxy)| {

@@ -4,6 +4,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tenure_store::servers::etcd::Etcd;
+use tenure_store::servers::nats::Nats;
 use tenure_store::servers::postgres::Postgres;
 
 use crate::backend::Backend;
@@ -47,15 +48,25 @@ fn the_revision_of_etcd_does_not_move_at_rest() {
 }
 
 #[test]
-fn postgres_takes_at_most_one_write_per_node_and_renewal() {
-    if !crate::has_time() {
-        return;
+fn nats_takes_at_most_one_write_per_node_and_renewal() {
+    if crate::has_time() {
+        at_most_one_write_per_node_and_renewal::<Nats>();
     }
+}
+
+#[test]
+fn postgres_takes_at_most_one_write_per_node_and_renewal() {
+    if crate::has_time() {
+        at_most_one_write_per_node_and_renewal::<Postgres>();
+    }
+}
+
+fn at_most_one_write_per_node_and_renewal<B: Backend>() {
     let renewals = |lasted: Duration| {
-        let each = lasted.div_duration_f64(Postgres::TTL / 6).ceil() as u64 + 1;
+        let each = lasted.div_duration_f64(B::TTL / 6).ceil() as u64 + 1;
         each * NODES.len() as u64
     };
-    let (writes, lasted) = writes_at_rest::<Postgres>(renewals);
+    let (writes, lasted) = writes_at_rest::<B>(renewals);
     assert!(writes > 0, "nobody renews");
     assert!(writes <= renewals(lasted), "{writes} in {lasted:?}");
 }

@@ -10,6 +10,8 @@ mod idle;
 mod measure;
 mod moves;
 mod planner;
+mod restarts;
+mod router;
 mod store;
 mod worker;
 
@@ -29,7 +31,8 @@ pub(crate) use worker::BenchNode;
 #[command(
     args_conflicts_with_subcommands = true,
     after_help = "Examples:\n  tenure bench                      every area\n  tenure bench gate hash            two of them\n  \
-                        tenure bench failover --repeat 10 --json\n  tenure bench store --store etcd://127.0.0.1:2379/bench\n  tenure bench moves --load 1ms --load 1s"
+                        tenure bench failover --repeat 10 --json\n  tenure bench store --store etcd://127.0.0.1:2379/bench\n  \
+                        tenure bench moves --load 1ms --load 1s\n  tenure bench restarts --requests 1000000"
 )]
 pub(crate) struct Bench {
     #[command(subcommand)]
@@ -50,6 +53,8 @@ pub(crate) struct Bench {
 enum Of {
     Store(store::StoreBench),
     Moves(moves::MovesBench),
+    Restarts(restarts::RestartsBench),
+    Router(router::RouterBench),
 }
 
 /// What can be measured.
@@ -108,6 +113,8 @@ impl Bench {
         match self.of {
             Some(Of::Store(bench)) => return bench.run().await,
             Some(Of::Moves(bench)) => return bench.run().await,
+            Some(Of::Restarts(bench)) => return bench.run().await,
+            Some(Of::Router(bench)) => return bench.run().await,
             None => {}
         }
         let all = [

@@ -24,6 +24,7 @@ use report::Report;
     after_help = "Reads, and writes a key of its own (beginning with `=doctor/`, which is no cluster's), which it deletes \
     again. Each finding is ok, warn or fail; exits with 1 if any failed.\n\n\
     Examples:\n  tenure doctor --store sqlite:shop.db\n  \
+    tenure doctor --store nats://nats.example/shop?monitor=nats.example:8222\n  \
     tenure doctor --store postgres://shop@db.example/app --json\n  \
     tenure doctor --create --store postgres://owner@db.example/app"
 )]

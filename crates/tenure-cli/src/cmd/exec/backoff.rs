@@ -7,17 +7,17 @@ const FIRST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(30);
 
 /// How long a child must live for its past to be forgotten.
-pub(super) const STEADY: Duration = Duration::from_secs(10);
+pub(crate) const STEADY: Duration = Duration::from_secs(10);
 
 /// Doubles with every child that did not live long.
 #[derive(Debug, Default)]
-pub(super) struct Backoff {
+pub(crate) struct Backoff {
     short_lives: u32,
 }
 
 impl Backoff {
     /// The wait after a child that lived for so long.
-    pub(super) fn after(&mut self, lived: Duration) -> Duration {
+    pub(crate) fn after(&mut self, lived: Duration) -> Duration {
         if lived >= STEADY {
             self.short_lives = 0;
         }
@@ -27,7 +27,7 @@ impl Backoff {
     }
 
     /// How many children in a row did not live long.
-    pub(super) fn short_lives(&self) -> u32 {
+    pub(crate) fn short_lives(&self) -> u32 {
         self.short_lives
     }
 }

@@ -14,7 +14,7 @@ enum Found {
 }
 
 /// The command with the path that it will be run by.
-pub(super) fn find(mut command: Vec<OsString>) -> Result<Vec<OsString>, Fail> {
+pub(crate) fn find(mut command: Vec<OsString>) -> Result<Vec<OsString>, Fail> {
     let name = command.first().cloned().unwrap_or_default();
     let path = locate(&name, std::env::var_os("PATH").unwrap_or_default())?;
     command[0] = path.into_os_string();

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use clap::Subcommand;
 
 use super::beat::Beat;
+use crate::cmd::node::example::App;
 use crate::cmd::up::worker::UpNode;
 use crate::fail::Fail;
 use crate::supervise::{self, ChildArgs, KeepArgs, WatchdogArgs};
@@ -22,6 +23,8 @@ pub(crate) enum Hidden {
     Beat(Beat),
     #[command(name = "__up-node", hide = true)]
     UpNode(UpNode),
+    #[command(name = "__app", hide = true)]
+    App(App),
 }
 
 impl Hidden {
@@ -31,13 +34,16 @@ impl Hidden {
             Self::Keep(args) => Ok(supervise::keep(&args)),
             Self::Child(args) => Ok(supervise::child(&args)),
             Self::Beat(args) => Ok(args.run()),
-            Self::UpNode(args) => {
-                let runtime = tokio::runtime::Runtime::new()
-                    .map_err(|e| Fail::no(format!("the runtime cannot be started: {e}")))?;
-                let done = runtime.block_on(args.run());
-                runtime.shutdown_background();
-                done
-            }
+            Self::UpNode(args) => within_runtime(args.run()),
+            Self::App(args) => within_runtime(args.run()),
         }
     }
+}
+
+fn within_runtime(work: impl Future<Output = Result<ExitCode, Fail>>) -> Result<ExitCode, Fail> {
+    let runtime = tokio::runtime::Runtime::new()
+        .map_err(|e| Fail::no(format!("the runtime cannot be started: {e}")))?;
+    let done = runtime.block_on(work);
+    runtime.shutdown_background();
+    done
 }

@@ -18,7 +18,7 @@ const RETRY: Duration = Duration::from_millis(20);
 ///
 /// The children of an `exec` that was killed hold the lock for the moment that they take to die: that is waited for, at most
 /// as long as they could live. A process that is alive is not waited for.
-pub(super) async fn take(
+pub(crate) async fn take(
     path: &str,
     ttl: Duration,
     signals: &mut Signals,
@@ -52,7 +52,7 @@ fn is_alive(pid: Option<u32>) -> bool {
 }
 
 /// A node's name if none is given: the host's with that of the directory, or with something that nobody else has.
-pub(super) fn default_name(data: Option<&DataDir>) -> String {
+pub(crate) fn default_name(data: Option<&DataDir>) -> String {
     let host = Host::this().name;
     if let Some(name) = data.and_then(|dir| dir.path().file_name()) {
         return format!("{host}-{}", name.to_string_lossy());

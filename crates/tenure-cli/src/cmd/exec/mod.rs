@@ -1,11 +1,11 @@
 //! `tenure exec`: one child process per owned shard, and never two for one shard in the whole cluster.
 
-mod backoff;
+pub(crate) mod backoff;
 mod beat;
-mod command;
+pub(crate) mod command;
 pub(crate) mod grant_file;
 pub(crate) mod hidden;
-mod lock;
+pub(crate) mod lock;
 mod notify;
 mod plain_lock;
 mod ward;
@@ -168,7 +168,7 @@ impl Exec {
 }
 
 /// What the configuration says of the node beyond its name.
-fn configured(mut builder: Builder, config: &Config) -> Builder {
+pub(crate) fn configured(mut builder: Builder, config: &Config) -> Builder {
     builder = builder.settings(config.settings());
     if let Some(zone) = config.text("zone") {
         builder = builder.zone(zone);
@@ -251,7 +251,7 @@ pub(crate) fn not_started(error: &StartError) -> Fail {
     }
 }
 
-fn unreleased() -> Fail {
+pub(crate) fn unreleased() -> Fail {
     Fail::no("stopped without releasing its shards; others have them when the ttl is over")
 }
 
@@ -280,7 +280,7 @@ impl Signals {
     }
 
     /// Like [`Signals::or`], but whoever signals a process and then its group has asked once.
-    async fn again_or<T>(&mut self, other: impl Future<Output = T>) -> Waited<T> {
+    pub(crate) async fn again_or<T>(&mut self, other: impl Future<Output = T>) -> Waited<T> {
         let first = Instant::now();
         let mut other = Box::pin(other);
         loop {

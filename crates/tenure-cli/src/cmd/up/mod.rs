@@ -1,6 +1,7 @@
 //! `tenure up`: a small cluster on this machine, to look at and to break.
 
 pub(crate) mod fenced;
+mod http;
 mod nodes;
 mod view;
 mod wire;
@@ -30,6 +31,7 @@ const TICK: Duration = Duration::from_millis(500);
     after_help = "Every node counts things: each change of a counter is written, with the epoch of its shard, to a \
     SQLite file that refuses older epochs. Kill nodes, stop them, let them go on, and see what happens.\n\n\
     Examples:\n  tenure up\n  tenure up --nodes 5 --shards 128 --for 30s\n  tenure up --data /tmp/demo\n  \
+    tenure up --http                      routers, sidecars, an application, and failed requests on screen\n  \
     tenure up --for 30s --trace traces && tenure sim validate traces/*"
 )]
 pub(crate) struct Up {
@@ -39,6 +41,9 @@ pub(crate) struct Up {
     /// How many shards
     #[arg(long, default_value = "64", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     shards: u32,
+    /// Run routers and sidecars with an application behind them, under constant load, instead of nodes that work themselves
+    #[arg(long)]
+    http: bool,
     /// Keep everything in this directory instead of in a temporary one
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
@@ -79,6 +84,9 @@ impl Up {
                 Some(made.map_err(|e| Fail::bad(format!("--trace {}: {e}", dir.display())))?)
             }
         };
+        if self.http {
+            return self.run_http(config, dir, &mut signals).await;
+        }
         let plan = self.plan(config, &dir, trace);
         Fenced::open(&plan.work).map_err(|e| work_trouble(&plan.work, &e))?;
         let (sender, mut news) = mpsc::unbounded_channel();

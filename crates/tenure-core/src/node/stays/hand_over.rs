@@ -257,6 +257,7 @@ impl Node {
         let Phase::Sealing {
             run: current,
             epoch,
+            mv,
             ..
         } = stay.phase
         else {
@@ -265,6 +266,7 @@ impl Node {
         if current != run {
             return;
         }
+        stay.unsealable = Some(mv);
         stay.last_error = error.clone();
         let attempt = stay.called_off + 1;
         self.note(Note::SealFailed {

@@ -178,6 +178,8 @@ pub(super) struct Stay {
     move_not_before: Time,
     /// A seal that was sent: what it said, should it have to be sent again.
     sealed: Option<(u64, String)>,
+    /// A move that the application could not write out its state for: it is called off, not tried again.
+    unsealable: Option<u64>,
     /// The rev for which an observer has already said what it would do.
     would: u64,
 }

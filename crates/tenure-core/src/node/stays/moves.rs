@@ -92,14 +92,16 @@ impl Node {
         }
         self.leaving.insert(id.clone());
         self.mourn(mv.to.session);
-        let serving = self.stays.get(id).is_some_and(super::Stay::is_serving);
+        let stay = self.stays.get(id);
+        let serving = stay.is_some_and(super::Stay::is_serving);
+        let unsealable = stay.is_some_and(|stay| stay.unsealable == Some(mv.id));
         let limit = match phase {
             MovePhase::Warming => since + self.config.timing.load_timeout,
             MovePhase::Freezing => since + self.config.timing.freeze_timeout,
             MovePhase::Sealed => return Decision::Nothing,
         };
         let too_old = phase == MovePhase::Warming && (self.now >= limit || self.is_past_moving());
-        if !serving || too_old || self.is_no_target(&mv) {
+        if !serving || unsealable || too_old || self.is_no_target(&mv) {
             return match writing {
                 true => Decision::Nothing,
                 false => self.cancel(id),

@@ -54,6 +54,8 @@ pub(super) struct Bench {
     overlaps: usize,
     /// (process, shard): loads there fail.
     pub(super) failing_at: BTreeSet<(usize, ShardId)>,
+    /// Shards whose application cannot write out its state.
+    pub(super) unsealable: BTreeSet<ShardId>,
     /// shards whose Close is not answered.
     pub(super) hold_drain: BTreeSet<ShardId>,
     pub(super) held: Vec<(usize, RunId)>,
@@ -126,6 +128,7 @@ impl Bench {
             failing: BTreeSet::new(),
             overlaps: 0,
             failing_at: BTreeSet::new(),
+            unsealable: BTreeSet::new(),
             hold_drain: BTreeSet::new(),
             held: Vec::new(),
             fail_shard_puts: BTreeSet::new(),
@@ -382,9 +385,13 @@ impl Bench {
             }
             Action::Seal(run) => {
                 let seal = format!("sealed by {}", self.processes[i].name);
-                self.processes[i]
-                    .events
-                    .push_back(Event::Sealed { run, seal });
+                let error = "no".to_owned();
+                let shard = &self.processes[i].runs[&run].0;
+                let event = match self.unsealable.contains(shard) {
+                    true => Event::SealFailed { run, error },
+                    false => Event::Sealed { run, seal },
+                };
+                self.processes[i].events.push_back(event);
             }
             Action::Close { run, .. } => {
                 self.processes[i].open.remove(&run);

@@ -144,6 +144,20 @@ fn work_that_does_not_end_calls_the_move_off_and_is_served_on_without_a_load() {
 }
 
 #[test]
+fn an_owner_that_cannot_seal_calls_the_move_off_and_does_not_try_it_again() {
+    let (mut bench, n1, n2) = pair(2, false);
+    let id = shard(0);
+    bench.unsealable.insert(id.clone());
+    plan(&mut bench, &id, n2);
+    bench.run(Duration::from_secs(5));
+    assert!(bench.served_by(n1).contains(&id));
+    assert_eq!(phase(&bench, &id), None);
+    let told = steps(&bench, n1, &id);
+    let frozen = told.iter().filter(|s| **s == ShardStep::Frozen);
+    assert_eq!(frozen.count(), 1, "{told:?}");
+}
+
+#[test]
 fn a_target_that_cannot_load_calls_the_move_off_and_is_not_chosen_again() {
     let (mut bench, n1, n2) = pair(2, true);
     let id = shard(0);

@@ -1,0 +1,88 @@
+//! How a node and its application are doing.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tenure::Node;
+use tenure_server::{Application, Health, HttpMetrics, Proxy};
+
+/// How often an application that is not there yet is looked for: nothing tells when it is.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
+/// Waits until the application takes connections.
+pub(super) async fn up(application: &Application) {
+    let mut said = false;
+    while let Err(why) = application.answers().await {
+        if !std::mem::replace(&mut said, true) {
+            tracing::warn!(
+                why,
+                "the application takes no connections yet; waiting for it"
+            );
+        }
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+}
+
+/// See [`Health`].
+pub(super) struct Doing {
+    node: Node,
+    application: Arc<Application>,
+    http: Arc<HttpMetrics>,
+    proxy: Option<Arc<Proxy>>,
+    stopping: AtomicBool,
+}
+
+impl Doing {
+    pub(super) fn new(
+        node: Node,
+        application: Arc<Application>,
+        http: Arc<HttpMetrics>,
+        proxy: Option<Arc<Proxy>>,
+    ) -> Self {
+        Self {
+            node,
+            application,
+            http,
+            proxy,
+            stopping: AtomicBool::new(false),
+        }
+    }
+
+    pub(super) fn stops(&self) {
+        self.stopping.store(true, Ordering::Release);
+    }
+}
+
+impl Health for Doing {
+    fn live(&self) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn ready(&self) -> Pin<Box<dyn Future<Output = Result<(), String>> + Send + '_>> {
+        Box::pin(async {
+            if self.stopping.load(Ordering::Acquire) {
+                return Err("stopping".to_owned());
+            }
+            if self.node.metrics().value("tenure_detached", "") > 0.0 {
+                return Err(
+                    "detached: cut off from the store for too long, nothing is served".to_owned(),
+                );
+            }
+            self.application
+                .answers()
+                .await
+                .map_err(|why| format!("the application takes no connections: {why}"))
+        })
+    }
+
+    fn metrics(&self) -> String {
+        let mut text = self.node.metrics().render() + &self.http.render();
+        if let Some(proxy) = &self.proxy {
+            text += &proxy.render();
+        }
+        text
+    }
+}

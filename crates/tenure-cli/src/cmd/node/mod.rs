@@ -1,0 +1,280 @@
+//! `tenure node`: owns shards for an application of any kind, and puts the gate in front of it.
+
+mod child;
+mod doing;
+pub(crate) mod example;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use tenure::data_dir::DataDir;
+use tenure::{Hashed, Node, Router};
+use tenure_core::record::KeyspaceMode;
+use tenure_core::settings::Timing;
+use tenure_server::{
+    ADDRESS, Application, Gate, GateSettings, Hooked, Hooks, HttpMetrics, Proxy, ProxySettings,
+    ServeLimits, Server, bind,
+};
+use tokio::net::TcpListener;
+
+use super::exec::{Signals, Waited, command, configured, lock, not_started, unreleased};
+use super::router::{Holding, Keys, admin, bad_address};
+use crate::cli::Global;
+use crate::config::flags::Flags;
+use crate::config::{Config, duration};
+use crate::fail::Fail;
+use crate::place;
+use child::Child;
+use doing::Doing;
+
+/// How long routers that have not heard yet that the node is gone are told so.
+const LINGER: Duration = Duration::from_millis(500);
+
+/// Own shards for an application that speaks HTTP, and let in only what it owns
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Each request that is let in has the headers Tenure-Shard, Tenure-Epoch and Tenure-Key. A request for a shard\n\
+    that is not served here is answered with 421 before the application sees it.\n\
+    Hooks are POST requests to URL/load, /catch_up, /seal and /release; each may be missing (404).\n\
+    At SIGTERM the node gives its shards away, then ends; at the second it waits for nothing.\n\n\
+    Examples:\n  \
+    tenure --store sqlite:shop.db --cluster shop node --listen :8001 --app http://127.0.0.1:9001 --keyspace orders --shards 64\n  \
+    tenure --store sqlite:shop.db --cluster shop node --listen :8001 --app http://127.0.0.1:9001 --hooks http://127.0.0.1:9001/tenure \\\n      \
+    --keyspace orders --shards 64 --data n1 --route --app-cmd python3 counter.py 9001"
+)]
+pub(crate) struct NodeCommand {
+    /// Where to take requests, as HOST:PORT; :PORT is the loopback interface alone
+    #[arg(long, value_name = "ADDR")]
+    listen: String,
+    /// Where others reach it, as HOST:PORT, if that is not the address it listens at
+    #[arg(long, value_name = "ADDR")]
+    advertise: Option<String>,
+    /// The application: http://HOST:PORT, or h2c://HOST:PORT for HTTP/2 and gRPC
+    #[arg(long, value_name = "URL")]
+    app: String,
+    /// Where the application is told to load, catch up, seal and release shards
+    #[arg(long, value_name = "URL")]
+    hooks: Option<String>,
+    /// The application has the hook catch_up: it loads a shard while its last owner still serves
+    #[arg(long, requires = "hooks")]
+    warm: bool,
+    /// How long each hook but load may take
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration::parse)]
+    hook_timeout: Duration,
+    /// How many shards the keyspace has; it is created if it does not exist
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    shards: u32,
+    /// Who assigns the shards: coordinated (a leader plans), symmetric or greedy
+    #[arg(long, default_value = "coordinated")]
+    mode: KeyspaceMode,
+    #[command(flatten)]
+    keys: Keys,
+    /// Send on what is not owned here, as a router does: no separate router is needed
+    #[arg(long)]
+    route: bool,
+    #[command(flatten)]
+    holding: Holding,
+    /// Where to serve /livez, /readyz and /metrics; the setting --metrics names the same
+    #[arg(long, value_name = "ADDR")]
+    admin: Option<String>,
+    #[command(flatten)]
+    flags: Flags,
+    /// Start the application with this command, and again whenever it ends; takes the rest of the line
+    #[arg(long, value_name = "CMD", num_args = 1.., allow_hyphen_values = true)]
+    app_cmd: Vec<OsString>,
+}
+
+/// What a node is started from.
+struct Plan<'a> {
+    url: &'a str,
+    cluster: String,
+    timing: Timing,
+    listener: TcpListener,
+    advertised: String,
+    application: Arc<Application>,
+    hooks: Option<Arc<Hooks>>,
+    data: Option<DataDir>,
+}
+
+impl NodeCommand {
+    pub(crate) fn config(&self, global: &Global) -> Result<Config, Fail> {
+        global.load(self.flags.0.clone())
+    }
+
+    pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Fail> {
+        let mut signals = Signals::new()?;
+        let plan = self.plan(config, &mut signals).await?;
+        let child = match self.app_cmd.is_empty() {
+            true => None,
+            false => Some(Child::begin(command::find(self.app_cmd.clone())?)?),
+        };
+        let (grace, limit) = (plan.timing.kill_grace, self.stop_limit(&plan.timing));
+        let done = match self.warm {
+            true => self.live::<true>(config, plan, limit, &mut signals).await,
+            false => self.live::<false>(config, plan, limit, &mut signals).await,
+        };
+        if let Some(child) = child {
+            child.end(grace).await;
+        }
+        done
+    }
+
+    async fn plan<'a>(&self, config: &'a Config, signals: &mut Signals) -> Result<Plan<'a>, Fail> {
+        let unfit = |problems: Vec<String>| Fail::bad(problems.join("\n"));
+        let application = Application::new(&self.app);
+        let hooks = self.hooks.as_deref();
+        let hooks = hooks.map(|url| Hooks::new(url, self.hook_timeout));
+        let listener = bind(&self.listen).await.map_err(bad_address)?;
+        let address = listener.local_addr().map_err(bad_address)?;
+        let advertised = self.advertise.clone();
+        if advertised.is_none() && address.ip().is_unspecified() {
+            let why = format!(
+                "--listen {} names no host; say with --advertise where others reach it",
+                self.listen
+            );
+            return Err(Fail::bad(why));
+        }
+        let timing = config.timing().map_err(unfit)?;
+        // Before the application is started: it holds on to the lock, too.
+        let data = match config.text("data") {
+            Some(path) => Some(lock::take(path, timing.ttl, signals).await?),
+            None => None,
+        };
+        Ok(Plan {
+            data,
+            url: place::store_url(config)?,
+            cluster: place::named_cluster(config)?.to_string(),
+            timing,
+            listener,
+            advertised: advertised.unwrap_or_else(|| address.to_string()),
+            application: application.map_err(|e| Fail::bad(format!("--app: {e}")))?,
+            hooks: hooks
+                .transpose()
+                .map_err(|e| Fail::bad(format!("--hooks: {e}")))?,
+        })
+    }
+
+    /// How long a stop may take: what is in flight gets its time, and the store's answers theirs.
+    fn stop_limit(&self, timing: &Timing) -> Duration {
+        let hook = if self.hooks.is_some() {
+            self.hook_timeout
+        } else {
+            Duration::ZERO
+        };
+        timing.drain_timeout + timing.ttl * 2 + hook
+    }
+
+    async fn live<const WARM: bool>(
+        &self,
+        config: &Config,
+        mut plan: Plan<'_>,
+        stop_limit: Duration,
+        signals: &mut Signals,
+    ) -> Result<ExitCode, Fail> {
+        let application = plan.application.clone();
+        // An application that is not there yet would only fail what it is sent.
+        if let Waited::Signal = signals.or(doing::up(&application)).await {
+            return Ok(ExitCode::SUCCESS);
+        }
+        let name = match config.text("node") {
+            Some(name) => name.to_owned(),
+            None => lock::default_name(plan.data.as_ref()),
+        };
+        let unfit = |problems: Vec<String>| Fail::bad(problems.join("\n"));
+        let mut builder = configured(Node::builder(plan.url, &plan.cluster), config)
+            .mode(self.mode)
+            .plan(config.plan().map_err(unfit)?)
+            .name(&name)
+            .address(ADDRESS, format!("http://{}", plan.advertised));
+        if let Some(data) = plan.data.take() {
+            builder = builder.locked_data_dir(data);
+        }
+        let handler = Hooked::<WARM>::new(plan.hooks.clone());
+        let keyspace = self.keys.keyspace.as_str();
+        let starting = builder
+            .keyspace(keyspace, Hashed(self.shards), handler)
+            .start();
+        let node = match signals.or(starting).await {
+            Waited::Signal => return Ok(ExitCode::SUCCESS),
+            Waited::Done(node) => node.map_err(|e| not_started(&e))?,
+        };
+        let proxy = match self.route {
+            true => Some(self.proxy(config, &plan, &name).await?),
+            false => None,
+        };
+        let http = HttpMetrics::new("gate");
+        let settings = GateSettings {
+            timeout: self.keys.timeout,
+        };
+        let rule = self.keys.rule();
+        let gate = Gate::<Hooked<WARM>>::new(
+            node.clone(),
+            rule,
+            application.clone(),
+            settings,
+            http.clone(),
+            proxy.clone(),
+        );
+        let limits = ServeLimits {
+            // Routers keep connections, and close them themselves.
+            head_timeout: Duration::from_secs(90),
+            ..ServeLimits::default()
+        };
+        let server = Server::start(plan.listener, limits, gate.clone()).map_err(bad_address)?;
+        let doing = Arc::new(Doing::new(node.clone(), application, http, proxy.clone()));
+        let at = self.admin.as_deref().or(config.text("metrics"));
+        let _admin = admin(at, doing.clone()).await?;
+        tracing::info!(node = %node.name(), address = %plan.advertised, owned = node.owned().len(), "serves");
+        eprintln!("listening at http://{}", server.address());
+        if let Waited::Done(ended) = signals.or(node.ended()).await {
+            ended.map_err(|e| Fail::no(e.to_string()))?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        doing.stops();
+        let stopping = async {
+            node.stop().await.map_err(|e| Fail::no(e.to_string()))?;
+            let streams = async {
+                if let Some(proxy) = &proxy {
+                    proxy.stop_streams().await;
+                }
+            };
+            tokio::join!(gate.streams_ended(), streams);
+            tokio::time::sleep(LINGER).await;
+            server.stop().await;
+            if let Some(proxy) = &proxy {
+                let stopped = proxy.router().stop().await;
+                stopped.map_err(|e| Fail::no(e.to_string()))?;
+            }
+            Ok(ExitCode::SUCCESS)
+        };
+        let stopping = tokio::time::timeout(stop_limit, stopping);
+        match signals.again_or(Box::pin(stopping)).await {
+            Waited::Done(Ok(done)) => done,
+            Waited::Done(Err(_)) | Waited::Signal => Err(unreleased()),
+        }
+    }
+
+    async fn proxy(
+        &self,
+        config: &Config,
+        plan: &Plan<'_>,
+        name: &str,
+    ) -> Result<Arc<Proxy>, Fail> {
+        let router = Router::builder(plan.url, &plan.cluster)
+            .name(format!("{name}.router"))
+            .settings(config.settings())
+            .hold(self.holding.limits())
+            .start()
+            .await
+            .map_err(|e| not_started(&e))?;
+        let settings = ProxySettings {
+            timeout: self.keys.timeout,
+            ..ProxySettings::default()
+        };
+        let http = HttpMetrics::new("router");
+        Ok(Proxy::new(router, self.keys.rule(), settings, http))
+    }
+}

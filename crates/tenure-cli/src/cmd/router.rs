@@ -1,0 +1,201 @@
+//! `tenure router`: a reverse proxy that sends each request to the owner of its key.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use clap::Args;
+use tenure::Router;
+use tenure::router::HoldLimits;
+use tenure_core::ids::KeyspaceName;
+use tenure_server::{
+    ADDRESS, Admin, Health, HttpMetrics, KeyRule, KeySource, Proxy, ProxySettings, ServeLimits,
+    Server, bind,
+};
+
+use super::exec::{Signals, Waited, not_started};
+use crate::cli::Global;
+use crate::config::Config;
+use crate::config::duration;
+use crate::config::flags::RouterFlags;
+use crate::fail::Fail;
+use crate::place;
+
+/// Send HTTP requests to the owners of their keys, and hold them while a shard changes hands
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Nodes are found by what they say in their sessions (`tenure node`, or the address `http` of an application that\n\
+    embeds Tenure). A request that no owner has seen is held and sent again; one that an owner has seen never is.\n\
+    At SIGTERM it takes no new connections and ends when what it has is answered; at the second it ends at once.\n\n\
+    Examples:\n  \
+    tenure --store sqlite:shop.db --cluster shop router --listen :8080 --keyspace orders --key header:X-User\n  \
+    tenure --store sqlite:shop.db --cluster shop router --listen 0.0.0.0:80 --keyspace tenants --key path:2 --admin :9090"
+)]
+pub(crate) struct RouterCommand {
+    /// Where to take requests, as HOST:PORT; :PORT is the loopback interface alone
+    #[arg(long, value_name = "ADDR")]
+    listen: String,
+    #[command(flatten)]
+    pub(super) keys: Keys,
+    #[command(flatten)]
+    pub(super) holding: Holding,
+    /// Where to serve /livez, /readyz and /metrics
+    #[arg(long, value_name = "ADDR")]
+    admin: Option<String>,
+    #[command(flatten)]
+    flags: RouterFlags,
+}
+
+/// How requests say what they are about.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Keys {
+    /// The keyspace that keys are of
+    #[arg(long, value_name = "NAME")]
+    pub(crate) keyspace: KeyspaceName,
+    /// Where a request has its key: header:NAME, path:N, query:NAME, cookie:NAME, or shard-header:NAME for the shard itself;
+    /// may be repeated, the first that is there counts [default: header:Tenure-Key, then shard-header:Tenure-Shard]
+    #[arg(long, value_name = "PLACE")]
+    key: Vec<KeySource>,
+    /// How long an owner may take to begin its answer
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration::parse)]
+    pub(crate) timeout: Duration,
+}
+
+impl Keys {
+    pub(crate) fn rule(&self) -> KeyRule {
+        KeyRule::new(self.keyspace.clone(), self.key.clone())
+    }
+}
+
+/// How much a router holds.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "What is held while shards change hands")]
+pub(crate) struct Holding {
+    /// How many requests are held at most
+    #[arg(long, value_name = "NUMBER", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..))]
+    hold_count: u64,
+    /// How many bytes of them at most
+    #[arg(long, value_name = "NUMBER", default_value_t = 64 << 20, value_parser = clap::value_parser!(u64).range(1..))]
+    hold_bytes: u64,
+    /// How long each of them at most
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration::parse)]
+    hold_age: Duration,
+}
+
+impl Holding {
+    pub(crate) fn limits(&self) -> HoldLimits {
+        HoldLimits {
+            count: self.hold_count,
+            bytes: self.hold_bytes,
+            age: self.hold_age,
+        }
+    }
+}
+
+/// How the router is doing.
+struct Doing {
+    router: Router,
+    http: Arc<HttpMetrics>,
+    stopping: AtomicBool,
+}
+
+impl Health for Doing {
+    fn live(&self) -> Result<(), String> {
+        Ok(())
+    }
+
+    // Cut off from the store it still knows what it knew: taking all routers out of service then would make an outage of it.
+    fn ready(&self) -> Pin<Box<dyn Future<Output = Result<(), String>> + Send + '_>> {
+        Box::pin(async {
+            match self.stopping.load(Ordering::Acquire) {
+                true => Err("stopping".to_owned()),
+                false => Ok(()),
+            }
+        })
+    }
+
+    fn metrics(&self) -> String {
+        self.router.metrics().render() + &self.http.render()
+    }
+}
+
+impl RouterCommand {
+    pub(crate) fn config(&self, global: &Global) -> Result<Config, Fail> {
+        global.load(self.flags.0.clone())
+    }
+
+    pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Fail> {
+        let mut signals = Signals::new()?;
+        let (url, cluster) = (place::store_url(config)?, place::named_cluster(config)?);
+        let unfit = |problems: Vec<String>| Fail::bad(problems.join("\n"));
+        config.timing().map_err(unfit)?;
+        let listener = bind(&self.listen).await.map_err(bad_address)?;
+        let address = listener.local_addr().map_err(bad_address)?;
+        let mut builder = Router::builder(url, cluster.as_str())
+            .settings(config.settings())
+            .hold(self.holding.limits())
+            .address(ADDRESS, format!("http://{address}"));
+        if let Some(name) = config.text("node") {
+            builder = builder.name(name);
+        }
+        let started = signals.or(builder.start()).await;
+        let router = match started {
+            Waited::Signal => return Ok(ExitCode::SUCCESS),
+            Waited::Done(router) => router.map_err(|e| not_started(&e))?,
+        };
+        let http = HttpMetrics::new("router");
+        let settings = ProxySettings {
+            timeout: self.keys.timeout,
+            ..ProxySettings::default()
+        };
+        let proxy = Proxy::new(router.clone(), self.keys.rule(), settings, http.clone());
+        let limits = ServeLimits::default();
+        let server = Server::start(listener, limits, proxy.clone()).map_err(bad_address)?;
+        let doing = Arc::new(Doing {
+            router: router.clone(),
+            http,
+            stopping: AtomicBool::new(false),
+        });
+        let _admin = admin(self.admin.as_deref(), doing.clone()).await?;
+        tracing::info!(router = %router.name(), %address, "routes");
+        eprintln!("listening at http://{address}");
+        signals.any().await;
+        doing.stopping.store(true, Ordering::Release);
+        let stopping = async {
+            tokio::join!(server.stop(), proxy.stop_streams());
+            router.stop().await
+        };
+        match signals.again_or(Box::pin(stopping)).await {
+            Waited::Done(ended) => ended.map_err(|e| Fail::no(e.to_string()))?,
+            Waited::Signal => {
+                return Err(Fail::no("stopped at once; what it held was not answered"));
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Serves health and metrics, if asked to.
+pub(crate) async fn admin(
+    address: Option<&str>,
+    health: Arc<impl Health>,
+) -> Result<Option<Server>, Fail> {
+    let Some(address) = address else {
+        return Ok(None);
+    };
+    let listener = bind(address).await.map_err(bad_address)?;
+    let limits = ServeLimits {
+        connections: 64,
+        ..ServeLimits::default()
+    };
+    let server = Server::start(listener, limits, Admin::new(health)).map_err(bad_address)?;
+    tracing::info!(address = %server.address(), "serves health and metrics");
+    Ok(Some(server))
+}
+
+pub(crate) fn bad_address(error: std::io::Error) -> Fail {
+    Fail::bad(error.to_string())
+}

@@ -1,0 +1,55 @@
+//! What people run to see it: `up --http` and `bench restarts`.
+
+use crate::site::Site;
+
+#[test]
+fn up_shows_requests_that_do_not_fail() {
+    let site = Site::new(1);
+    let data = site.dir.path().join("up").to_string_lossy().into_owned();
+    let args = [
+        "up", "--http", "--nodes", "2", "--shards", "8", "--for", "4s", "--ttl", "15s", "--data",
+        &data,
+    ];
+    let (fine, said) = site.run(&args);
+    assert!(fine, "{said}");
+    assert!(said.contains("answered by: n1 "), "{said}");
+    let last = said.lines().last().unwrap_or_default();
+    assert!(
+        last.contains(" requests, 0 failed, 0 answered and lost, 0 out of order"),
+        "{said}"
+    );
+    assert!(!last.starts_with("0 requests"), "{said}");
+}
+
+#[test]
+fn restarts_are_measured_beside_a_load_without_them() {
+    let site = Site::new(1);
+    let args = [
+        "bench",
+        "restarts",
+        "--requests",
+        "2000",
+        "--rate",
+        "200",
+        "--nodes",
+        "2",
+    ];
+    let arms = ["--arm", "none", "--arm", "drain+hold+load", "--json"];
+    let (fine, said) = site.run(&[&args[..], &arms].concat());
+    assert!(fine, "{said}");
+    let json = said
+        .find('{')
+        .zip(said.rfind('}'))
+        .map(|(a, b)| &said[a..=b]);
+    let report: serde_json::Value = serde_json::from_str(json.unwrap_or_default()).unwrap();
+    let arms = report["arms"].as_array().unwrap();
+    assert_eq!(arms.len(), 2, "{report}");
+    assert_eq!(
+        (&arms[0]["restarts"], &arms[0]["failed"]),
+        (&0.into(), &0.into())
+    );
+    assert!(arms[1]["restarts"].as_u64().unwrap() >= 2, "{report}");
+    for what in ["failed", "lost", "out_of_order"] {
+        assert_eq!(arms[1][what], 0, "{report}");
+    }
+}

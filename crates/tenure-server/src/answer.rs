@@ -1,0 +1,39 @@
+//! Answers of router and gate themselves: plain text for people, and one word in a header for programs.
+
+use hyper::header::{self, HeaderValue};
+use hyper::{Response, StatusCode};
+use tenure::router::RouteError;
+
+use crate::body::Body;
+use crate::headers;
+
+/// An answer that no application gave.
+pub(crate) type Refused = Box<Response<Body>>;
+
+/// Makes one.
+pub(crate) fn error(status: StatusCode, word: &'static str, why: &str) -> Refused {
+    let mut answer = Response::new(Body::of(format!("{why}\n")));
+    *answer.status_mut() = status;
+    let headers = answer.headers_mut();
+    headers.insert(headers::ERROR, HeaderValue::from_static(word));
+    headers.insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("text/plain; charset=utf-8"),
+    );
+    if status == StatusCode::SERVICE_UNAVAILABLE {
+        headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+    }
+    Box::new(answer)
+}
+
+/// Why a request was not carried.
+pub(crate) fn not_carried(why: &RouteError) -> Refused {
+    let (status, word) = match why {
+        RouteError::UnknownKeyspace { .. } => (StatusCode::NOT_FOUND, "unknown_keyspace"),
+        RouteError::UnknownShard { .. } => (StatusCode::NOT_FOUND, "unknown_shard"),
+        RouteError::Full { .. } => (StatusCode::SERVICE_UNAVAILABLE, "full"),
+        RouteError::HeldTooLong { .. } => (StatusCode::SERVICE_UNAVAILABLE, "held_too_long"),
+        RouteError::Stopping => (StatusCode::SERVICE_UNAVAILABLE, "stopping"),
+    };
+    error(status, word, &why.to_string())
+}

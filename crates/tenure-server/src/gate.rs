@@ -1,0 +1,357 @@
+//! The gate in front of an application: lets in what this node owns, and nothing else.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::body::{Body as _, Incoming};
+use hyper::header::{self, HeaderValue};
+use hyper::http::request::Parts;
+use hyper::upgrade::OnUpgrade;
+use hyper::{Request, Response, StatusCode, Uri};
+use tenure::{Entered, Handler, Node, NotOwner, Reason};
+use tokio::sync::oneshot;
+use tokio_util::task::TaskTracker;
+
+use crate::admitted::{Admitted, Manner};
+use crate::answer::{Refused, error};
+use crate::body::{Body, Progress, Tracked};
+use crate::headers;
+use crate::hooks::{host_value, parts};
+use crate::key::{KeyRule, Target};
+use crate::metrics::HttpMetrics;
+use crate::proxy::{Proxy, check, upgraded};
+use crate::serve::Service;
+use crate::tunnel;
+use crate::upstream::{Pool, Protocol, SendError};
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+/// Many applications close connections that nothing came on for a few seconds; a request that crosses that is lost.
+const MOST_IDLE: Duration = Duration::from_secs(1);
+
+/// Where the application is, and how to speak to it.
+#[derive(Debug)]
+pub struct Application {
+    host: String,
+    protocol: Protocol,
+    base: String,
+    pool: Pool,
+}
+
+impl Application {
+    /// The application at this URL: `http://HOST:PORT` or, for HTTP/2 and gRPC, `h2c://HOST:PORT`.
+    pub fn new(url: &str) -> Result<Arc<Self>, String> {
+        let (host, protocol, base) = parts(url)?;
+        Ok(Arc::new(Self {
+            host,
+            protocol,
+            base,
+            pool: Pool::new(CONNECT_TIMEOUT, MOST_IDLE),
+        }))
+    }
+
+    /// Whether it takes connections.
+    pub async fn answers(&self) -> Result<(), String> {
+        self.pool.reaches(&self.host).await
+    }
+}
+
+/// What a gate waits for, and for how long.
+#[derive(Clone, Copy, Debug)]
+pub struct GateSettings {
+    /// How long the application may take to begin its answer, counted from when the last of the request went to it.
+    pub timeout: Duration,
+}
+
+impl Default for GateSettings {
+    fn default() -> Self {
+        Self {
+            timeout: Duration::from_secs(60),
+        }
+    }
+}
+
+/// The gate of one node.
+pub struct Gate<H: Handler> {
+    node: Node,
+    rule: KeyRule,
+    application: Arc<Application>,
+    settings: GateSettings,
+    metrics: Arc<HttpMetrics>,
+    /// Where requests go that no router has sent.
+    route: Option<Arc<Proxy>>,
+    streams: TaskTracker,
+    _handler: std::marker::PhantomData<fn() -> H>,
+}
+
+/// Why the application gave no answer.
+enum Failure {
+    Down(String),
+    Broken(String),
+    Timeout,
+    Lost,
+}
+
+impl<H: Handler> Service for Gate<H> {
+    async fn answer(
+        self: Arc<Self>,
+        request: Request<Incoming>,
+        client: SocketAddr,
+    ) -> Response<Body> {
+        if let Some(proxy) = &self.route
+            && !request.headers().contains_key(headers::EPOCH)
+        {
+            return proxy.clone().answer(request, client).await;
+        }
+        let counted = self.metrics.begin();
+        let answer = match self.admit(request).await {
+            Ok(answer) => answer,
+            Err(refused) => *refused,
+        };
+        counted.answered(answer.status());
+        answer
+    }
+}
+
+impl<H: Handler> Gate<H> {
+    /// A gate. Requests that a router sent name shard and epoch; others are let in by `rule`, or go to `route`.
+    pub fn new(
+        node: Node,
+        rule: KeyRule,
+        application: Arc<Application>,
+        settings: GateSettings,
+        metrics: Arc<HttpMetrics>,
+        route: Option<Arc<Proxy>>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            node,
+            rule,
+            application,
+            settings,
+            metrics,
+            route,
+            streams: TaskTracker::new(),
+            _handler: std::marker::PhantomData,
+        })
+    }
+
+    /// Waits until no stream is left: they end with the shards of the node.
+    pub async fn streams_ended(&self) {
+        self.streams.close();
+        self.streams.wait().await;
+    }
+
+    async fn admit(&self, request: Request<Incoming>) -> Result<Response<Body>, Refused> {
+        let (mut head, body) = request.into_parts();
+        let upgrading = head.extensions.remove::<OnUpgrade>();
+        check(&head)?;
+        let entered = self.enter(&mut head)?;
+        // From here on the request is in flight.
+        let upgrade = self.prepare(&mut head, &entered);
+        let marks = [
+            (
+                headers::SHARD,
+                headers::shard_value(entered.grant().shard()),
+            ),
+            (headers::EPOCH, headers::number(entered.grant().epoch().0)),
+            (headers::NODE, headers::ascii(self.node.name().as_str())),
+        ];
+        if let Some(protocol) = &upgrade {
+            upgraded(&mut head.headers, protocol.clone());
+        }
+        let mut answer = self.ask(head, body, entered).await?;
+        headers::strip_ours(answer.headers_mut());
+        answer.headers_mut().extend(marks);
+        Ok(match answer.status() {
+            StatusCode::SWITCHING_PROTOCOLS => self.join(answer, upgrading),
+            _ => {
+                headers::strip_hop_by_hop(answer.headers_mut());
+                answer.map(Admitted::into_body)
+            }
+        })
+    }
+
+    /// Lets the request in, by what a router says or by the rule.
+    fn enter(&self, head: &mut Parts) -> Result<Entered<H>, Refused> {
+        let bad = |word, why: &str| error(StatusCode::BAD_REQUEST, word, why);
+        let entered = if head.headers.contains_key(headers::EPOCH) {
+            let epoch = headers::epoch_of(&head.headers);
+            let shard = head.headers.get(headers::SHARD).and_then(headers::shard_of);
+            let (Some(epoch), Some(shard)) = (epoch, shard) else {
+                let why = "Tenure-Epoch and Tenure-Shard do not name an epoch of a shard";
+                return Err(bad("bad_route", why));
+            };
+            self.node.enter_shard_at::<H>(&shard, epoch)
+        } else {
+            let target = self.rule.find(head).map_err(|why| bad("no_key", &why))?;
+            head.headers.remove(headers::KEY);
+            match target {
+                Target::Shard(shard) => self.node.enter_shard(&shard),
+                Target::Key(key) => {
+                    head.headers.insert(headers::KEY, headers::key_value(&key));
+                    self.node.enter(self.rule.keyspace.as_str(), key)
+                }
+            }
+        };
+        entered.map_err(|refused| refusal(&refused))
+    }
+
+    /// Makes the head of a request one for the application; says which upgrade it asks for.
+    fn prepare(&self, head: &mut Parts, entered: &Entered<H>) -> Option<HeaderValue> {
+        let key = head.headers.remove(headers::KEY);
+        let upgrade = headers::strip_hop_by_hop(&mut head.headers);
+        headers::strip_ours(&mut head.headers);
+        // The gate has answered this itself.
+        head.headers.remove(header::EXPECT);
+        let grant = entered.grant();
+        let headers = &mut head.headers;
+        headers.insert(headers::SHARD, headers::shard_value(grant.shard()));
+        headers.insert(headers::EPOCH, headers::number(grant.epoch().0));
+        if let Some(key) = key {
+            headers.insert(headers::KEY, key);
+        }
+        if let Some(authority) = head.uri.authority() {
+            headers.insert(header::HOST, host_value(authority.as_str()));
+        }
+        let host = || host_value(&self.application.host);
+        headers.entry(header::HOST).or_insert_with(host);
+        let path = head.uri.path_and_query().map_or("/", |p| p.as_str());
+        if let Ok(uri) = format!("{}{path}", self.application.base).parse::<Uri>() {
+            head.uri = uri;
+        }
+        upgrade.filter(|_| self.application.protocol == Protocol::Http1)
+    }
+
+    /// Asks the application. The asking goes on if the client goes away: what was let in is in flight until it is done.
+    async fn ask(
+        &self,
+        head: Parts,
+        body: Incoming,
+        entered: Entered<H>,
+    ) -> Result<Response<Admitted<H>>, Refused> {
+        let progress = Progress::new();
+        let body = match body.is_end_stream() {
+            true => Body::empty(),
+            false => Body::other(Tracked::new(body, progress.clone())),
+        };
+        let request = Request::from_parts(head, body);
+        let (application, limit) = (self.application.clone(), self.settings.timeout);
+        let metrics = self.metrics.clone();
+        let (told, answered) = oneshot::channel();
+        tokio::spawn(async move {
+            let asking = application
+                .pool
+                .send(&application.host, application.protocol, request);
+            let asking = entered.grant().bound(async {
+                tokio::select! {
+                    biased;
+                    answer = asking => answer.map_err(|e| match e {
+                        SendError::NotSent(why) => Failure::Down(why),
+                        SendError::Unknown(why) => Failure::Broken(why),
+                    }),
+                    () = progress.stalled(limit) => Err(Failure::Timeout),
+                }
+            });
+            let answer = asking.await.unwrap_or(Err(Failure::Lost));
+            // Whoever asked may be gone: then the answer is read to its end, and dropped.
+            let _ = told.send(answer.map(|answer| {
+                let manner = Manner::of(answer.headers());
+                answer.map(|relay| Admitted::new(relay, entered, manner, limit, metrics))
+            }));
+        });
+        match answered.await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(failure)) => Err(self.failed(&failure)),
+            Err(_) => Err(self.failed(&Failure::Broken("the gate failed".to_owned()))),
+        }
+    }
+
+    fn failed(&self, failure: &Failure) -> Refused {
+        let at = &self.application.host;
+        match failure {
+            Failure::Down(why) => {
+                self.metrics.not_sent();
+                let why = format!("the application at {at} takes no requests ({why}); ask again");
+                error(StatusCode::SERVICE_UNAVAILABLE, "app_down", &why)
+            }
+            Failure::Broken(why) => {
+                self.metrics.broken();
+                let why = format!("the application at {at} gave no answer ({why})");
+                error(StatusCode::BAD_GATEWAY, "app_broken", &why)
+            }
+            Failure::Timeout => {
+                self.metrics.timed_out();
+                let limit = self.settings.timeout;
+                let why = format!("the application at {at} did not answer within {limit:?}");
+                error(StatusCode::GATEWAY_TIMEOUT, "app_timeout", &why)
+            }
+            Failure::Lost => {
+                self.metrics.lost();
+                let why = "the shard was lost while the application had the request; whether it did anything is not known";
+                error(StatusCode::BAD_GATEWAY, "lost", why)
+            }
+        }
+    }
+
+    /// Joins both ends of a connection that changes its protocol, for as long as the shard is here.
+    fn join(
+        &self,
+        mut answer: Response<Admitted<H>>,
+        upgrading: Option<OnUpgrade>,
+    ) -> Response<Body> {
+        let Some(client) = upgrading else {
+            let why = "the application switched protocols, and nobody had asked for it";
+            return *error(StatusCode::BAD_GATEWAY, "upgrade", why);
+        };
+        let protocol = headers::strip_hop_by_hop(answer.headers_mut());
+        let websocket = protocol
+            .as_ref()
+            .is_some_and(|p| p.as_bytes().eq_ignore_ascii_case(b"websocket"));
+        if let Some(protocol) = protocol {
+            upgraded(answer.headers_mut(), protocol);
+        }
+        let application = hyper::upgrade::on(&mut answer);
+        let (head, admitted) = answer.into_parts();
+        let Some((relay, entered)) = admitted.taken() else {
+            return Response::from_parts(head, Body::empty());
+        };
+        let (open, metrics) = (self.metrics.stream(), self.metrics.clone());
+        self.streams.spawn(async move {
+            let _open = open;
+            let grant = entered.grant();
+            let cut = grant.streams_cut();
+            if websocket {
+                let close = grant.moving();
+                if tunnel::join_websocket(client, application, close, cut).await {
+                    metrics.stream_cut();
+                }
+            } else {
+                tunnel::join(client, application, cut).await;
+            }
+        });
+        Response::from_parts(head, Body::Relay(relay))
+    }
+}
+
+/// What a gate says that does not let a request in.
+pub(crate) fn refusal(refused: &NotOwner) -> Refused {
+    let status = match refused.reason {
+        Reason::UnknownKeyspace | Reason::OtherHandler => StatusCode::NOT_FOUND,
+        _ => StatusCode::MISDIRECTED_REQUEST,
+    };
+    let mut answer = error(status, refused.reason.as_str(), &refused.to_string());
+    let headers = answer.headers_mut();
+    let reason = HeaderValue::from_static(refused.reason.as_str());
+    headers.insert(headers::REFUSED, reason);
+    headers.insert(headers::EPOCH, headers::number(refused.epoch.0));
+    headers.insert(headers::REV, headers::number(refused.rev));
+    if let Some(shard) = &refused.shard {
+        headers.insert(headers::SHARD, headers::shard_value(shard));
+    }
+    if let Some(owner) = refused.owner.as_ref().filter(|owner| owner.serving) {
+        let session = headers::ascii(&owner.session.to_string());
+        headers.insert(headers::OWNER, session);
+        headers.insert(headers::NODE, headers::ascii(owner.node.as_str()));
+    }
+    answer
+}

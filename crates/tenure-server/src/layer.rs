@@ -1,0 +1,199 @@
+//! A layer for services that embed a node: requests for shards that it does not own are refused before they reach the service.
+
+use std::future::Future;
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use http_body_util::Either;
+use hyper::body::{Body as HttpBody, Bytes, Frame, SizeHint};
+use hyper::{Request, Response, StatusCode};
+use tenure::{Entered, Grant, Handler, Lost, Node, NotOwner};
+use tower_layer::Layer;
+use tower_service::Service;
+
+use crate::answer::{Refused, error};
+use crate::body::Body;
+use crate::gate::refusal;
+use crate::headers;
+use crate::key::{KeyRule, Target};
+
+/// Puts a gate in front of a service: 421 with the gate's headers for what the node does not own, `Tenure-Epoch` on what it
+/// answers, and in flight until the last byte of the answer is handed on.
+///
+/// Requests of a router name shard and epoch; others are let in by the rule. The service finds an [`Owned`] among the
+/// extensions of each request.
+pub struct GateLayer<H> {
+    node: Node,
+    rule: Arc<KeyRule>,
+    _handler: PhantomData<fn() -> H>,
+}
+
+impl<H: Handler> GateLayer<H> {
+    /// A gate of this node, whose handler for the rule's keyspace is `H`.
+    pub fn new(node: Node, rule: KeyRule) -> Self {
+        Self {
+            node,
+            rule: Arc::new(rule),
+            _handler: PhantomData,
+        }
+    }
+
+    fn enter<B>(&self, request: &Request<B>) -> Result<Entered<H>, Refused> {
+        let bad = |word, why: &str| error(StatusCode::BAD_REQUEST, word, why);
+        let told = |refused: NotOwner| refusal(&refused);
+        let headers = request.headers();
+        if headers.contains_key(headers::EPOCH) {
+            let shard = headers.get(headers::SHARD).and_then(headers::shard_of);
+            let (Some(epoch), Some(shard)) = (headers::epoch_of(headers), shard) else {
+                let why = "Tenure-Epoch and Tenure-Shard do not name an epoch of a shard";
+                return Err(bad("bad_route", why));
+            };
+            return self.node.enter_shard_at(&shard, epoch).map_err(told);
+        }
+        let found = self.rule.find_in(request.uri(), headers);
+        match found.map_err(|why| bad("no_key", &why))? {
+            Target::Shard(shard) => self.node.enter_shard(&shard).map_err(told),
+            Target::Key(key) => {
+                let keyspace = self.rule.keyspace.as_str();
+                self.node.enter(keyspace, key).map_err(told)
+            }
+        }
+    }
+}
+
+impl<H> Clone for GateLayer<H> {
+    fn clone(&self) -> Self {
+        Self {
+            node: self.node.clone(),
+            rule: self.rule.clone(),
+            _handler: PhantomData,
+        }
+    }
+}
+
+impl<S, H: Handler> Layer<S> for GateLayer<H> {
+    type Service = GateService<S, H>;
+
+    fn layer(&self, inner: S) -> GateService<S, H> {
+        let gate = self.clone();
+        GateService { inner, gate }
+    }
+}
+
+/// See [`GateLayer`].
+pub struct GateService<S, H> {
+    inner: S,
+    gate: GateLayer<H>,
+}
+
+impl<S: Clone, H> Clone for GateService<S, H> {
+    fn clone(&self) -> Self {
+        Self {
+            inner: self.inner.clone(),
+            gate: self.gate.clone(),
+        }
+    }
+}
+
+/// The right to answer one request, among its extensions.
+pub struct Owned<H: Handler>(Arc<Entered<H>>);
+
+impl<H: Handler> Owned<H> {
+    /// The grant.
+    pub fn grant(&self) -> &Grant {
+        self.0.grant()
+    }
+
+    /// Does work with exclusive use of the shard's state, as [`Entered::run`] does.
+    pub async fn run<F, R>(&self, work: F) -> Result<R, Lost>
+    where
+        F: AsyncFnOnce(&mut H::State, &Grant) -> R,
+    {
+        self.0.work(work).await
+    }
+}
+
+impl<H: Handler> Clone for Owned<H> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+type Answered<B, H> = Response<Either<InFlight<B, H>, Body>>;
+
+impl<S, H, A, B> Service<Request<A>> for GateService<S, H>
+where
+    S: Service<Request<A>, Response = Response<B>>,
+    S::Future: Send + 'static,
+    H: Handler,
+    B: HttpBody<Data = Bytes> + Send + Unpin + 'static,
+{
+    type Response = Answered<B, H>;
+    type Error = S::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Answered<B, H>, S::Error>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, mut request: Request<A>) -> Self::Future {
+        let entered = match self.gate.enter(&request) {
+            Ok(entered) => Arc::new(entered),
+            Err(refused) => {
+                let refused = (*refused).map(Either::Right);
+                return Box::pin(async move { Ok(refused) });
+            }
+        };
+        request.extensions_mut().insert(Owned(entered.clone()));
+        let marks = [
+            (
+                headers::SHARD,
+                headers::shard_value(entered.grant().shard()),
+            ),
+            (headers::EPOCH, headers::number(entered.grant().epoch().0)),
+        ];
+        let answering = self.inner.call(request);
+        Box::pin(async move {
+            let answering = entered.grant().bound(answering);
+            let mut answer = match answering.await {
+                Ok(answer) => answer?,
+                Err(lost) => {
+                    let lost = error(StatusCode::BAD_GATEWAY, "lost", &lost.to_string());
+                    return Ok((*lost).map(Either::Right));
+                }
+            };
+            headers::strip_ours(answer.headers_mut());
+            answer.headers_mut().extend(marks);
+            Ok(answer.map(|body| Either::Left(InFlight(body, Some(entered)))))
+        })
+    }
+}
+
+/// The body of an answer. The shard is not given away before it is over.
+pub struct InFlight<B, H: Handler>(B, Option<Arc<Entered<H>>>);
+
+impl<B: HttpBody<Data = Bytes> + Unpin, H: Handler> HttpBody for InFlight<B, H> {
+    type Data = Bytes;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        let frame = Pin::new(&mut self.0).poll_frame(cx);
+        if matches!(frame, Poll::Ready(None | Some(Err(_)))) {
+            self.1 = None;
+        }
+        frame
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.0.size_hint()
+    }
+}
