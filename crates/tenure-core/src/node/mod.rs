@@ -573,7 +573,10 @@ impl Node {
                 self.plan_soon();
             }
             Key::Leader => self.look_at_leader(),
-            Key::Session(id) => self.on_session_changed(*id),
+            Key::Session(id) => {
+                self.see_company(*id);
+                self.on_session_changed(*id);
+            }
             Key::Node(name) => {
                 if *name == self.config.name
                     && let Some(record) = self.view.nodes.get(name)

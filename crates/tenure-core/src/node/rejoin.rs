@@ -37,6 +37,8 @@ pub(super) struct Company {
     begun: bool,
     /// Sessions of nodes that were not over, with their version, and since when they are watched.
     found: BTreeMap<SessionId, (Option<Version>, Time)>,
+    /// One of them was seen to live, whatever became of it later.
+    lived: bool,
 }
 
 /// What is known of the others that a start found.
@@ -104,7 +106,23 @@ impl Node {
                 found.insert(session, (version, self.now));
             }
         }
-        self.company = Some(Company { boot, begun, found });
+        self.company = Some(Company {
+            boot,
+            begun,
+            found,
+            lived: false,
+        });
+    }
+
+    /// Takes down that one of those that the start found has renewed its session: it may be over before anybody looks.
+    pub(super) fn see_company(&mut self, id: SessionId) {
+        let Some((version, since)) = self.company.as_ref().and_then(|c| c.found.get(&id)) else {
+            return;
+        };
+        let lives = self.other(id, version.as_ref(), *since) == Others::Live;
+        if let Some(company) = &mut self.company {
+            company.lived |= lives;
+        }
     }
 
     /// Whether any of those that the start found lives.
@@ -112,6 +130,9 @@ impl Node {
         let Some(company) = &self.company else {
             return Others::Gone;
         };
+        if company.lived {
+            return Others::Live;
+        }
         let mut answer = Others::Gone;
         for (id, (version, since)) in &company.found {
             match self.other(*id, version.as_ref(), *since) {

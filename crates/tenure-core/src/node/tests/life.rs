@@ -191,6 +191,27 @@ fn a_cut_shorter_than_the_ttl_changes_no_mode() {
 }
 
 #[test]
+fn who_was_seen_alive_was_there_although_it_died_before_anybody_looked_for_it() {
+    let mut one_machine = Bench::new(8);
+    one_machine.share_clock();
+    // Where the store keeps the time, nothing is written that could be seen.
+    for mut bench in [Bench::new(8), one_machine] {
+        bench.mode(KeyspaceMode::Coordinated);
+        let n1 = manual(&mut bench, "n1");
+        bench.run(ms(10_000));
+        let n2 = manual(&mut bench, "n2");
+        // It renews its session once or twice more.
+        bench.run(bench.ttl() / 2);
+        bench.kill(n1);
+        bench.run(long(&bench));
+        assert_eq!((boot(&bench), bench.serving(n2)), (1, 8));
+        again(&mut bench, "n1", n1, Rejoin::Manual);
+        bench.run(long(&bench));
+        assert_eq!(mode(&bench, "n1"), drained("stale_restart"));
+    }
+}
+
+#[test]
 fn a_whole_cluster_that_comes_back_in_any_order_is_active_and_its_boot_number_is_raised_once() {
     const ORDERS: [[usize; 3]; 6] = [
         [0, 1, 2],
