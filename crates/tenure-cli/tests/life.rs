@@ -187,7 +187,12 @@ fn a_node_that_comes_back_late_is_a_problem_until_it_is_activated() {
     let manual = |b: tenure::Builder| b.rejoin(Rejoin::Manual);
     let a = shop.node_with("a", 8, manual);
     let _b = shop.node_with("b", 8, manual);
-    shop.until(|status| has(status, "a") == 4);
+    // Who dies before that may have been dead before the other's start.
+    let knows = |name: &str| match shop.record(&shop::node_key(name)) {
+        tenure_core::record::Record::Node(node) => !node.unsure,
+        _ => false,
+    };
+    shop.until(|status| has(status, "a") == 4 && knows("a") && knows("b"));
     drop(a);
     shop.until(|status| has(status, "b") == 8);
     let _a = shop.node_with("a", 8, manual);

@@ -8,7 +8,7 @@ use tenure::{Admin, NodeMode, NodeName, Rejoin, ShardId};
 
 use super::operator::{admin, mode, names, node_record, until_mode};
 use crate::process::Process;
-use crate::site::{SLACK, Site, between};
+use crate::site::{SLACK, Site, between, until};
 use crate::worker::{Own, now};
 
 /// Every order in which three can come back.
@@ -68,6 +68,10 @@ pub(crate) fn a_restart_after_the_ttl(site: Site, late: Duration) {
         NodeMode::Active,
         "a first start is active"
     );
+    // Where the store keeps the time, who dies before that may have been dead before the other's start.
+    until("everybody knows who lives", || {
+        ["a", "b"].iter().all(|n| !node_record(&site, n).unsure)
+    });
     let killed = now();
     a.kill();
     let without = site.await_served("b has them all", |held| held.nodes() == ["b"]);
