@@ -15,6 +15,7 @@ use tenure_server::{
     ADDRESS, Admin, Health, HttpMetrics, KeyRule, KeySource, Proxy, ProxySettings, ServeLimits,
     Server, bind,
 };
+use tokio::net::TcpListener;
 
 use super::exec::{Signals, Waited, not_started};
 use crate::cli::Global;
@@ -134,6 +135,7 @@ impl RouterCommand {
         config.timing().map_err(unfit)?;
         let listener = bind(&self.listen).await.map_err(bad_address)?;
         let address = listener.local_addr().map_err(bad_address)?;
+        let at_admin = bind_admin(self.admin.as_deref()).await?;
         let mut builder = Router::builder(url, cluster.as_str())
             .settings(config.settings())
             .hold(self.holding.limits())
@@ -159,7 +161,7 @@ impl RouterCommand {
             http,
             stopping: AtomicBool::new(false),
         });
-        let _admin = admin(self.admin.as_deref(), doing.clone()).await?;
+        let _admin = admin(at_admin, doing.clone())?;
         tracing::info!(router = %router.name(), %address, "routes");
         eprintln!("listening at http://{address}");
         signals.any().await;
@@ -178,15 +180,22 @@ impl RouterCommand {
     }
 }
 
+/// Takes the address for health and metrics, if there is to be one: early, so that one that is taken costs nothing.
+pub(crate) async fn bind_admin(address: Option<&str>) -> Result<Option<TcpListener>, Fail> {
+    match address {
+        Some(address) => bind(address).await.map(Some).map_err(bad_address),
+        None => Ok(None),
+    }
+}
+
 /// Serves health and metrics, if asked to.
-pub(crate) async fn admin(
-    address: Option<&str>,
+pub(crate) fn admin(
+    listener: Option<TcpListener>,
     health: Arc<impl Health>,
 ) -> Result<Option<Server>, Fail> {
-    let Some(address) = address else {
+    let Some(listener) = listener else {
         return Ok(None);
     };
-    let listener = bind(address).await.map_err(bad_address)?;
     let limits = ServeLimits {
         connections: 64,
         ..ServeLimits::default()

@@ -21,7 +21,7 @@ use tenure_server::{
 use tokio::net::TcpListener;
 
 use super::exec::{Signals, Waited, command, configured, lock, not_started, unreleased};
-use super::router::{Holding, Keys, admin, bad_address};
+use super::router::{Holding, Keys, admin, bad_address, bind_admin};
 use crate::cli::Global;
 use crate::config::flags::Flags;
 use crate::config::{Config, duration};
@@ -93,6 +93,7 @@ struct Plan<'a> {
     cluster: String,
     timing: Timing,
     listener: TcpListener,
+    admin: Option<TcpListener>,
     advertised: String,
     application: Arc<Application>,
     hooks: Option<Arc<Hooks>>,
@@ -129,6 +130,7 @@ impl NodeCommand {
         let hooks = hooks.map(|url| Hooks::new(url, self.hook_timeout));
         let listener = bind(&self.listen).await.map_err(bad_address)?;
         let address = listener.local_addr().map_err(bad_address)?;
+        let admin = bind_admin(self.admin.as_deref().or(config.text("metrics"))).await?;
         let advertised = self.advertise.clone();
         if advertised.is_none() && address.ip().is_unspecified() {
             let why = format!(
@@ -149,6 +151,7 @@ impl NodeCommand {
             cluster: place::named_cluster(config)?.to_string(),
             timing,
             listener,
+            admin,
             advertised: advertised.unwrap_or_else(|| address.to_string()),
             application: application.map_err(|e| Fail::bad(format!("--app: {e}")))?,
             hooks: hooks
@@ -225,8 +228,7 @@ impl NodeCommand {
         };
         let server = Server::start(plan.listener, limits, gate.clone()).map_err(bad_address)?;
         let doing = Arc::new(Doing::new(node.clone(), application, http, proxy.clone()));
-        let at = self.admin.as_deref().or(config.text("metrics"));
-        let _admin = admin(at, doing.clone()).await?;
+        let _admin = admin(plan.admin.take(), doing.clone())?;
         tracing::info!(node = %node.name(), address = %plan.advertised, owned = node.owned().len(), "serves");
         eprintln!("listening at http://{}", server.address());
         if let Waited::Done(ended) = signals.or(node.ended()).await {
