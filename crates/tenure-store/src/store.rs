@@ -223,10 +223,7 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
         after: Option<&str>,
         limit: usize,
     ) -> Result<Keys, StoreError> {
-        let listing = self.list(prefix).await?;
-        let keys = listing.entries.into_iter().map(|entry| entry.key);
-        let rest = keys.filter(|key| after.is_none_or(|after| key.as_str() > after));
-        Ok(Keys::page(rest, limit))
+        keys_by_list(self, prefix, after, limit).await
     }
 
     /// Removes keys whatever their versions; one that is absent is fine. An index may be tidied up with this, and nothing that
@@ -255,6 +252,19 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     fn leases(&self) -> Option<&dyn Leases> {
         None
     }
+}
+
+/// Reads a page of keys by a list, for stores that tell no keys without their values.
+async fn keys_by_list<S: Store + ?Sized>(
+    store: &S,
+    prefix: &str,
+    after: Option<&str>,
+    limit: usize,
+) -> Result<Keys, StoreError> {
+    let listing = store.list(prefix).await?;
+    let keys = listing.entries.into_iter().map(|entry| entry.key);
+    let rest = keys.filter(|key| after.is_none_or(|after| key.as_str() > after));
+    Ok(Keys::page(rest, limit))
 }
 
 /// How often a key that is written again and again is tried to be removed.
@@ -326,4 +336,29 @@ pub trait Leases: Send + Sync {
 /// What a wrapper says when it is asked for leases that the store within does not have.
 pub(crate) fn no_leases() -> StoreError {
     StoreError::denied("this store keeps no leases")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::MemoryStore;
+
+    #[tokio::test]
+    async fn what_stores_do_by_default_is_what_the_others_do() {
+        let store = MemoryStore::new();
+        for key in ["a/1", "a/2", "a/3", "b"] {
+            store.put_if(PutIf::create(key, *b"v")).await.unwrap();
+        }
+        for after in [None, Some("a/1"), Some("0"), Some("b")] {
+            for limit in [0, 1, 2, 5] {
+                let page = keys_by_list(&store, "a/", after, limit).await;
+                assert_eq!(page, store.keys("a/", after, limit).await, "{after:?}");
+            }
+        }
+        let gone = ["a/1", "absent", "b", "b"].map(str::to_owned).into();
+        let answers = discard_by_version(&store, gone).await;
+        assert!(answers.iter().all(Result::is_ok), "{answers:?}");
+        let left = store.keys("", None, 9).await.unwrap();
+        assert_eq!(left.keys, ["a/2", "a/3"]);
+    }
 }
