@@ -19,7 +19,6 @@ mod kv;
 mod link;
 mod list;
 mod settings;
-mod time;
 mod watch;
 
 use std::fmt;
@@ -174,7 +173,7 @@ impl Store for NatsStore {
 
     async fn now(&self) -> Result<Option<SystemTime>, StoreError> {
         let info = self.stream_info().await?;
-        Ok(info.ts.as_deref().and_then(time::parse))
+        Ok(info.ts.as_deref().and_then(crate::time::parse))
     }
 
     fn dedicated(&self) -> Result<Arc<dyn Store>, StoreError> {
