@@ -86,7 +86,9 @@ impl S3Store {
                 let etag = Arc::from(&*object.etag);
                 seen.push((key.clone(), self.hub.lock().complete(&key, etag, deleted)));
             }
-            let seen = self.filled(seen, want).await?;
+            let mut seen = self.filled(seen, want).await?;
+            // Nobody knows what came first; the order of the keys is at least always the same.
+            seen.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
             self.change(|state| {
                 for (key, seen) in seen {
                     state.apply(&key, seen, page.date);

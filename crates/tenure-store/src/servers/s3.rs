@@ -156,9 +156,11 @@ impl S3 {
         };
         await_ready(server, &format!("{kind:?}"), ready);
         if kind == Kind::Seaweed {
-            let bucket = || asked(port, "HEAD", &format!("/{BUCKET}"));
-            // Until the bucket is there it is said that it is not; afterwards, that nobody without a key may look.
-            await_ready(server, "the bucket", || bucket().is_ok_and(|a| !a.contains(" 404 ") && !a.contains(" 50")));
+            // The bucket is made a moment later; where its folders are, that can be asked without a key.
+            let (filer, folder) = (self.inner[2], format!("/buckets/{BUCKET}/"));
+            await_ready(server, "the bucket", || {
+                asked(filer, "GET", &folder).is_ok_and(|a| a.contains(" 200 "))
+            });
         }
     }
 
