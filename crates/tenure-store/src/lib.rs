@@ -39,7 +39,7 @@ pub mod conformance;
 pub use error::StoreError;
 pub use op::Op;
 pub use store::{
-    ClockScope, Delete, DeleteIf, Entry, Expect, Kept, Leases, Listing, Put, PutIf, Store,
+    ClockScope, Delete, DeleteIf, Entry, Expect, Kept, Keys, Leases, Listing, Put, PutIf, Store,
     StoreInfo,
 };
 pub use tenure_core::ids::{LeaseId, Revision, Version};

@@ -18,7 +18,8 @@ use tokio::time::Instant;
 use crate::error::StoreError;
 use crate::host::random_uuid;
 use crate::store::{
-    ClockScope, Delete, DeleteIf, Entry, Expect, Leases, Listing, Put, PutIf, Store, StoreInfo,
+    ClockScope, Delete, DeleteIf, Entry, Expect, Keys, Leases, Listing, Put, PutIf, Store,
+    StoreInfo,
 };
 use crate::watch::{Batch, Change, TOMBSTONES_KEPT, Watch, WatchEnd, WatchSource};
 
@@ -196,11 +197,21 @@ impl State {
         if live != Some(delete.version) {
             return Delete::Lost;
         }
-        self.set(delete.key, None, None);
+        self.remove(delete.key);
+        Delete::Won
+    }
+
+    fn remove(&mut self, key: String) {
+        self.set(key, None, None);
         if self.tombstones.len() > 2 * TOMBSTONES_KEPT {
             self.purge(TOMBSTONES_KEPT);
         }
-        Delete::Won
+    }
+
+    fn discard(&mut self, key: String) {
+        if self.live_version(&key).is_some() {
+            self.remove(key);
+        }
     }
 
     fn purge(&mut self, keep: usize) {
@@ -227,6 +238,20 @@ impl State {
             entries,
             revision: Revision(self.revision),
         }
+    }
+
+    fn keys(&self, prefix: &str, after: Option<&str>, limit: usize) -> Keys {
+        let from = match after {
+            Some(after) if after >= prefix => Bound::Excluded(after),
+            _ => Bound::Included(prefix),
+        };
+        let keys = self
+            .slots
+            .range::<str, _>((from, Bound::Unbounded))
+            .take_while(|(key, _)| key.starts_with(prefix))
+            .filter(|(_, slot)| slot.value.is_some())
+            .map(|(key, _)| key.clone());
+        Keys::page(keys, limit)
     }
 
     fn changes(&self, prefix: &str, after: Revision) -> Result<Option<Batch>, WatchEnd> {
@@ -309,6 +334,22 @@ impl Store for MemoryStore {
 
     async fn list(&self, prefix: &str) -> Result<Listing, StoreError> {
         Ok(self.shared.lock().list(prefix))
+    }
+
+    async fn keys(
+        &self,
+        prefix: &str,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Keys, StoreError> {
+        Ok(self.shared.lock().keys(prefix, after, limit))
+    }
+
+    async fn discard(&self, keys: Vec<String>) -> Vec<Result<(), StoreError>> {
+        self.shared.write(|state| {
+            let each = keys.into_iter();
+            each.map(|key| Ok(state.discard(key))).collect()
+        })
     }
 
     async fn watch(&self, prefix: &str, from: Revision) -> Result<Watch, StoreError> {

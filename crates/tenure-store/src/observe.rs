@@ -12,7 +12,7 @@ use crate::error::StoreError;
 use crate::examine::Finding;
 use crate::op::Op;
 use crate::store::{
-    Delete, DeleteIf, Entry, Kept, Leases, Listing, Put, PutIf, Store, StoreInfo, no_leases,
+    Delete, DeleteIf, Entry, Kept, Keys, Leases, Listing, Put, PutIf, Store, StoreInfo, no_leases,
 };
 use crate::watch::Watch;
 
@@ -219,6 +219,21 @@ impl Store for ObservedStore {
 
     async fn list(&self, prefix: &str) -> Result<Listing, StoreError> {
         self.one(Op::List, self.inner.list(prefix)).await
+    }
+
+    async fn keys(
+        &self,
+        prefix: &str,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Keys, StoreError> {
+        self.one(Op::Keys, self.inner.keys(prefix, after, limit))
+            .await
+    }
+
+    async fn discard(&self, keys: Vec<String>) -> Vec<Result<(), StoreError>> {
+        self.many(Op::Discard, keys.len(), self.inner.discard(keys))
+            .await
     }
 
     async fn watch(&self, prefix: &str, from: Revision) -> Result<Watch, StoreError> {

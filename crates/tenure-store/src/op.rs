@@ -13,8 +13,12 @@ pub enum Op {
     Put,
     /// `delete_if` and `delete_many`
     Delete,
+    /// `discard`
+    Discard,
     /// `list`
     List,
+    /// `keys`
+    Keys,
     /// `watch`
     Watch,
     /// `now`
@@ -29,13 +33,15 @@ pub enum Op {
 
 impl Op {
     /// Every kind, in the order of the counters.
-    pub const ALL: [Op; 11] = [
+    pub const ALL: [Op; 13] = [
         Op::Identity,
         Op::Revision,
         Op::Get,
         Op::Put,
         Op::Delete,
+        Op::Discard,
         Op::List,
+        Op::Keys,
         Op::Watch,
         Op::Now,
         Op::Grant,
@@ -45,7 +51,7 @@ impl Op {
 
     /// Whether the call may change the store. Keeping a lease alive writes nothing down.
     pub fn writes(self) -> bool {
-        matches!(self, Op::Put | Op::Delete | Op::Grant)
+        matches!(self, Op::Put | Op::Delete | Op::Discard | Op::Grant)
     }
 
     /// Whether the call has an effect on the store, be it only in time: it then happens even if nobody waits for the answer.

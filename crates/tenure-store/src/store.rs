@@ -32,6 +32,25 @@ pub struct Listing {
     pub revision: Revision,
 }
 
+/// A page of keys under a prefix, without their values.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Keys {
+    /// The keys in ascending order of their bytes.
+    pub keys: Vec<String>,
+    /// Whether there may be more after the last of them: ask again with it.
+    pub more: bool,
+}
+
+impl Keys {
+    /// The first `limit` of keys that are in order.
+    pub(crate) fn page(keys: impl Iterator<Item = String>, limit: usize) -> Self {
+        let mut keys: Vec<String> = keys.take(limit.saturating_add(1)).collect();
+        let more = keys.len() > limit;
+        keys.truncate(limit);
+        Self { keys, more }
+    }
+}
+
 /// What a write expects to find.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Expect {
@@ -196,6 +215,24 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// Reads every key that starts with `prefix`, byte for byte; the empty prefix means all.
     async fn list(&self, prefix: &str) -> Result<Listing, StoreError>;
 
+    /// Reads one page of the keys that start with `prefix`: the first `limit` of those after `after`, without their values.
+    ///
+    /// Each page is as fresh as a `get`; several pages have no instant in common.
+    async fn keys(
+        &self,
+        prefix: &str,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Keys, StoreError> {
+        keys_by_list(self, prefix, after, limit).await
+    }
+
+    /// Removes keys whatever their versions; one that is absent is fine. An index may be tidied up with this, and nothing that
+    /// anybody decides by: there is no condition, and a watch need not show it.
+    async fn discard(&self, keys: Vec<String>) -> Vec<Result<(), StoreError>> {
+        discard_by_version(self, keys).await
+    }
+
     /// Follows the changes made after `from` to keys that start with `prefix`.
     ///
     /// Changes before the call are replayed as far as the store still knows them, else the watch ends with a gap.
@@ -216,6 +253,64 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     fn leases(&self) -> Option<&dyn Leases> {
         None
     }
+}
+
+/// Reads a page of keys by a list, for stores that tell no keys without their values.
+async fn keys_by_list<S: Store + ?Sized>(
+    store: &S,
+    prefix: &str,
+    after: Option<&str>,
+    limit: usize,
+) -> Result<Keys, StoreError> {
+    let listing = store.list(prefix).await?;
+    let keys = listing.entries.into_iter().map(|entry| entry.key);
+    let rest = keys.filter(|key| after.is_none_or(|after| key.as_str() > after));
+    Ok(Keys::page(rest, limit))
+}
+
+/// How often a key that is written again and again is tried to be removed.
+const DISCARD_ATTEMPTS: usize = 8;
+
+/// Removes keys by reading their versions first, for stores that remove nothing without.
+async fn discard_by_version<S: Store + ?Sized>(
+    store: &S,
+    keys: Vec<String>,
+) -> Vec<Result<(), StoreError>> {
+    let mut answers: Vec<Result<(), StoreError>> = keys
+        .iter()
+        .map(|key| {
+            Err(StoreError::unavailable(format!(
+                "key {key:?} is written all the time"
+            )))
+        })
+        .collect();
+    let mut left: Vec<usize> = (0..keys.len()).collect();
+    for _ in 0..DISCARD_ATTEMPTS {
+        if left.is_empty() {
+            break;
+        }
+        let asked = left.iter().map(|n| keys[*n].clone()).collect();
+        let (mut deletes, mut of) = (Vec::new(), Vec::new());
+        for (n, got) in left.iter().zip(store.get_many(asked).await) {
+            match got {
+                Ok(None) => answers[*n] = Ok(()),
+                Err(e) => answers[*n] = Err(e),
+                Ok(Some(entry)) => {
+                    deletes.push(DeleteIf::new(entry.key, entry.version));
+                    of.push(*n);
+                }
+            }
+        }
+        left.clear();
+        for (n, deleted) in of.into_iter().zip(store.delete_many(deletes).await) {
+            match deleted {
+                Ok(Delete::Won) => answers[n] = Ok(()),
+                Ok(Delete::Lost) => left.push(n),
+                Err(e) => answers[n] = Err(e),
+            }
+        }
+    }
+    answers
 }
 
 /// Leases that the store itself keeps the time of: a key that is attached to one goes when the lease does.
@@ -242,4 +337,29 @@ pub trait Leases: Send + Sync {
 /// What a wrapper says when it is asked for leases that the store within does not have.
 pub(crate) fn no_leases() -> StoreError {
     StoreError::denied("this store keeps no leases")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::MemoryStore;
+
+    #[tokio::test]
+    async fn what_stores_do_by_default_is_what_the_others_do() {
+        let store = MemoryStore::new();
+        for key in ["a/1", "a/2", "a/3", "b"] {
+            store.put_if(PutIf::create(key, *b"v")).await.unwrap();
+        }
+        for after in [None, Some("a/1"), Some("0"), Some("b")] {
+            for limit in [0, 1, 2, 5] {
+                let page = keys_by_list(&store, "a/", after, limit).await;
+                assert_eq!(page, store.keys("a/", after, limit).await, "{after:?}");
+            }
+        }
+        let gone = ["a/1", "absent", "b", "b"].map(str::to_owned).into();
+        let answers = discard_by_version(&store, gone).await;
+        assert!(answers.iter().all(Result::is_ok), "{answers:?}");
+        let left = store.keys("", None, 9).await.unwrap();
+        assert_eq!(left.keys, ["a/2", "a/3"]);
+    }
 }

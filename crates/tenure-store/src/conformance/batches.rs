@@ -1,6 +1,6 @@
 //! Batches: many keys at once, each for itself.
 
-use super::{Subject, create};
+use super::{Subject, create, update};
 use crate::store::{Delete, DeleteIf, Put, PutIf};
 
 /// One key's lost race says nothing about the others, and answers come in the order of the questions.
@@ -71,4 +71,34 @@ pub async fn an_empty_batch_is_answered(subject: &dyn Subject) {
     assert!(store.put_many(Vec::new()).await.is_empty());
     assert!(store.get_many(Vec::new()).await.is_empty());
     assert!(store.delete_many(Vec::new()).await.is_empty());
+}
+
+/// Keys are gone whatever was written to them last, absent ones are no trouble, and a version does not come again.
+pub async fn discarding_removes_keys_whatever_their_version(subject: &dyn Subject) {
+    let store = subject.open().await;
+    let keys = ["discard/a", "discard/b", "discard/absent", "discard/a"];
+    let first = create(&*store, "discard/a", b"1").await;
+    let second = update(&*store, "discard/a", b"2", &first).await;
+    create(&*store, "discard/b", b"1").await;
+    create(&*store, "discard/kept", b"1").await;
+    let answers = store.discard(keys.map(str::to_owned).into()).await;
+    assert_eq!(answers, [Ok(()), Ok(()), Ok(()), Ok(())]);
+    let left = store.list("discard/").await.unwrap().entries;
+    let left: Vec<&str> = left.iter().map(|e| &*e.key).collect();
+    assert_eq!(left, ["discard/kept"]);
+    assert_eq!(store.get("discard/a").await, Ok(None));
+
+    let third = create(&*store, "discard/a", b"3").await;
+    assert!(third != first && third != second, "{third:?}");
+    let late = PutIf::update("discard/a", *b"late", second);
+    assert_eq!(store.put_if(late).await, Ok(Put::Lost));
+    assert!(store.discard(Vec::new()).await.is_empty());
+
+    let many: Vec<String> = (0..1200).map(|n| format!("discard/many/{n}")).collect();
+    let puts = many.iter().map(|key| PutIf::create(key, *b"v"));
+    store.put_many(puts.collect()).await;
+    let answers = store.discard(many).await;
+    assert!(answers.iter().all(Result::is_ok) && answers.len() == 1200);
+    let page = store.keys("discard/many/", None, 10).await.unwrap();
+    assert!(page.keys.is_empty() && !page.more, "{page:?}");
 }

@@ -1,6 +1,7 @@
 //! Which keys and values a store must keep, and find again.
 
 use super::{Subject, create, update};
+use crate::store::DeleteIf;
 
 /// Keys that are easily confused with one another or with patterns.
 const ODD: [&str; 18] = [
@@ -86,4 +87,48 @@ pub async fn a_list_is_exact_and_in_order(subject: &dyn Subject) {
         assert_eq!(listed, wanted, "prefix {prefix:?}");
     }
     assert_eq!(store.list("").await.unwrap().entries.len(), 9);
+}
+
+/// Pages of keys, one after the other, hold what a list does, each of them no more than it was asked for.
+pub async fn pages_of_keys_are_exact_and_in_order(subject: &dyn Subject) {
+    let store = subject.open().await;
+    let mut gone = Vec::new();
+    for key in [
+        "p/1", "p/10", "p/2", "p/é", "p0", "p", "P/1", "p/2/x", "p/3",
+    ] {
+        let version = create(&*store, key, b"v").await;
+        if key == "p/3" || key == "p/10" {
+            gone.push(DeleteIf::new(key, version));
+        }
+    }
+    for delete in gone {
+        store.delete_if(delete).await.unwrap();
+    }
+    for limit in [1, 2, 3, 100] {
+        for prefix in ["p/", "p/2", "p", "", "q", "p/2/x/"] {
+            let listed = store.list(prefix).await.unwrap().entries;
+            let wanted: Vec<String> = listed.into_iter().map(|e| e.key).collect();
+            let mut seen: Vec<String> = Vec::new();
+            loop {
+                let after = seen.last().cloned();
+                let page = store.keys(prefix, after.as_deref(), limit).await.unwrap();
+                assert!(page.keys.len() <= limit, "{page:?}");
+                assert!(!page.more || page.keys.len() == limit, "{page:?}");
+                seen.extend(page.keys);
+                if !page.more {
+                    break;
+                }
+            }
+            assert_eq!(seen, wanted, "prefix {prefix:?}, {limit} at a time");
+        }
+    }
+    // What comes after a key need not begin with one that exists, nor with the prefix.
+    for (after, wanted) in [
+        ("o", &["p/1", "p/2", "p/2/x", "p/é"][..]),
+        ("p/1x", &["p/2", "p/2/x", "p/é"]),
+        ("q", &[]),
+    ] {
+        let page = store.keys("p/", Some(after), 10).await.unwrap();
+        assert_eq!(page.keys, wanted, "after {after:?}");
+    }
 }

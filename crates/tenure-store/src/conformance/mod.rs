@@ -66,11 +66,13 @@ macro_rules! conformance_suite {
                 odd_keys_are_kept_apart,
                 values_are_any_bytes_up_to_64_kib,
                 a_list_is_exact_and_in_order,
+                pages_of_keys_are_exact_and_in_order,
             ]
             batches: [
                 a_batch_answers_each_key_by_itself,
                 a_batch_takes_five_thousand_keys,
                 an_empty_batch_is_answered,
+                discarding_removes_keys_whatever_their_version,
             ]
             watches: [
                 a_watch_sees_what_was_written_by_another_connection,

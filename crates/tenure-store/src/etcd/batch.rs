@@ -102,6 +102,34 @@ impl EtcdStore {
     }
 }
 
+impl EtcdStore {
+    pub(super) async fn discard_many(&self, keys: Vec<String>) -> Vec<Result<(), StoreError>> {
+        let request = |key: &String| {
+            Request::Delete(DeleteRequest {
+                key: self.keys.outer(key).into_bytes(),
+            })
+        };
+        let op = |key: &String| Op::new(key, 0, Some((request(key), None)));
+        let answers = run(&self.client, TXN, keys.iter().map(op).collect()).await;
+        let mut all = Vec::with_capacity(keys.len());
+        for (key, answer) in keys.iter().zip(answers) {
+            all.push(match answer {
+                Got::Answered(..) => Ok(()),
+                Got::Failed(e) => Err(e),
+                Got::Alone | Got::Hopeless => {
+                    let txn = TxnRequest {
+                        success: vec![request(key).into()],
+                        ..TxnRequest::default()
+                    };
+                    let asked = self.client.ask::<TxnResponse>(TXN, key, txn).await;
+                    asked.map(drop)
+                }
+            });
+        }
+        all
+    }
+}
+
 fn odd(key: &str, rpc: Rpc) -> StoreError {
     let why = format!("etcd answered something else than it was asked about key {key:?}");
     if rpc.writes {

@@ -8,7 +8,7 @@ use super::wire::{
 };
 use super::{EtcdStore, Keys};
 use crate::error::StoreError;
-use crate::store::{Delete, DeleteIf, Entry, Expect, Listing, Put, PutIf};
+use crate::store::{self, Delete, DeleteIf, Entry, Expect, Listing, Put, PutIf};
 
 /// How many keys the first page of a list holds.
 const FIRST_PAGE: i64 = 1000;
@@ -103,6 +103,48 @@ impl EtcdStore {
         Err(StoreError::unavailable(format!(
             "listing {outer:?}: etcd is compacted faster than the list can be read; compact less often"
         )))
+    }
+
+    /// One page of the keys of a prefix. etcd answers in the order of bytes.
+    pub(super) async fn read_keys(
+        &self,
+        prefix: &str,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<store::Keys, StoreError> {
+        let outer = self.keys.outer(prefix);
+        if limit == 0 {
+            return Ok(store::Keys {
+                keys: Vec::new(),
+                more: true,
+            });
+        }
+        let mut from = outer.as_bytes().to_vec();
+        if let Some(after) = after {
+            let mut next = self.keys.outer(after).into_bytes();
+            next.push(0);
+            from = from.max(next);
+        }
+        let end = Keys::end_of(&outer);
+        if from >= end {
+            return Ok(store::Keys::default());
+        }
+        let request = RangeRequest {
+            key: from,
+            range_end: end,
+            limit: i64::try_from(limit).unwrap_or(i64::MAX),
+            keys_only: true,
+            ..RangeRequest::default()
+        };
+        let page: RangeResponse = self.client.ask(RANGE, &outer, request).await?;
+        let keys = page
+            .kvs
+            .into_iter()
+            .filter_map(|kv| self.keys.inner(kv.key));
+        Ok(store::Keys {
+            keys: keys.collect(),
+            more: page.more,
+        })
     }
 
     /// The list, or nothing if its revision was compacted away before the last page.

@@ -232,7 +232,7 @@ impl FaultHandle {
         self.switch(|c| c.lose_permille = permille);
     }
 
-    /// Calls for which `fails` is true are refused; a prefix is passed as the key of `list` and `watch`.
+    /// Calls for which `fails` is true are refused; a prefix is passed as the key of `list`, `keys` and `watch`.
     pub fn fail_where(&self, fails: impl Fn(Op, &str) -> bool + Send + Sync + 'static) {
         self.switch(|c| c.failing = Some(Arc::new(fails)));
     }

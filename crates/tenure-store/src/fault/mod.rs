@@ -20,7 +20,7 @@ use crate::error::StoreError;
 use crate::examine::Finding;
 use crate::op::Op;
 use crate::store::{
-    Delete, DeleteIf, Entry, Kept, Leases, Listing, Put, PutIf, Store, StoreInfo, no_leases,
+    Delete, DeleteIf, Entry, Kept, Keys, Leases, Listing, Put, PutIf, Store, StoreInfo, no_leases,
 };
 use crate::watch::Watch;
 
@@ -219,6 +219,30 @@ impl Store for FaultStore {
         let (inner, asked) = (self.inner.clone(), prefix.to_owned());
         self.one(Op::List, prefix, async move { inner.list(&asked).await })
             .await
+    }
+
+    async fn keys(
+        &self,
+        prefix: &str,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Keys, StoreError> {
+        let (inner, asked) = (self.inner.clone(), prefix.to_owned());
+        let after = after.map(ToOwned::to_owned);
+        self.one(Op::Keys, prefix, async move {
+            inner.keys(&asked, after.as_deref(), limit).await
+        })
+        .await
+    }
+
+    async fn discard(&self, keys: Vec<String>) -> Vec<Result<(), StoreError>> {
+        self.many(
+            Op::Discard,
+            keys,
+            |k| k,
+            |inner, keys| async move { inner.discard(keys).await },
+        )
+        .await
     }
 
     async fn watch(&self, prefix: &str, from: Revision) -> Result<Watch, StoreError> {

@@ -1,5 +1,7 @@
 //! What we ask JetStream and what it answers, as far as we read it.
 
+use std::collections::BTreeMap;
+
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -107,6 +109,8 @@ pub(super) struct Config {
 pub(super) struct State {
     pub(super) messages: u64,
     pub(super) last_seq: u64,
+    /// How many messages each subject has, if that was asked for.
+    pub(super) subjects: BTreeMap<String, u64>,
 }
 
 /// One of those who keep a copy, as the leader sees it.
@@ -133,6 +137,9 @@ pub(super) struct StreamInfo {
     pub(super) state: State,
     pub(super) cluster: Option<Peers>,
     pub(super) ts: Option<String>,
+    /// How many subjects there are, if they were asked for: they come in pages.
+    #[serde(default)]
+    pub(super) total: usize,
 }
 
 #[derive(Debug, Deserialize)]

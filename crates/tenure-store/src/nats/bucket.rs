@@ -207,6 +207,7 @@ mod tests {
             state: State::default(),
             cluster: Some(Peers { replicas }),
             ts: None,
+            total: 0,
         };
         let second = 1_000_000_000;
         let (near, far) = (replica(second, false), replica(9 * second, false));

@@ -18,6 +18,7 @@ mod keys;
 mod kv;
 mod link;
 mod list;
+mod names;
 mod settings;
 mod watch;
 
@@ -35,7 +36,9 @@ use settings::Parsed;
 
 use crate::error::StoreError;
 use crate::examine::Finding;
-use crate::store::{ClockScope, Delete, DeleteIf, Entry, Listing, Put, PutIf, Store, StoreInfo};
+use crate::store::{
+    self, ClockScope, Delete, DeleteIf, Entry, Listing, Put, PutIf, Store, StoreInfo,
+};
 use crate::url::redacted;
 use crate::watch::Watch;
 
@@ -165,6 +168,19 @@ impl Store for NatsStore {
 
     async fn list(&self, prefix: &str) -> Result<Listing, StoreError> {
         self.list_all(prefix).await
+    }
+
+    async fn keys(
+        &self,
+        prefix: &str,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<store::Keys, StoreError> {
+        self.read_keys(prefix, after, limit).await
+    }
+
+    async fn discard(&self, keys: Vec<String>) -> Vec<Result<(), StoreError>> {
+        self.discard_many(keys).await
     }
 
     async fn watch(&self, prefix: &str, from: Revision) -> Result<Watch, StoreError> {

@@ -8,7 +8,7 @@ use tokio_postgres::Row;
 use super::session::{Params, Session};
 use super::{PostgresStore, keys};
 use crate::error::StoreError;
-use crate::store::{Delete, DeleteIf, Entry, Expect, Listing, Put, PutIf};
+use crate::store::{Delete, DeleteIf, Entry, Expect, Keys, Listing, Put, PutIf};
 
 /// How many keys one statement takes at most.
 pub(super) const BATCH_KEYS: usize = 500;
@@ -76,6 +76,37 @@ impl PostgresStore {
             false => Delete::Lost,
         };
         Ok(texts.iter().map(answer).collect())
+    }
+
+    pub(super) async fn discard_chunk(&self, keys: &[String]) -> Result<(), StoreError> {
+        let session = self.link.session().await?;
+        let texts: Vec<String> = keys.iter().map(|key| keys::escape(key)).collect();
+        let params: Params<'_> = &[&texts];
+        let discarded = session.write("", &session.statements.discard, params);
+        discarded.await.map(drop)
+    }
+
+    /// A page of keys. One more than asked for is read, to know whether there are more.
+    pub(super) async fn keys_page(
+        &self,
+        prefix: &str,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Keys, StoreError> {
+        let session = self.link.session().await?;
+        let from = keys::escape(prefix);
+        let (to, after) = (keys::after(&from), after.map(keys::escape));
+        let read = i64::try_from(limit.saturating_add(1)).unwrap_or(i64::MAX);
+        let params: Params<'_> = &[&from, &after, &to, &read];
+        let rows = session.read(prefix, &session.statements.keys, params);
+        let mut keys = Vec::new();
+        let rows = rows.await?;
+        let more = rows.len() > limit;
+        for row in rows.iter().take(limit) {
+            let text: &str = row.try_get(0).map_err(|e| session.odd(&e))?;
+            keys.extend(keys::unescape(text));
+        }
+        Ok(Keys { keys, more })
     }
 
     /// The rows of `LIST`: a first one that says where we are, then the keys.

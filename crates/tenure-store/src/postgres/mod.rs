@@ -42,7 +42,7 @@ use url::Target;
 use crate::error::StoreError;
 use crate::examine::Finding;
 use crate::store::{
-    ClockScope, Delete, DeleteIf, Entry, Expect, Listing, Put, PutIf, Store, StoreInfo,
+    ClockScope, Delete, DeleteIf, Entry, Expect, Keys, Listing, Put, PutIf, Store, StoreInfo,
 };
 use crate::watch::{TOMBSTONES_KEPT, Watch};
 
@@ -264,6 +264,25 @@ impl Store for PostgresStore {
             }
         };
         self.listing(&session, prefix, &rows)
+    }
+
+    async fn keys(
+        &self,
+        prefix: &str,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Keys, StoreError> {
+        self.keys_page(prefix, after, limit).await
+    }
+
+    async fn discard(&self, keys: Vec<String>) -> Vec<Result<(), StoreError>> {
+        let mut answers = Vec::with_capacity(keys.len());
+        for chunk in keys.chunks(BATCH_KEYS) {
+            let discarded = self.discard_chunk(chunk).await;
+            answers.extend(chunk.iter().map(|_| discarded.clone()));
+        }
+        self.purge_now_and_then(keys.len()).await;
+        answers
     }
 
     async fn watch(&self, prefix: &str, from: Revision) -> Result<Watch, StoreError> {

@@ -61,6 +61,15 @@ const DELETE_MANY: &str = "
     DELETE FROM {kv} k USING asked a, held h
     WHERE a.key = h.key AND k.key = h.key AND k.version = a.expected
     RETURNING k.key, k.version";
+const DISCARD: &str = "
+    WITH held AS MATERIALIZED (
+        SELECT key FROM {kv} WHERE key = ANY ($1) ORDER BY key FOR UPDATE
+    )
+    DELETE FROM {kv} k USING held h WHERE k.key = h.key RETURNING k.key";
+const KEYS: &str = "
+    SELECT key FROM {kv}
+    WHERE key >= $1 AND ($2::text IS NULL OR key > $2) AND ($3::text IS NULL OR key < $3)
+    ORDER BY key LIMIT $4";
 /// The first row says at which position and revision the others were read.
 const LIST: &str = "
     SELECT NULL::text AS key, convert_to({position}, 'UTF8') AS value, {revision} AS version
@@ -125,6 +134,8 @@ pub(super) struct Statements {
     pub(super) delete: Statement,
     pub(super) put_many: Statement,
     pub(super) delete_many: Statement,
+    pub(super) discard: Statement,
+    pub(super) keys: Statement,
     pub(super) list: Statement,
     pub(super) list_within: Statement,
     pub(super) changes: Statement,
@@ -148,6 +159,7 @@ impl Statements {
         let (update, delete, purge) = (fill(UPDATE), fill(DELETE), fill(PURGE));
         let (put_many, delete_many) = (fill(PUT_MANY), fill(DELETE_MANY));
         let (changes, now_at) = (fill(CHANGES), fill(NOW_AT));
+        let (discard, keys) = (fill(DISCARD), fill(KEYS));
         let (identity, get, get_many, create, update) = tokio::try_join!(
             client.prepare(&identity),
             client.prepare(&get),
@@ -169,6 +181,7 @@ impl Statements {
             client.prepare(&purge),
             client.prepare(ANNOUNCE),
         )?;
+        let (discard, keys) = tokio::try_join!(client.prepare(&discard), client.prepare(&keys))?;
         Ok(Self {
             identity,
             get,
@@ -178,6 +191,8 @@ impl Statements {
             delete,
             put_many,
             delete_many,
+            discard,
+            keys,
             list,
             list_within,
             changes,

@@ -28,7 +28,9 @@ use worker::Worker;
 
 use crate::error::StoreError;
 use crate::examine::Finding;
-use crate::store::{ClockScope, Delete, DeleteIf, Entry, Listing, Put, PutIf, Store, StoreInfo};
+use crate::store::{
+    ClockScope, Delete, DeleteIf, Entry, Keys, Listing, Put, PutIf, Store, StoreInfo,
+};
 use crate::watch::{TOMBSTONES_KEPT, Watch};
 
 /// How many keys a transaction of a batch takes at most: a compromise between one fsync per key and making others wait.
@@ -157,12 +159,7 @@ impl Store for SqliteStore {
     async fn delete_many(&self, deletes: Vec<DeleteIf>) -> Vec<Result<Delete, StoreError>> {
         let count = deletes.len();
         let answers = self.batch(deletes, sql::delete_one).await;
-        let tidied = self.writer.write(move |session| {
-            sql::purge_now_and_then(session, count, TOMBSTONES_KEPT);
-            Ok(())
-        });
-        // The answers stand whether or not there was time to tidy up.
-        let _ = tidied.await;
+        self.tidy(count).await;
         answers
     }
 
@@ -172,6 +169,26 @@ impl Store for SqliteStore {
             .reader
             .read(prefix, move |conn| sql::list(conn, &asked));
         listed.await
+    }
+
+    async fn keys(
+        &self,
+        prefix: &str,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Keys, StoreError> {
+        let (asked, after) = (prefix.to_owned(), after.map(ToOwned::to_owned));
+        let read = self.reader.read(prefix, move |conn| {
+            sql::keys(conn, &asked, after.as_deref(), limit)
+        });
+        read.await
+    }
+
+    async fn discard(&self, keys: Vec<String>) -> Vec<Result<(), StoreError>> {
+        let count = keys.len();
+        let answers = self.batch(keys, sql::discard_one).await;
+        self.tidy(count).await;
+        answers
     }
 
     async fn watch(&self, prefix: &str, from: Revision) -> Result<Watch, StoreError> {
@@ -213,6 +230,15 @@ impl Store for SqliteStore {
 }
 
 impl SqliteStore {
+    /// Forgets old deletions now and then. What was answered stands whether or not there was time for it.
+    async fn tidy(&self, deleted: usize) {
+        let tidied = self.writer.write(move |session| {
+            sql::purge_now_and_then(session, deleted, TOMBSTONES_KEPT);
+            Ok(())
+        });
+        let _ = tidied.await;
+    }
+
     /// Writes in transactions of a few hundred keys, so that a long batch does not lock others out.
     async fn batch<Q: Send + 'static, A: Send + 'static>(
         &self,

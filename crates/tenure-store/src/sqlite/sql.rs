@@ -9,7 +9,7 @@ use tenure_core::ids::{Revision, Version};
 use super::errors::Stage;
 use super::worker::Session;
 use crate::error::StoreError;
-use crate::store::{Delete, DeleteIf, Entry, Expect, Listing, Put, PutIf};
+use crate::store::{Delete, DeleteIf, Entry, Expect, Keys, Listing, Put, PutIf};
 use crate::watch::{Batch, Change};
 
 const CREATE: &str = "
@@ -25,9 +25,16 @@ const DELETE: &str = "
     UPDATE kv SET value = NULL, version = (SELECT revision + 1 FROM counter)
     WHERE key = ?1 AND version = ?2 AND value IS NOT NULL
     RETURNING version";
+const DISCARD: &str = "
+    UPDATE kv SET value = NULL, version = (SELECT revision + 1 FROM counter)
+    WHERE key = ?1 AND value IS NOT NULL
+    RETURNING version";
 const GET: &str = "SELECT key, value, version FROM kv WHERE key = ?1 AND value IS NOT NULL";
 const LIST: &str = "
     SELECT key, value, version FROM kv WHERE key >= ?1 AND value IS NOT NULL ORDER BY key";
+const KEYS: &str = "
+    SELECT key FROM kv WHERE key >= ?1 AND key > ?2 AND value IS NOT NULL ORDER BY key";
+const FIRST_KEYS: &str = "SELECT key FROM kv WHERE key >= ?1 AND value IS NOT NULL ORDER BY key";
 const CHANGES: &str = "
     SELECT key, value, version FROM kv WHERE version > ?1 ORDER BY version LIMIT ?2";
 const PURGE: &str = "
@@ -91,6 +98,39 @@ pub(super) fn list(conn: &Connection, prefix: &str) -> rusqlite::Result<Listing>
         }
     }
     Ok(Listing { entries, revision })
+}
+
+/// A page of the keys with a prefix.
+pub(super) fn keys(
+    conn: &Connection,
+    prefix: &str,
+    after: Option<&str>,
+    limit: usize,
+) -> rusqlite::Result<Keys> {
+    let mut read = conn.prepare_cached(if after.is_some() { KEYS } else { FIRST_KEYS })?;
+    let mut rows = match after {
+        Some(after) => read.query(params![prefix, after])?,
+        None => read.query([prefix])?,
+    };
+    let mut page = Keys::default();
+    while let Some(row) = rows.next()? {
+        let ValueRef::Text(bytes) = row.get_ref(0)? else {
+            continue;
+        };
+        // What is not UTF-8 is not ours; where it stands in the order it can only be skipped.
+        let Ok(key) = std::str::from_utf8(bytes) else {
+            continue;
+        };
+        if !key.starts_with(prefix) {
+            break;
+        }
+        if page.keys.len() == limit {
+            page.more = true;
+            break;
+        }
+        page.keys.push(key.to_owned());
+    }
+    Ok(page)
 }
 
 /// Up to `limit` changes after `after`, of whatever key, oldest first; call it within one snapshot until it gives none.
@@ -188,6 +228,10 @@ pub(super) fn delete_one(conn: &Connection, delete: &DeleteIf) -> rusqlite::Resu
         Some(_) => Delete::Won,
         None => Delete::Lost,
     })
+}
+
+pub(super) fn discard_one(conn: &Connection, key: &String) -> rusqlite::Result<()> {
+    returned(conn.prepare_cached(DISCARD)?, [key]).map(drop)
 }
 
 /// Runs a statement to its end, for only there is it committed, and gives what it returned.
