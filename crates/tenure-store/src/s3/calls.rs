@@ -174,7 +174,10 @@ impl Client {
         }
         let unreadable = |why| {
             let host = &self.site.settings.host;
-            StoreError::corrupt(prefix, format!("the list of S3 service {host} cannot be read: {why}"))
+            StoreError::corrupt(
+                prefix,
+                format!("the list of S3 service {host} cannot be read: {why}"),
+            )
         };
         let page = xml::page(&answer.body).map_err(unreadable)?;
         let next = match (page.is_truncated, page.next_continuation_token) {
@@ -194,7 +197,10 @@ impl Client {
     }
 
     /// What the bucket says of itself, such as its `versioning`. Nothing if it says nothing.
-    pub(super) async fn about_bucket(&self, what: &'static str) -> Result<Option<String>, StoreError> {
+    pub(super) async fn about_bucket(
+        &self,
+        what: &'static str,
+    ) -> Result<Option<String>, StoreError> {
         let about = self.about("look at", what, false);
         let ask = Ask {
             kind: Kind::Get,

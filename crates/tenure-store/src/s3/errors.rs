@@ -26,7 +26,9 @@ impl About<'_> {
             Failure::NotSent(why) => StoreError::unavailable(format!(
                 "S3 service {host} cannot be reached: {why}; check that it runs, and the endpoint in the store URL"
             )),
-            Failure::NoAnswer(why) => self.open(format!("S3 service {host} does not answer: {why}")),
+            Failure::NoAnswer(why) => {
+                self.open(format!("S3 service {host} does not answer: {why}"))
+            }
         }
     }
 
@@ -45,33 +47,45 @@ impl About<'_> {
             (_, "RequestTimeTooSkewed" | "RequestExpired") => StoreError::denied(format!(
                 "S3 service {host} refuses the time of this machine ({code}); set its clock"
             )),
-            (_, "InvalidAccessKeyId" | "SignatureDoesNotMatch" | "InvalidToken" | "InvalidClientTokenId") => {
-                StoreError::denied(format!(
-                    "S3 service {host} does not take this key ({code}); check AWS_ACCESS_KEY_ID and \
+            (
+                _,
+                "InvalidAccessKeyId"
+                | "SignatureDoesNotMatch"
+                | "InvalidToken"
+                | "InvalidClientTokenId",
+            ) => StoreError::denied(format!(
+                "S3 service {host} does not take this key ({code}); check AWS_ACCESS_KEY_ID and \
                      AWS_SECRET_ACCESS_KEY, or the profile"
-                ))
-            }
+            )),
             (_, "ExpiredToken" | "TokenRefreshRequired") => StoreError::denied(format!(
                 "the credentials for S3 service {host} have expired ({code}); renew AWS_SESSION_TOKEN"
             )),
-            (301 | 307 | 308, _) | (_, "AuthorizationHeaderMalformed" | "PermanentRedirect" | "IllegalLocationConstraintException") => {
-                self.elsewhere(answer, &said, &code)
-            }
+            (301 | 307 | 308, _)
+            | (
+                _,
+                "AuthorizationHeaderMalformed"
+                | "PermanentRedirect"
+                | "IllegalLocationConstraintException",
+            ) => self.elsewhere(answer, &said, &code),
             (401 | 403, _) => StoreError::denied(format!(
                 "S3 service {host} does not let this key {} {:?} in bucket {bucket:?} ({code}); see the policy in \
                  docs/stores/s3.md",
                 self.verb, self.object
             )),
-            (429, _) | (_, "SlowDown" | "Throttling" | "ThrottlingException" | "RequestLimitExceeded") => {
-                StoreError::unavailable(format!("S3 service {host} asks for fewer requests ({code})"))
+            (429, _)
+            | (_, "SlowDown" | "Throttling" | "ThrottlingException" | "RequestLimitExceeded") => {
+                StoreError::unavailable(format!(
+                    "S3 service {host} asks for fewer requests ({code})"
+                ))
             }
             (409, _) => self.open(format!(
                 "S3 service {host} was busy with another write of {:?} ({code})",
                 self.object
             )),
-            (408 | 500.., _) if answer.status != 501 => {
-                self.open(format!("S3 service {host} failed to {} ({code})", self.verb))
-            }
+            (408 | 500.., _) if answer.status != 501 => self.open(format!(
+                "S3 service {host} failed to {} ({code})",
+                self.verb
+            )),
             _ => StoreError::denied(format!(
                 "S3 service {host} refuses to {} {:?}: {code} {}",
                 self.verb,
@@ -82,10 +96,17 @@ impl About<'_> {
     }
 
     fn elsewhere(&self, answer: &Answer, said: &Refusal, code: &str) -> StoreError {
-        let Settings { host, bucket, region, .. } = self.settings;
+        let Settings {
+            host,
+            bucket,
+            region,
+            ..
+        } = self.settings;
         let there = answer.region.clone().or_else(|| said.region.clone());
         let wanted = match (there, &said.endpoint) {
-            (Some(there), _) if there != *region => format!("it is in {there:?}: set AWS_REGION={there}, or write ?region={there}"),
+            (Some(there), _) if there != *region => {
+                format!("it is in {there:?}: set AWS_REGION={there}, or write ?region={there}")
+            }
             (_, Some(endpoint)) => format!("write ?endpoint=https://{endpoint}"),
             _ => "check region= and endpoint=".to_owned(),
         };

@@ -28,17 +28,26 @@ fn service(store: &S3Store) -> Finding {
     let settings = &store.client.site.settings;
     Finding::ok(
         "service",
-        format!("{} in region {}, bucket {}", settings.host, settings.region, settings.bucket),
+        format!(
+            "{} in region {}, bucket {}",
+            settings.host, settings.region, settings.bucket
+        ),
     )
 }
 
 fn conditions(store: &S3Store) -> Finding {
     let manners = &store.client.site.manners;
-    let form = if manners.is_quoted() { "quoted" } else { "bare" };
+    let form = if manners.is_quoted() {
+        "quoted"
+    } else {
+        "bare"
+    };
     if !manners.was_raced() {
         return Finding::ok(
             "conditional writes",
-            format!("ETags match {form}; writers were not raced by this look, but are by every node that starts"),
+            format!(
+                "ETags match {form}; writers were not raced by this look, but are by every node that starts"
+            ),
         );
     }
     let removal = match manners.removes_on_condition() {
@@ -60,7 +69,11 @@ async fn latency(store: &S3Store) -> Result<Finding, StoreError> {
     }
     let found = format!("slowest of {READS} reads {slowest:.1?}");
     Ok(match slowest > SLOW {
-        true => Finding::warn("latency", found, "use a bucket in the same region, or a longer ttl"),
+        true => Finding::warn(
+            "latency",
+            found,
+            "use a bucket in the same region, or a longer ttl",
+        ),
         false => Finding::ok("latency", found),
     })
 }
@@ -72,7 +85,9 @@ fn clock(store: &S3Store) -> Finding {
             let way = if ahead { "ahead of" } else { "behind" };
             Finding::warn(
                 "clock",
-                format!("{off:.0?} {way} the service's; requests are signed with the service's time"),
+                format!(
+                    "{off:.0?} {way} the service's; requests are signed with the service's time"
+                ),
                 "set this machine's clock; no ownership hangs on it",
             )
         }
@@ -88,7 +103,10 @@ async fn asked(store: &S3Store, what: &'static str) -> Result<Option<String>, St
 async fn versioning(store: &S3Store) -> Finding {
     match asked(store, "versioning").await {
         Err(why) => Finding::ok("versioning", why),
-        Ok(said) => match said.as_deref().and_then(|said| xml::element(said, "Status")) {
+        Ok(said) => match said
+            .as_deref()
+            .and_then(|said| xml::element(said, "Status"))
+        {
             Some("Enabled") => Finding::warn(
                 "versioning",
                 "on: every renewal leaves an old version behind, which is paid for",

@@ -107,7 +107,9 @@ pub(super) struct Client {
 
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Client").field(&self.site.settings.host).finish()
+        f.debug_tuple("Client")
+            .field(&self.site.settings.host)
+            .finish()
     }
 }
 
@@ -164,7 +166,13 @@ impl Client {
         ask: &Ask<'_>,
         key: &object_store::aws::AwsCredential,
     ) -> Result<reqwest::Request, Failure> {
-        let Settings { base, host, before, region, .. } = &self.site.settings;
+        let Settings {
+            base,
+            host,
+            before,
+            region,
+            ..
+        } = &self.site.settings;
         let path = format!("{before}/{}", escaped(ask.object, true));
         let mut query: Vec<String> = ask
             .query
@@ -192,11 +200,15 @@ impl Client {
         let mut request = reqwest::Request::new(method, url);
         for (name, value) in ask.headers.iter().chain(&more) {
             let value = HeaderValue::from_str(value).map_err(|e| broken(&e))?;
-            request.headers_mut().insert(HeaderName::from_static(name), value);
+            request
+                .headers_mut()
+                .insert(HeaderName::from_static(name), value);
         }
         if ask.kind == Kind::Put {
             let json = HeaderValue::from_static("application/json");
-            request.headers_mut().insert(reqwest::header::CONTENT_TYPE, json);
+            request
+                .headers_mut()
+                .insert(reqwest::header::CONTENT_TYPE, json);
             *request.body_mut() = Some(ask.body.clone().into());
         }
         Ok(request)
@@ -239,7 +251,10 @@ fn heading(status: u16, headers: &HeaderMap) -> Answer {
 /// An ETag without what is around it.
 pub(super) fn bare(etag: &str) -> Arc<str> {
     let etag = etag.trim();
-    etag.strip_prefix("W/").unwrap_or(etag).trim_matches('"').into()
+    etag.strip_prefix("W/")
+        .unwrap_or(etag)
+        .trim_matches('"')
+        .into()
 }
 
 /// An error with all that led to it. Never with its URL, which may be long.

@@ -87,7 +87,9 @@ impl Hub {
     pub(super) fn wrote(&self, key: &str, etag: &Arc<str>, value: &Arc<[u8]>) {
         let mut state = self.lock();
         if state.is_watched(key) {
-            state.written.insert(key.to_owned(), (etag.clone(), value.clone()));
+            state
+                .written
+                .insert(key.to_owned(), (etag.clone(), value.clone()));
         }
     }
 }
@@ -118,7 +120,11 @@ impl State {
 
     /// Takes over what was seen of a key.
     pub(super) fn apply(&mut self, key: &str, seen: Seen, date: Option<SystemTime>) {
-        if self.written.get(key).is_some_and(|(own, _)| *own == seen.etag) {
+        if self
+            .written
+            .get(key)
+            .is_some_and(|(own, _)| *own == seen.etag)
+        {
             self.written.remove(key);
         }
         let mut revision = 0;
@@ -142,7 +148,12 @@ impl State {
     }
 
     /// Forgets all under the prefix that is no longer there.
-    pub(super) fn retain(&mut self, prefix: &str, there: &BTreeSet<String>, date: Option<SystemTime>) {
+    pub(super) fn retain(
+        &mut self,
+        prefix: &str,
+        there: &BTreeSet<String>,
+        date: Option<SystemTime>,
+    ) {
         let missing: Vec<(String, bool)> = self
             .under(prefix)
             .filter(|(key, _)| !there.contains(*key))
@@ -184,8 +195,11 @@ impl State {
         if self.gone.len() <= keep {
             return;
         }
-        let mut old: Vec<(u64, String)> =
-            self.gone.iter().map(|(key, at)| (*at, key.clone())).collect();
+        let mut old: Vec<(u64, String)> = self
+            .gone
+            .iter()
+            .map(|(key, at)| (*at, key.clone()))
+            .collect();
         old.sort_unstable();
         old.truncate(self.gone.len() - keep / 2);
         for (at, key) in old {
@@ -234,7 +248,10 @@ impl State {
 
     /// Since when everything under this prefix is known, if it is.
     pub(super) fn known_since(&self, prefix: &str) -> Option<u64> {
-        let covers = self.known.iter().filter(|(known, _)| prefix.starts_with(known.as_str()));
+        let covers = self
+            .known
+            .iter()
+            .filter(|(known, _)| prefix.starts_with(known.as_str()));
         covers.map(|(_, since)| *since).chain(self.whole).min()
     }
 
@@ -258,7 +275,10 @@ impl State {
         if self.whole.take().is_some() {
             self.forget("");
         }
-        let spare = self.known.iter().filter(|k| !self.watched.contains_key(&k.0));
+        let spare = self
+            .known
+            .iter()
+            .filter(|k| !self.watched.contains_key(&k.0));
         if spare.count() > LISTED_KEPT {
             let unused = |(known, _): &(String, u64)| !self.watched.contains_key(known);
             if let Some(at) = self.known.iter().position(unused) {
@@ -292,7 +312,9 @@ impl State {
     }
 
     pub(super) fn is_watched(&self, key: &str) -> bool {
-        self.watched.keys().any(|prefix| key.starts_with(prefix.as_str()))
+        self.watched
+            .keys()
+            .any(|prefix| key.starts_with(prefix.as_str()))
     }
 
     pub(super) fn watch(&mut self, prefix: &str) {
@@ -310,7 +332,11 @@ impl State {
 }
 
 fn entry(key: &str, slot: &Slot) -> Option<Entry> {
-    let Seen { etag, value, deleted } = &slot.seen;
+    let Seen {
+        etag,
+        value,
+        deleted,
+    } = &slot.seen;
     if *deleted {
         return None;
     }
@@ -326,7 +352,10 @@ fn shortest<'a>(prefixes: impl Iterator<Item = &'a str>) -> Vec<String> {
     let mut kept: Vec<String> = Vec::new();
     // In order, whatever begins with another prefix comes right behind it.
     for prefix in all {
-        if !kept.last().is_some_and(|last| prefix.starts_with(last.as_str())) {
+        if !kept
+            .last()
+            .is_some_and(|last| prefix.starts_with(last.as_str()))
+        {
             kept.push(prefix.to_owned());
         }
     }

@@ -28,14 +28,17 @@ impl S3Store {
             Body::Value(value) => serde_json::from_slice(value).ok(),
             Body::Deleted => None,
         };
-        let unreadable = || StoreError::corrupt(&object, "it holds no identity; put it back from a backup");
+        let unreadable =
+            || StoreError::corrupt(&object, "it holds no identity; put it back from a backup");
         identity.ok_or_else(unreadable).map(Some)
     }
 
     /// The identity, by an answer of the service now.
     pub(super) async fn ask_identity(&self) -> Result<String, StoreError> {
         let found = self.found().await?;
-        found.map(|found| found.identity).ok_or_else(|| self.missing())
+        found
+            .map(|found| found.identity)
+            .ok_or_else(|| self.missing())
     }
 
     fn missing(&self) -> StoreError {

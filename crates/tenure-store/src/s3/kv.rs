@@ -88,7 +88,11 @@ impl S3Store {
         body: Vec<u8>,
         etag: Arc<str>,
     ) -> Result<Option<Arc<str>>, StoreError> {
-        match self.client.write(object, body.clone(), &If::Etag(etag)).await? {
+        match self
+            .client
+            .write(object, body.clone(), &If::Etag(etag))
+            .await?
+        {
             Written::Won(etag) => Ok(Some(etag)),
             Written::Refused => Ok(None),
             Written::Conflict => self.settle(object, &body).await.map(Some),

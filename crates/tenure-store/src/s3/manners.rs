@@ -9,6 +9,8 @@ pub(super) struct Manners {
     quoted: AtomicBool,
     /// A removal obeys its condition.
     removes_on_condition: AtomicBool,
+    /// Objects are listed in the order of the bytes of their names, as S3 has it.
+    ordered: AtomicBool,
     /// Writers were raced: whether what was found out can be relied on.
     raced: AtomicBool,
 }
@@ -18,6 +20,7 @@ impl Default for Manners {
         Self {
             quoted: AtomicBool::new(true),
             removes_on_condition: AtomicBool::new(false),
+            ordered: AtomicBool::new(false),
             raced: AtomicBool::new(false),
         }
     }
@@ -44,13 +47,18 @@ impl Manners {
         self.removes_on_condition.load(Ordering::Relaxed)
     }
 
+    pub(super) fn is_ordered(&self) -> bool {
+        self.ordered.load(Ordering::Relaxed)
+    }
+
     pub(super) fn was_raced(&self) -> bool {
         self.raced.load(Ordering::Relaxed)
     }
 
-    pub(super) fn found(&self, removes_on_condition: bool) {
+    pub(super) fn found(&self, removes_on_condition: bool, ordered: bool) {
         self.removes_on_condition
             .store(removes_on_condition, Ordering::Relaxed);
+        self.ordered.store(ordered, Ordering::Relaxed);
         self.raced.store(true, Ordering::Relaxed);
     }
 }

@@ -20,6 +20,7 @@ mod identity;
 mod kv;
 mod manners;
 mod names;
+mod pages;
 mod probe;
 mod profile;
 mod settings;
@@ -46,7 +47,9 @@ use settings::Parsed;
 
 use crate::error::StoreError;
 use crate::examine::Finding;
-use crate::store::{ClockScope, Delete, DeleteIf, Entry, Listing, Put, PutIf, Store, StoreInfo};
+use crate::store::{
+    ClockScope, Delete, DeleteIf, Entry, Keys, Listing, Put, PutIf, Store, StoreInfo,
+};
 use crate::url::redacted;
 use crate::watch::Watch;
 
@@ -173,6 +176,19 @@ impl Store for S3Store {
 
     async fn list(&self, prefix: &str) -> Result<Listing, StoreError> {
         self.list_all(prefix).await
+    }
+
+    async fn keys(
+        &self,
+        prefix: &str,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Keys, StoreError> {
+        self.page_of_keys(prefix, after, limit).await
+    }
+
+    async fn discard(&self, keys: Vec<String>) -> Vec<Result<(), StoreError>> {
+        self.discard_all(keys).await
     }
 
     async fn watch(&self, prefix: &str, from: Revision) -> Result<Watch, StoreError> {

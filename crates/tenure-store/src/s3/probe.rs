@@ -8,7 +8,7 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 
 use super::S3Store;
-use super::calls::{If, Written};
+use super::calls::{From, If, Written};
 use crate::error::StoreError;
 use crate::host::random_uuid;
 
@@ -24,14 +24,26 @@ impl S3Store {
     pub(super) async fn probe(&self) -> Result<(), StoreError> {
         let place = self.names.own(&format!("probe/{}", random_uuid()));
         let mut objects = Vec::new();
-        let result = self.rounds(&place, &mut objects).await;
-        let removals = objects.iter().map(|object| self.client.remove(object, None));
+        let result = async {
+            let removes_on_condition = self.rounds(&place, &mut objects).await?;
+            Ok((
+                removes_on_condition,
+                self.is_ordered(&place, &mut objects).await?,
+            ))
+        };
+        let result = result.await;
+        let removals = objects
+            .iter()
+            .map(|object| self.client.remove(object, None));
         let removed = join_all(removals).await;
-        let honours = result?;
+        let (removes_on_condition, ordered) = result?;
         for removed in removed {
             removed?;
         }
-        self.client.site.manners.found(honours);
+        self.client
+            .site
+            .manners
+            .found(removes_on_condition, ordered);
         Ok(())
     }
 
@@ -42,7 +54,8 @@ impl S3Store {
             objects.push(object.clone());
             let first = self.race(&object, &If::Absent).await?;
             if round == 0 {
-                self.nothing_is_made_by_an_update(place, objects, &first).await?;
+                self.nothing_is_made_by_an_update(place, objects, &first)
+                    .await?;
                 let second = self.matches(&object, &first).await?;
                 self.stale(&object, &first).await?;
                 last = Some((object.clone(), self.race(&object, &If::Etag(second)).await?));
@@ -61,16 +74,24 @@ impl S3Store {
     /// Lets writers race under one condition; gives the ETag of the one who won.
     async fn race(&self, object: &str, condition: &If) -> Result<Arc<str>, StoreError> {
         for _ in 0..REPEATS {
-            let bodies: Vec<Vec<u8>> = (0..RACERS).map(|n| self.nonces.value(n.to_string().as_bytes())).collect();
-            let writes = bodies.iter().map(|body| self.client.write(object, body.clone(), condition));
+            let bodies: Vec<Vec<u8>> = (0..RACERS)
+                .map(|n| self.nonces.value(n.to_string().as_bytes()))
+                .collect();
+            let writes = bodies
+                .iter()
+                .map(|body| self.client.write(object, body.clone(), condition));
             let mut winners = Vec::new();
             let mut doubt = None;
             for (n, answer) in join_all(writes).await.into_iter().enumerate() {
                 match answer {
                     Ok(Written::Won(etag)) => winners.push((n, etag)),
                     Ok(Written::Refused) => {}
-                    Ok(Written::Conflict) => doubt = Some(StoreError::unavailable("writers were told to try again")),
-                    Err(e @ (StoreError::Unavailable { .. } | StoreError::Unknown { .. })) => doubt = Some(e),
+                    Ok(Written::Conflict) => {
+                        doubt = Some(StoreError::unavailable("writers were told to try again"))
+                    }
+                    Err(e @ (StoreError::Unavailable { .. } | StoreError::Unknown { .. })) => {
+                        doubt = Some(e)
+                    }
                     Err(e) => return Err(e),
                 }
             }
@@ -85,12 +106,23 @@ impl S3Store {
                 }
                 ([], _) if doubt.is_some() => {}
                 ([], _) => {
-                    return Err(self.unfit(&format!("of {RACERS} writers under {} nobody won", said(condition))));
+                    return Err(self.unfit(&format!(
+                        "of {RACERS} writers under {} nobody won",
+                        said(condition)
+                    )));
                 }
                 ([_], _) if doubt.is_none() => {
-                    return Err(self.unfit(&format!("what the one winner under {} wrote does not stand there", said(condition))));
+                    return Err(self.unfit(&format!(
+                        "what the one winner under {} wrote does not stand there",
+                        said(condition)
+                    )));
                 }
-                ([_], _) => return Err(self.unfit(&format!("somebody wrote after the winner under {}", said(condition)))),
+                ([_], _) => {
+                    return Err(self.unfit(&format!(
+                        "somebody wrote after the winner under {}",
+                        said(condition)
+                    )));
+                }
                 (several, _) => {
                     let count = several.len();
                     return Err(self.unfit(&format!(
@@ -125,8 +157,14 @@ impl S3Store {
     /// An ETag of the past must not match.
     async fn stale(&self, object: &str, etag: &Arc<str>) -> Result<(), StoreError> {
         let body = self.nonces.value(b"\"stale\"");
-        match self.client.write(object, body, &If::Etag(etag.clone())).await? {
-            Written::Won(_) => Err(self.unfit("If-Match with the ETag of an older version is ignored")),
+        match self
+            .client
+            .write(object, body, &If::Etag(etag.clone()))
+            .await?
+        {
+            Written::Won(_) => {
+                Err(self.unfit("If-Match with the ETag of an older version is ignored"))
+            }
             Written::Refused | Written::Conflict => Ok(()),
         }
     }
@@ -140,14 +178,22 @@ impl S3Store {
     ) -> Result<(), StoreError> {
         objects.push(place.to_owned());
         let body = self.nonces.value(b"\"absent\"");
-        match self.client.write(place, body, &If::Etag(etag.clone())).await? {
+        match self
+            .client
+            .write(place, body, &If::Etag(etag.clone()))
+            .await?
+        {
             Written::Won(_) => Err(self.unfit("If-Match is ignored where there is no object")),
             Written::Refused | Written::Conflict => Ok(()),
         }
     }
 
     /// Whether a removal with the wrong ETag removes nothing.
-    async fn removes_on_condition(&self, object: &str, etag: &Arc<str>) -> Result<bool, StoreError> {
+    async fn removes_on_condition(
+        &self,
+        object: &str,
+        etag: &Arc<str>,
+    ) -> Result<bool, StoreError> {
         let wrong: Arc<str> = etag.chars().rev().collect::<String>().into();
         let removal = self.client.remove(object, Some(&If::Etag(wrong))).await;
         match removal {
@@ -157,6 +203,24 @@ impl S3Store {
             Err(StoreError::Denied { .. }) => Ok(false),
             Err(e) => Err(e),
         }
+    }
+
+    /// Whether what only begins like a folder is listed before what is in it.
+    async fn is_ordered(&self, place: &str, objects: &mut Vec<String>) -> Result<bool, StoreError> {
+        let folder = place.trim_end_matches(".json").to_owned();
+        let both = ["!.json", "/a!.json"].map(|ending| format!("{folder}{ending}"));
+        for object in &both {
+            objects.push(object.clone());
+            let body = self.nonces.value(b"\"order\"");
+            self.client.write(object, body, &If::Absent).await?;
+        }
+        let page = self
+            .client
+            .page(&folder, &From::After(folder.clone()), 1000)
+            .await?;
+        let names = page.objects.into_iter().map(|object| object.key);
+        let names: Vec<String> = names.filter(|name| both.contains(name)).collect();
+        Ok(names == both)
     }
 
     fn unfit(&self, seen: &str) -> StoreError {

@@ -8,7 +8,12 @@ use crate::error::StoreError;
 
 const DEFAULT: &str = "default";
 /// Ways to come by a key that need more than these files.
-const ELSEWHERE: [&str; 4] = ["credential_process", "sso_session", "sso_start_url", "role_arn"];
+const ELSEWHERE: [&str; 4] = [
+    "credential_process",
+    "sso_session",
+    "sso_start_url",
+    "role_arn",
+];
 
 /// A key and its secret. Not printed.
 #[derive(Clone, PartialEq, Eq)]
@@ -168,11 +173,15 @@ mod tests {
         let (config, credentials) = (dir.path().join("config"), dir.path().join("credentials"));
         std::fs::write(&config, CONFIG).unwrap();
         std::fs::write(&credentials, CREDENTIALS).unwrap();
-        load(&name.map(str::to_owned), &None, &|variable| match variable {
-            "AWS_CONFIG_FILE" => Some(config.display().to_string()),
-            "AWS_SHARED_CREDENTIALS_FILE" => Some(credentials.display().to_string()),
-            _ => None,
-        })
+        load(
+            &name.map(str::to_owned),
+            &None,
+            &|variable| match variable {
+                "AWS_CONFIG_FILE" => Some(config.display().to_string()),
+                "AWS_SHARED_CREDENTIALS_FILE" => Some(credentials.display().to_string()),
+                _ => None,
+            },
+        )
     }
 
     fn keys(id: &str, secret: &str, token: Option<&str>) -> Option<Keys> {

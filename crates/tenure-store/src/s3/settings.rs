@@ -68,7 +68,9 @@ impl Parsed {
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
         if bucket.contains('@') {
-            return Err(bad("holds a login, which belongs into AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"));
+            return Err(bad(
+                "holds a login, which belongs into AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+            ));
         }
         let fits = |b: u8| b.is_ascii_alphanumeric() || b"-._".contains(&b);
         if !(3..=63).contains(&bucket.len()) || !bucket.bytes().all(fits) {
@@ -94,7 +96,9 @@ impl Parsed {
             let (name, value) = option.split_once('=').unwrap_or((option, ""));
             let value = undo_escapes(value, b'%')
                 .filter(|value| !value.is_empty())
-                .ok_or_else(|| format!("has the option {name:?} without a value that can be read"))?;
+                .ok_or_else(|| {
+                    format!("has the option {name:?} without a value that can be read")
+                })?;
             match name {
                 "endpoint" => self.endpoint = Some(value),
                 "region" => self.region = Some(value),
@@ -179,7 +183,9 @@ impl Parsed {
             return Err(bad("has more than a host and a port"));
         }
         if scheme == "http" && !self.allow_http && !is_loopback(host) {
-            return Err(bad("sends everything in the clear; use https://, or add &allow_http=true to the store URL"));
+            return Err(bad(
+                "sends everything in the clear; use https://, or add &allow_http=true to the store URL",
+            ));
         }
         // Clients leave the usual port out of `Host`, and it is signed as it is sent.
         let usual = if scheme == "http" { ":80" } else { ":443" };
@@ -200,7 +206,9 @@ fn root(prefix: &str) -> Result<String, String> {
         return Ok(String::new());
     }
     let fits = |b: u8| b.is_ascii_alphanumeric() || b"-_.=/".contains(&b);
-    let parts_fit = prefix.split('/').all(|part| !part.is_empty() && !part.starts_with('.'));
+    let parts_fit = prefix
+        .split('/')
+        .all(|part| !part.is_empty() && !part.starts_with('.'));
     if !prefix.bytes().all(fits) || !parts_fit || prefix.len() > LONGEST_PREFIX {
         return Err(format!(
             "has a prefix that is not {LONGEST_PREFIX} or fewer letters, digits, -, _, . and =, in parts between slashes"

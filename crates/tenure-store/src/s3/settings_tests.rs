@@ -16,13 +16,31 @@ fn place(url: &str, variables: &[(&str, &str)]) -> String {
 #[test]
 fn a_url_says_where_the_bucket_is() {
     for (url, wanted) in [
-        ("s3://shop/prod?region=eu-west-1", "eu-west-1 shop.s3.eu-west-1.amazonaws.com prod/"),
-        ("s3://shop?region=r&path_style=true", "r s3.r.amazonaws.com /shop"),
+        (
+            "s3://shop/prod?region=eu-west-1",
+            "eu-west-1 shop.s3.eu-west-1.amazonaws.com prod/",
+        ),
+        (
+            "s3://shop?region=r&path_style=true",
+            "r s3.r.amazonaws.com /shop",
+        ),
         ("s3://sh.op/?region=r", "r s3.r.amazonaws.com /sh.op"),
-        ("s3://shop/a/b/?endpoint=http://127.0.0.1:8333", "us-east-1 127.0.0.1:8333 /shopa/b/"),
-        ("s3://shop?endpoint=https%3A%2F%2FStore.example%3A443/", "us-east-1 store.example /shop"),
-        ("s3://shop?endpoint=https://e.example&path_style=false", "us-east-1 shop.e.example "),
-        ("s3://shop?endpoint=http://e.example:9000&allow_http=true", "us-east-1 e.example:9000 /shop"),
+        (
+            "s3://shop/a/b/?endpoint=http://127.0.0.1:8333",
+            "us-east-1 127.0.0.1:8333 /shopa/b/",
+        ),
+        (
+            "s3://shop?endpoint=https%3A%2F%2FStore.example%3A443/",
+            "us-east-1 store.example /shop",
+        ),
+        (
+            "s3://shop?endpoint=https://e.example&path_style=false",
+            "us-east-1 shop.e.example ",
+        ),
+        (
+            "s3://shop?endpoint=http://e.example:9000&allow_http=true",
+            "us-east-1 e.example:9000 /shop",
+        ),
     ] {
         assert_eq!(place(url, &[]), wanted, "{url}");
     }
@@ -36,7 +54,10 @@ fn the_environment_fills_in_what_the_url_leaves_out() {
         ("AWS_ENDPOINT_URL", "https://all.example"),
         ("AWS_ENDPOINT_URL_S3", "https://s3.example"),
     ];
-    assert_eq!(place("s3://shop", &variables), "eu-north-1 s3.example /shop");
+    assert_eq!(
+        place("s3://shop", &variables),
+        "eu-north-1 s3.example /shop"
+    );
     let url = "s3://shop?region=here&endpoint=https://mine.example";
     assert_eq!(place(url, &variables), "here mine.example /shop");
     let e = resolved("s3://shop", &[]).unwrap_err().to_string();

@@ -67,7 +67,9 @@ impl Signed<'_> {
         let id = &key.key_id;
         more.push((
             "authorization",
-            format!("{ALGORITHM} Credential={id}/{scope}, SignedHeaders={names}, Signature={signature}"),
+            format!(
+                "{ALGORITHM} Credential={id}/{scope}, SignedHeaders={names}, Signature={signature}"
+            ),
         ));
         more
     }

@@ -127,9 +127,8 @@ impl S3Store {
         let (missing, mut known): (Vec<_>, Vec<_>) = {
             let state = self.hub.lock();
             let is_wanted = |key: &str| want == Want::All || state.is_watched(key);
-            seen.into_iter().partition(|(key, seen)| {
-                !seen.deleted && seen.value.is_none() && is_wanted(key)
-            })
+            seen.into_iter()
+                .partition(|(key, seen)| !seen.deleted && seen.value.is_none() && is_wanted(key))
         };
         let ask = |(key, _): (String, Seen)| async move {
             let read = self.client.read(&self.names.object(&key)?).await?;

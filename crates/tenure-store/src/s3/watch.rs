@@ -16,7 +16,11 @@ use crate::store::StoreInfo;
 use crate::watch::{Batch, Watch, WatchEnd, WatchSource};
 
 impl S3Store {
-    pub(super) async fn watch_from(&self, prefix: &str, from: Revision) -> Result<Watch, StoreError> {
+    pub(super) async fn watch_from(
+        &self,
+        prefix: &str,
+        from: Revision,
+    ) -> Result<Watch, StoreError> {
         self.hub.lock().watch(prefix);
         let watch = S3Watch {
             moved: self.hub.moved.subscribe(),
@@ -25,7 +29,9 @@ impl S3Store {
             upto: from,
         };
         let known = |state: &State| {
-            state.known_since(prefix).is_some_and(|since| since <= from.0)
+            state
+                .known_since(prefix)
+                .is_some_and(|since| since <= from.0)
         };
         if known(&self.hub.lock()) {
             // Values that nobody had asked for are read now, and what has happened since the last look.

@@ -72,13 +72,23 @@ mod tests {
         let page = page(body.as_bytes()).unwrap();
         assert!(page.is_truncated);
         assert_eq!(page.next_continuation_token.as_deref(), Some("t="));
-        let seen: Vec<_> = page.contents.iter().map(|o| (&*o.key, &*o.etag, o.size)).collect();
-        assert_eq!(seen, [("a/1.json", "\"abc\"", 60), ("a/2.json", "\"def\"", 1)]);
+        let seen: Vec<_> = page
+            .contents
+            .iter()
+            .map(|o| (&*o.key, &*o.etag, o.size))
+            .collect();
+        assert_eq!(
+            seen,
+            [("a/1.json", "\"abc\"", 60), ("a/2.json", "\"def\"", 1)]
+        );
     }
 
     #[test]
     fn an_empty_page_is_one_and_anything_else_is_none() {
-        assert_eq!(page(b"<ListBucketResult></ListBucketResult>"), Ok(Page::default()));
+        assert_eq!(
+            page(b"<ListBucketResult></ListBucketResult>"),
+            Ok(Page::default())
+        );
         for body in [&b""[..], b"<html>hello</html>", b"\xff"] {
             page(body).unwrap_err();
         }
@@ -86,7 +96,8 @@ mod tests {
 
     #[test]
     fn a_refusal_is_told_by_its_code() {
-        let body = b"<?xml version=\"1.0\"?><Error><Code>NoSuchBucket</Code><Message>none</Message>\
+        let body =
+            b"<?xml version=\"1.0\"?><Error><Code>NoSuchBucket</Code><Message>none</Message>\
                      <BucketName>shop</BucketName></Error>";
         let said = refusal(body);
         assert_eq!((&*said.code, &*said.message), ("NoSuchBucket", "none"));

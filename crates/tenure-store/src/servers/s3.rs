@@ -151,7 +151,9 @@ impl S3 {
         let server = self.server.as_mut().expect("it was started");
         let ready = || match kind {
             Kind::Seaweed => asked(port, "GET", "/status").is_ok_and(|a| a.contains(" 200 ")),
-            Kind::Moto => asked(port, "PUT", &format!("/{BUCKET}")).is_ok_and(|a| a.contains(" 200 ")),
+            Kind::Moto => {
+                asked(port, "PUT", &format!("/{BUCKET}")).is_ok_and(|a| a.contains(" 200 "))
+            }
             Kind::Rclone => listens(port),
         };
         await_ready(server, &format!("{kind:?}"), ready);
@@ -214,7 +216,12 @@ impl S3 {
             library.display().to_string(),
             self.port
         );
-        Server::start(&python, &["-c".to_owned(), script], None, &self.dir.path().join("log"))
+        Server::start(
+            &python,
+            &["-c".to_owned(), script],
+            None,
+            &self.dir.path().join("log"),
+        )
     }
 
     fn rclone(&self) -> Server {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use tenure_store::conformance::{Subject, in_turn};
+use tenure_store::conformance::{Subject, in_turn_but};
 use tenure_store::servers::s3::{Kind, OPERATOR, S3};
 use tenure_store::{Store, open};
 
@@ -16,16 +16,21 @@ impl Subject for Prefix {
     }
 }
 
-async fn passes_on(s3: &S3) {
-    in_turn(async |check| Box::new(Prefix(s3.url(check))) as Box<dyn Subject>).await;
+async fn passes_on(s3: &S3, left_out: &'static [&'static str]) {
+    in_turn_but(left_out, async |check| {
+        Box::new(Prefix(s3.url(check))) as Box<dyn Subject>
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn seaweedfs_passes_the_suite() {
-    passes_on(&S3::start()).await;
+    passes_on(&S3::start(), &[]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn moto_passes_the_suite() {
-    passes_on(&S3::start_with(Kind::Moto, &[OPERATOR])).await;
+    let moto = S3::start_with(Kind::Moto, &[OPERATOR]);
+    // It takes a few milliseconds for each of twenty thousand requests.
+    passes_on(&moto, &["a_batch_takes_five_thousand_keys"]).await;
 }
