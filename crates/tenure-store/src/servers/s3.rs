@@ -1,5 +1,6 @@
 //! Real services that speak S3, for tests: SeaweedFS, moto, and one that ignores conditions.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
@@ -136,6 +137,44 @@ impl S3 {
         self.running().log()
     }
 
+    /// What SeaweedFS has under a prefix, past all keys and rights: the path of each object, and what is in it.
+    pub fn objects(&self, prefix: &str) -> BTreeMap<String, serde_json::Value> {
+        let mut found = BTreeMap::new();
+        let mut folders = vec![format!("/buckets/{BUCKET}/{prefix}/")];
+        while let Some(folder) = folders.pop() {
+            let said = self.filer(
+                "GET",
+                &format!("{folder}?limit=100000"),
+                "Accept: application/json",
+            );
+            let said: serde_json::Value = serde_json::from_str(&said).unwrap_or_default();
+            for entry in said["Entries"].as_array().into_iter().flatten() {
+                let path = entry["FullPath"].as_str().unwrap_or_default().to_owned();
+                if path.ends_with(".json") {
+                    let body = self.filer("GET", &path, "Accept: */*");
+                    found.insert(path, serde_json::from_str(&body).unwrap_or_default());
+                } else {
+                    folders.push(format!("{path}/"));
+                }
+            }
+        }
+        found
+    }
+
+    /// Removes an object of SeaweedFS by its path, as an operator might.
+    pub fn remove(&self, path: &str) {
+        self.filer("DELETE", path, "Accept: */*");
+    }
+
+    /// Asks the part of SeaweedFS that knows the folders; gives the body of the answer.
+    fn filer(&self, method: &str, path: &str, header: &str) -> String {
+        let answer = asked_with(self.inner[2], method, path, header);
+        let answer = answer.unwrap_or_else(|e| panic!("{method} {path}: {e}"));
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+        assert!(head.starts_with("HTTP/1.0 20"), "{method} {path}: {head}");
+        body.to_owned()
+    }
+
     fn running(&self) -> &Server {
         self.server.as_ref().expect("the service runs")
     }
@@ -252,11 +291,16 @@ fn port_pair() -> u16 {
 
 /// One request without a key: its answer, or as much as came.
 fn asked(port: u16, method: &str, path: &str) -> io::Result<String> {
+    asked_with(port, method, path, "Accept: */*")
+}
+
+fn asked_with(port: u16, method: &str, path: &str, header: &str) -> io::Result<String> {
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
-    stream.set_read_timeout(Some(Duration::from_secs(2)))?;
+    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+    // In the old way, so that the answer comes in one piece and ends with the connection.
     write!(
         stream,
-        "{method} {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+        "{method} {path} HTTP/1.0\r\nHost: 127.0.0.1:{port}\r\n{header}\r\nContent-Length: 0\r\n\r\n"
     )?;
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer)?;

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use tenure_store::servers::etcd::Etcd;
 use tenure_store::servers::nats::Nats;
 use tenure_store::servers::postgres::Postgres;
+use tenure_store::servers::s3::S3;
 
 use crate::backend::Backend;
 use crate::place::Place;
@@ -58,6 +59,13 @@ fn nats_takes_at_most_one_write_per_node_and_renewal() {
 fn postgres_takes_at_most_one_write_per_node_and_renewal() {
     if crate::has_time() {
         at_most_one_write_per_node_and_renewal::<Postgres>();
+    }
+}
+
+#[test]
+fn a_bucket_takes_at_most_one_write_per_node_and_renewal() {
+    if crate::has_time() {
+        at_most_one_write_per_node_and_renewal::<S3>();
     }
 }
 
