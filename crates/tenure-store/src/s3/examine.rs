@@ -80,13 +80,13 @@ async fn latency(store: &S3Store) -> Result<Finding, StoreError> {
 
 fn clock(store: &S3Store) -> Finding {
     match store.client.site.clock.off() {
-        None => Finding::ok("clock", "within a few seconds of the service's"),
+        None => Finding::ok("signatures", "signed with this machine's time, which the service's agrees with"),
         Some((off, ahead)) => {
             let way = if ahead { "ahead of" } else { "behind" };
             Finding::warn(
-                "clock",
+                "signatures",
                 format!(
-                    "{off:.0?} {way} the service's; requests are signed with the service's time"
+                    "this machine's clock is {off:.0?} {way} the service's, so requests are signed with the service's time"
                 ),
                 "set this machine's clock; no ownership hangs on it",
             )

@@ -72,7 +72,7 @@ async fn a_clock_that_the_service_refuses_is_corrected_by_the_services_own() {
         "{ahead:?}"
     );
     let findings = store.examine().await.unwrap();
-    let clock = findings.iter().find(|f| f.about == "clock").unwrap();
+    let clock = findings.iter().find(|f| f.about == "signatures").unwrap();
     assert!(clock.found.contains("behind"), "{clock:?}");
 }
 

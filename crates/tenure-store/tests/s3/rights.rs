@@ -61,7 +61,7 @@ async fn what_a_bucket_says_of_itself_is_looked_at() {
         "service",
         "conditional writes",
         "latency",
-        "clock",
+        "signatures",
         "versioning",
         "object lock",
         "lifecycle",
