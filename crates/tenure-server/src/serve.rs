@@ -28,8 +28,6 @@ pub struct ServeLimits {
     pub connections: usize,
     /// How large the head of a request may be, in bytes.
     pub head_bytes: usize,
-    /// How many headers it may have.
-    pub headers: usize,
     /// How long it may take to come.
     pub head_timeout: Duration,
     /// How many requests at a time on one HTTP/2 connection.
@@ -41,7 +39,6 @@ impl Default for ServeLimits {
         Self {
             connections: 10_000,
             head_bytes: 64 * 1024,
-            headers: 128,
             head_timeout: Duration::from_secs(30),
             streams: 250,
         }
@@ -192,7 +189,6 @@ fn builder(limits: ServeLimits) -> auto::Builder<TokioExecutor> {
         .http1()
         .timer(TokioTimer::new())
         .max_buf_size(limits.head_bytes)
-        .max_headers(limits.headers)
         .header_read_timeout(limits.head_timeout)
         .http2()
         .timer(TokioTimer::new())
