@@ -80,7 +80,10 @@ async fn latency(store: &S3Store) -> Result<Finding, StoreError> {
 
 fn clock(store: &S3Store) -> Finding {
     match store.client.site.clock.off() {
-        None => Finding::ok("signatures", "signed with this machine's time, which the service's agrees with"),
+        None => Finding::ok(
+            "signatures",
+            "signed with this machine's time, which the service's agrees with",
+        ),
         Some((off, ahead)) => {
             let way = if ahead { "ahead of" } else { "behind" };
             Finding::warn(
