@@ -20,7 +20,7 @@ pub const BUCKET: &str = "shop";
 pub enum Kind {
     /// SeaweedFS: a real one, and light.
     Seaweed,
-    /// moto, which keeps everything in its memory.
+    /// moto with one thread, which keeps everything in its memory.
     Moto,
     /// rclone, which accepts every conditional write.
     Rclone,
@@ -249,9 +249,13 @@ impl S3 {
         let program = binary(&["moto/bin/moto_server"], &[FETCHED]);
         let python = binary(&["python3"], &["/usr/bin"]);
         let library = program.ancestors().nth(2).expect("it is in a folder");
-        // Its programs were made for wherever it was fetched from.
+        // As it comes it answers in several threads, and then loses conditions when writers race: the trial at the start has
+        // caught it. With one thread it keeps to them.
         let script = format!(
-            "import sys; sys.path.insert(0, {:?}); from moto.server import main; main(['-H', '127.0.0.1', '-p', '{}'])",
+            "import sys; sys.path.insert(0, {:?})\n\
+             from werkzeug.serving import run_simple\n\
+             from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app\n\
+             run_simple('127.0.0.1', {}, DomainDispatcherApplication(create_backend_app), threaded=False)",
             library.display().to_string(),
             self.port
         );

@@ -1,5 +1,6 @@
 //! Services that must not be used: real ones, and imitations of what others get wrong.
 
+use tenure_store::s3::S3Store;
 use tenure_store::servers::s3::{Kind, OPERATOR, S3};
 use tenure_store::{PutIf, StoreError, open, open_existing};
 
@@ -58,6 +59,18 @@ async fn a_service_that_is_right_is_used_however_it_writes_etags() {
         );
         assert_eq!(service.objects_of_the_probe(), 0, "{fault:?}");
     }
+}
+
+#[tokio::test]
+async fn the_trial_of_a_service_takes_a_known_number_of_requests() {
+    let service = Imitation::start(Fault::None).await;
+    let store = S3Store::open(&service.url("x")).await.unwrap();
+    let asked = store.requests();
+    assert_eq!((asked.puts, asked.gets), (80, 8));
+    assert_eq!((asked.lists, asked.deletes), (1, 7));
+    let looker = S3Store::open_existing(&service.url("x")).await.unwrap();
+    let asked = looker.requests();
+    assert_eq!((asked.class_a(), asked.class_b()), (0, 1));
 }
 
 #[tokio::test]
