@@ -348,7 +348,11 @@ impl Store for MemoryStore {
     async fn discard(&self, keys: Vec<String>) -> Vec<Result<(), StoreError>> {
         self.shared.write(|state| {
             let each = keys.into_iter();
-            each.map(|key| Ok(state.discard(key))).collect()
+            each.map(|key| {
+                state.discard(key);
+                Ok(())
+            })
+            .collect()
         })
     }
 
