@@ -1,0 +1,262 @@
+//! The loop that looks for tasks, and how often it looks.
+//!
+//! A shard in which something was due is looked into again soon; one in which nothing was, later and later. A submission in
+//! this process, or one that the store's changes show, brings the next look forward.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure_store::Change;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::claim;
+use super::engine::Engine;
+use crate::error::QueueError;
+use crate::handler::TaskHandler;
+use crate::layout::{Entry, Index};
+use crate::time::Moment;
+
+/// How many keys a look reads at once. Object stores give as many for the price of one.
+const PAGE: usize = 1000;
+/// How soon the store is asked again after it failed.
+const AFTER_TROUBLE: Duration = Duration::from_secs(1);
+
+/// When a shard is looked into next.
+#[derive(Clone, Copy, Debug)]
+struct Look {
+    at: Instant,
+    /// How long to wait if nothing is found.
+    pause: Duration,
+}
+
+/// What a look into a shard found.
+#[derive(Debug, Default)]
+struct Found {
+    due: Vec<Entry>,
+    /// When the next task is due.
+    next: Option<Moment>,
+}
+
+/// Looks, claims and starts attempts until the worker stops.
+pub(super) async fn run<H: TaskHandler>(engine: Arc<Engine>, handler: Arc<H>) {
+    let mut looks: BTreeMap<u32, Look> = BTreeMap::new();
+    while !engine.stop.is_cancelled() {
+        let free = engine.permits.available_permits();
+        if free == 0 {
+            tokio::select! {
+                // Only to wait: it is given back at once.
+                _ = engine.permits.acquire() => {}
+                () = engine.stop.cancelled() => {}
+            }
+            continue;
+        }
+        sync(&engine, &mut looks);
+        bring_forward(&engine, &mut looks).await;
+        let now = Instant::now();
+        let mut due: Vec<(Instant, u32)> = looks
+            .iter()
+            .filter(|(_, look)| look.at <= now && !engine.queue.is_paused())
+            .map(|(shard, look)| (look.at, *shard))
+            .collect();
+        if due.is_empty() {
+            wait(&engine, &looks).await;
+            continue;
+        }
+        // Those that have waited longest, if there are more than one round takes.
+        due.sort_unstable();
+        due.truncate(engine.leasing.per_round);
+        let shards = due.into_iter().map(|(_, shard)| shard).collect();
+        round(&engine, &handler, shards, free, &mut looks).await;
+    }
+}
+
+/// Brings the looks in line with the shards that the worker has; without leasing, that is a random one at a time.
+fn sync(engine: &Engine, looks: &mut BTreeMap<u32, Look>) {
+    let fresh = |wait: Duration| Look {
+        at: Instant::now() + wait,
+        pause: engine.settings.poll_first,
+    };
+    if engine.leasing.enabled {
+        let owned = engine.owned_shards();
+        looks.retain(|shard, _| owned.contains(shard));
+        for shard in owned {
+            looks.entry(shard).or_insert_with(|| fresh(Duration::ZERO));
+        }
+    } else if looks.is_empty() {
+        let shards = u64::from(engine.queue.layout().shards());
+        let shard = engine.shelf.chance.below(shards) as u32;
+        looks.insert(shard, fresh(Duration::ZERO));
+    }
+}
+
+/// Looks earlier where something is known to be due.
+async fn bring_forward(engine: &Engine, looks: &mut BTreeMap<u32, Look>) {
+    let wakes = engine.queue.0.wakes.take();
+    if wakes.is_empty() {
+        return;
+    }
+    let Ok(now) = engine.shelf.now().await else {
+        return;
+    };
+    for (shard, due) in wakes {
+        let at = Instant::now() + due.since(now);
+        if let Some(look) = looks.get_mut(&shard) {
+            look.at = look.at.min(at);
+        } else if !engine.leasing.enabled {
+            let pause = engine.settings.poll_first;
+            looks.insert(shard, Look { at, pause });
+        }
+    }
+}
+
+/// Waits until a look is due or something happens.
+async fn wait(engine: &Engine, looks: &BTreeMap<u32, Look>) {
+    let paused = engine.queue.is_paused();
+    let next = looks.values().map(|look| look.at).min();
+    let latest = Instant::now() + engine.settings.poll_latest;
+    let until = match next {
+        Some(next) if !paused => next,
+        _ => latest,
+    };
+    tokio::select! {
+        () = tokio::time::sleep_until(until) => {}
+        () = engine.queue.0.wakes.notify.notified(), if !paused => {}
+        () = engine.changed.notified() => {}
+        () = engine.stop.cancelled() => {}
+    }
+}
+
+/// Looks into some shards and claims what is due, the most urgent first.
+async fn round<H: TaskHandler>(
+    engine: &Arc<Engine>,
+    handler: &Arc<H>,
+    shards: Vec<u32>,
+    free: usize,
+    looks: &mut BTreeMap<u32, Look>,
+) {
+    let mut asked = JoinSet::new();
+    for shard in shards {
+        let engine = engine.clone();
+        asked.spawn(async move { (shard, look(&engine, shard, free).await) });
+    }
+    let mut due = Vec::new();
+    while let Some(done) = asked.join_next().await {
+        let Ok((shard, found)) = done else { continue };
+        engine.shelf.metrics.polls.one();
+        let wait = match found {
+            Ok(found) => {
+                let wait = next_look(engine, looks.get_mut(&shard), &found).await;
+                due.extend(found.due);
+                wait
+            }
+            Err(error) => {
+                tracing::debug!(shard, %error, "looking for tasks failed");
+                AFTER_TROUBLE
+            }
+        };
+        if let Some(look) = looks.get_mut(&shard) {
+            look.at = Instant::now() + wait;
+        }
+        if !engine.leasing.enabled {
+            sweep_on(engine, shard, looks);
+        }
+    }
+    due.sort_by(|a, b| (a.rank, a.at, &a.id).cmp(&(b.rank, b.at, &b.id)));
+    due.truncate(free);
+    claim::claim(engine, handler, due).await;
+}
+
+/// How long to wait before the next look into a shard.
+async fn next_look(engine: &Engine, look: Option<&mut Look>, found: &Found) -> Duration {
+    let settings = &engine.settings;
+    let Some(look) = look else {
+        return settings.poll_latest;
+    };
+    if !found.due.is_empty() {
+        look.pause = settings.poll_first;
+        // There may be more, and there will be room for it when an attempt ends.
+        return Duration::ZERO;
+    }
+    engine.shelf.metrics.idle_polls.one();
+    let wait = engine.shelf.chance.around(look.pause);
+    look.pause = (look.pause * 2).min(settings.poll_latest);
+    match (found.next, engine.shelf.now().await) {
+        (Some(next), Ok(now)) => wait.min(next.since(now)),
+        _ => wait,
+    }
+}
+
+/// Without leasing: after a look into one shard, the next is into another one by chance.
+fn sweep_on(engine: &Engine, shard: u32, looks: &mut BTreeMap<u32, Look>) {
+    if let Some(look) = looks.remove(&shard)
+        && looks.is_empty()
+    {
+        let shards = u64::from(engine.queue.layout().shards());
+        looks.insert(engine.shelf.chance.below(shards) as u32, look);
+    }
+}
+
+/// Looks into a shard for up to `want` tasks that are due, by priority and then by time.
+async fn look(engine: &Engine, shard: u32, want: usize) -> Result<Found, QueueError> {
+    let shelf = &engine.shelf;
+    let (prefix, layout) = (shelf.prefix(Index::Ready, shard), &shelf.layout);
+    let now = shelf.now().await?;
+    let mut found = Found::default();
+    let mut after = None::<String>;
+    loop {
+        let page = shelf.keys(&prefix, after.as_deref(), PAGE).await?;
+        let mut last = None;
+        for key in &page.keys {
+            let Some(entry) = layout.entry_of(key) else {
+                // Named and removed by the owner's slow look at everything.
+                continue;
+            };
+            if entry.at > now {
+                let next = found.next.unwrap_or(entry.at);
+                found.next = Some(next.min(entry.at));
+            } else if !engine.passes(&entry.id) && found.due.len() < want {
+                found.due.push(entry.clone());
+            }
+            last = Some(entry);
+        }
+        if !page.more || found.due.len() >= want {
+            return Ok(found);
+        }
+        after = match last {
+            // The rest of this priority comes later still.
+            Some(last) if last.at > now => Some(layout.end_of_rank(shard, last.rank)),
+            _ => page.keys.last().cloned(),
+        };
+    }
+}
+
+/// Follows the store's changes, where that is cheap, and wakes the loop where something was submitted.
+pub(super) async fn listen(engine: Arc<Engine>) {
+    if !engine.settings.follow {
+        return;
+    }
+    let prefix = engine.shelf.layout.whole_index(Index::Ready);
+    let mut trouble = engine.settings.poll_latest;
+    while !engine.stop.is_cancelled() {
+        let store = &engine.shelf.store;
+        let watch = async { store.watch(&prefix, store.revision().await?).await };
+        if let Ok(mut watch) = watch.await {
+            trouble = engine.settings.poll_latest;
+            // What was submitted before the watch began is found by the next look.
+            while let Ok(batch) = watch.next().await {
+                for change in batch.changes {
+                    if let Change::Put(put) = change
+                        && let Some(entry) = engine.shelf.layout.entry_of(&put.key)
+                    {
+                        let shard = engine.shelf.layout.shard_of(&entry.id);
+                        engine.queue.0.wakes.wake(shard, entry.at);
+                    }
+                }
+            }
+        }
+        tokio::time::sleep(engine.shelf.chance.around(trouble)).await;
+        trouble = (trouble * 2).min(Duration::from_secs(60));
+    }
+}
