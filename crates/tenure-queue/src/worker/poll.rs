@@ -20,6 +20,8 @@ use crate::time::Moment;
 
 /// How many keys a look reads at once. Object stores give as many for the price of one.
 const PAGE: usize = 1000;
+/// From among how many tasks a worker that sweeps chooses each by chance.
+const CHOICE: usize = 8;
 /// How soon the store is asked again after it failed.
 const AFTER_TROUBLE: Duration = Duration::from_secs(1);
 
@@ -137,9 +139,13 @@ async fn round<H: TaskHandler>(
     looks: &mut BTreeMap<u32, Look>,
 ) {
     let mut asked = JoinSet::new();
+    let want = match engine.leasing.enabled {
+        true => free,
+        false => free.saturating_mul(CHOICE),
+    };
     for shard in shards {
         let engine = engine.clone();
-        asked.spawn(async move { (shard, look(&engine, shard, free).await) });
+        asked.spawn(async move { (shard, look(&engine, shard, want).await) });
     }
     let mut due = Vec::new();
     while let Some(done) = asked.join_next().await {
@@ -163,7 +169,12 @@ async fn round<H: TaskHandler>(
             sweep_on(engine, shard, looks);
         }
     }
-    due.sort_by(|a, b| (a.rank, a.at, &a.id).cmp(&(b.rank, b.at, &b.id)));
+    if engine.leasing.enabled {
+        due.sort_by(|a, b| (a.rank, a.at, &a.id).cmp(&(b.rank, b.at, &b.id)));
+    } else {
+        // Others are after the same tasks: whoever goes by chance gets in nobody's way.
+        due.sort_by_cached_key(|entry| (entry.rank, engine.shelf.chance.draw()));
+    }
     due.truncate(free);
     claim::claim(engine, handler, due).await;
 }

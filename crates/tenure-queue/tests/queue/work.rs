@@ -35,6 +35,10 @@ async fn many_tasks_are_each_done_once_and_leave_only_what_they_should() {
     let (two, hand) = (world.queue(settings(8)).await, Hand::default());
     let first = world.worker(&one, "one").start(hand.clone()).await.unwrap();
     let second = world.worker(&two, "two").start(hand.clone()).await.unwrap();
+    until("both have shards", async || {
+        first.shards().len() == 4 && second.shards().len() == 4
+    })
+    .await;
     let submits = (0..300).map(|n| text(format!("task {n}"))).collect();
     let answers = producer.submit_many(submits).await;
     for answer in &answers {
@@ -61,10 +65,11 @@ async fn many_tasks_are_each_done_once_and_leave_only_what_they_should() {
 #[tokio::test(start_paused = true)]
 async fn two_sweepers_race_for_tasks_and_each_is_done_once() {
     let world = World::new();
-    let (one, two) = (
-        world.queue(settings(1)).await,
-        world.queue(settings(1)).await,
-    );
+    let (one, slow_one) = world.faulty(settings(1)).await;
+    let (two, slow_two) = world.faulty(settings(1)).await;
+    // Between a look and a claim there is time for another one.
+    slow_one.slow(ms(7));
+    slow_two.slow(ms(9));
     let hand = Hand::default();
     let submits = (0..200).map(|n| text(format!("sleep:20:{n}"))).collect();
     let answers = one.submit_many(submits).await;
@@ -87,6 +92,10 @@ async fn two_sweepers_race_for_tasks_and_each_is_done_once() {
         "{:?}",
         hand.0.counts()
     );
+    for queue in [&one, &two] {
+        let finished = count(queue, "finished_total");
+        assert!(finished > 40, "neither is left with nothing: {finished}");
+    }
     assert!(
         count(&one, "claims_lost_total") + count(&two, "claims_lost_total") > 0,
         "they did race"
