@@ -95,6 +95,9 @@ impl Shelf {
     }
 
     pub(crate) async fn read_many(&self, ids: &[TaskId]) -> Vec<Result<Option<Held>, QueueError>> {
+        if ids.is_empty() {
+            return Vec::new();
+        }
         let keys: Vec<String> = ids.iter().map(|id| self.layout.task(id)).collect();
         let count = keys.len();
         let got = in_time(async { Ok(self.store.get_many(keys).await) }).await;
@@ -264,6 +267,9 @@ impl Shelf {
 
     pub(crate) async fn put_many(&self, puts: Vec<PutIf>) -> Vec<Result<Put, StoreError>> {
         let count = puts.len();
+        if count == 0 {
+            return Vec::new();
+        }
         let written = in_time(async { Ok(self.store.put_many(puts).await) }).await;
         let written = written.unwrap_or_else(|_| vec![Err(late()); count]);
         written.into_iter().map(|w| self.counted(w)).collect()

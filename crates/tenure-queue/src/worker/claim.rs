@@ -20,8 +20,8 @@ use crate::time::Moment;
 
 /// For how long a task that cannot be read is passed over.
 const PASS_CORRUPT: Duration = Duration::from_secs(60);
-/// For how long an entry whose task is not there yet is passed over.
-const PASS_AHEAD: Duration = Duration::from_secs(2);
+/// For how long an entry whose task is not there yet is passed over, at least and at most.
+const PASS_AHEAD: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(5));
 /// For how long a task that somebody has just claimed is passed over: its worker moves the entry by itself.
 const PASS_CLAIMED: Duration = Duration::from_secs(2);
 /// For how long a task whose claim came to nothing is passed over.
@@ -95,7 +95,7 @@ async fn fit(
                 .shelf
                 .is_ahead(entry, held.as_ref().map(|h| &h.task), now) =>
         {
-            engine.pass_over(&entry.id, Some(PASS_AHEAD));
+            await_task(engine, entry, now);
             None
         }
         Ok(Some(held)) if is_fresh(&held.task, now) => {
@@ -119,6 +119,15 @@ async fn fit(
             None
         }
     }
+}
+
+/// Comes back to an entry whose task is about to be written: soon at first, later if it is long in coming.
+fn await_task(engine: &Engine, entry: &Entry, now: Moment) {
+    let (soonest, latest) = PASS_AHEAD;
+    let wait = now.since(entry.at).clamp(soonest, latest);
+    engine.pass_over(&entry.id, Some(wait));
+    let shard = engine.shelf.layout.shard_of(&entry.id);
+    engine.queue.0.wakes.wake(shard, now.plus(wait));
 }
 
 /// Whether a task was claimed a moment ago.
