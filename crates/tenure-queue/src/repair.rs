@@ -117,8 +117,8 @@ impl Shelf {
                     }
                 }
                 Ok(None) => {}
-                Err(QueueError::Corrupt { why, .. }) => {
-                    rebuilt.corrupt.push((self.layout.task(id), why));
+                Err(e) if e.is_unreadable() => {
+                    rebuilt.corrupt.push((self.layout.task(id), e.to_string()));
                 }
                 Err(e) => return Err(e),
             }
@@ -153,7 +153,7 @@ impl Shelf {
                     }
                 }
                 Ok(None) => gone.push(key),
-                Err(QueueError::Corrupt { .. }) => {}
+                Err(e) if e.is_unreadable() => {}
                 Err(e) => return Err(e),
             }
         }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_store::Change;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -50,6 +51,7 @@ struct Found {
 pub(super) async fn run<H: TaskHandler>(engine: Arc<Engine>, handler: Arc<H>) {
     let mut looks: BTreeMap<u32, Look> = BTreeMap::new();
     let mut stock = Stock::default();
+    let mut changed = engine.changed.subscribe();
     while !engine.stop.is_cancelled() {
         let free = engine.permits.available_permits();
         if free == 0 {
@@ -77,7 +79,7 @@ pub(super) async fn run<H: TaskHandler>(engine: Arc<Engine>, handler: Arc<H>) {
         if !picked.entries.is_empty() {
             claim::claim(&engine, &handler, picked.entries).await;
         } else if !looked {
-            wait(&engine, &looks).await;
+            wait(&engine, &looks, &mut changed).await;
         }
     }
 }
@@ -139,7 +141,7 @@ async fn bring_forward(engine: &Engine, looks: &mut BTreeMap<u32, Look>, stock: 
 }
 
 /// Waits until a look is due or something happens.
-async fn wait(engine: &Engine, looks: &BTreeMap<u32, Look>) {
+async fn wait(engine: &Engine, looks: &BTreeMap<u32, Look>, changed: &mut watch::Receiver<()>) {
     let paused = engine.queue.is_paused();
     let next = looks.values().map(|look| look.at).min();
     let latest = Instant::now() + engine.settings.poll_latest;
@@ -150,7 +152,7 @@ async fn wait(engine: &Engine, looks: &BTreeMap<u32, Look>) {
     tokio::select! {
         () = tokio::time::sleep_until(until) => {}
         () = engine.queue.0.wakes.notify.notified(), if !paused => {}
-        () = engine.changed.notified() => {}
+        _ = changed.changed() => {}
         () = engine.stop.cancelled() => {}
     }
 }

@@ -38,6 +38,7 @@ struct Round {
 /// Tends the worker's shards until it stops.
 pub(super) async fn run(engine: Arc<Engine>) {
     let mut rounds: BTreeMap<u32, Round> = BTreeMap::new();
+    let mut changed = engine.changed.subscribe();
     let (mut record_at, mut tick_at) = (Instant::now(), Instant::now());
     while !engine.stop.is_cancelled() {
         let now = Instant::now();
@@ -63,26 +64,12 @@ pub(super) async fn run(engine: Arc<Engine>) {
         tokio::select! {
             () = tokio::time::sleep_until(next) => {}
             // A new shard may have claims that ran out long ago.
-            () = changed(&engine, &rounds) => {}
+            _ = changed.changed() => {}
             () = engine.stop.cancelled() => {}
         }
         if !engine.leasing.enabled {
             rounds.retain(|_, round| round.leases > Instant::now());
         }
-    }
-}
-
-/// Waits until the worker has other shards than these.
-async fn changed(engine: &Engine, rounds: &BTreeMap<u32, Round>) {
-    if !engine.leasing.enabled {
-        return std::future::pending().await;
-    }
-    loop {
-        let owned = engine.owned_shards();
-        if owned.iter().any(|shard| !rounds.contains_key(shard)) {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(200)).await;
     }
 }
 
