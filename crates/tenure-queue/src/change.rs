@@ -1,0 +1,394 @@
+//! The table of transitions: what may become of a task, and when.
+//!
+//! ```text
+//!            claim                 finish
+//!   ready ─────────► running ───────────────► done
+//!     ▲  ▲             │  │ │
+//!     │  └─ reschedule ┘  │ └── fail, expire (no attempts left) ──► dead
+//!     │     give back     │                                          │
+//!     └── fail, expire ───┘         cancel ──► cancelled             │
+//!     ▲    (with a wait)                           │                 │
+//!     └──────────────────── retry ─────────────────┴─────────────────┘
+//! ```
+//!
+//! Every transition is one conditional write of one object. Those of a worker carry its claim: whoever lost the claim can no
+//! longer change anything. All times are store time, and arguments.
+
+use std::time::Duration;
+
+use crate::ids::{ClaimId, Nonce, WorkerName};
+use crate::payload::Payload;
+use crate::task::{Event, HISTORY_MAX, Is, NOTE_MAX, Progress, Running, State, Task, What};
+use crate::time::Moment;
+
+/// How long an attempt that has run out of time is left to its worker before others take it.
+pub const DEADLINE_GRACE: Duration = Duration::from_secs(5);
+
+/// What somebody wants to do to a task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// A worker takes it.
+    Claim {
+        /// The new claim.
+        claim: ClaimId,
+        /// Who.
+        worker: WorkerName,
+    },
+    /// Its worker is still at it.
+    Extend {
+        /// The claim.
+        claim: ClaimId,
+        /// How far it is; none leaves what was said before.
+        progress: Option<Progress>,
+    },
+    /// Its worker is done.
+    Finish {
+        /// The claim.
+        claim: ClaimId,
+        /// What it leaves.
+        result: Payload,
+    },
+    /// Its worker failed.
+    Fail {
+        /// The claim.
+        claim: ClaimId,
+        /// What went wrong.
+        why: String,
+        /// Whether trying again is pointless.
+        for_good: bool,
+        /// How long to wait; none: as its retries say.
+        after: Option<Duration>,
+        /// What is left to chance in the wait.
+        chance: u64,
+    },
+    /// Its worker wants it to be tried at another time.
+    Reschedule {
+        /// The claim.
+        claim: ClaimId,
+        /// When.
+        due: Moment,
+        /// Why.
+        note: Option<String>,
+    },
+    /// Its worker stops and has not finished it.
+    GiveBack {
+        /// The claim.
+        claim: ClaimId,
+    },
+    /// Its worker has stopped because it was asked to.
+    Stopped {
+        /// The claim.
+        claim: ClaimId,
+    },
+    /// Its claim has run out.
+    Expire {
+        /// Who saw it.
+        by: WorkerName,
+        /// What is left to chance in the wait.
+        chance: u64,
+    },
+    /// Somebody calls it off.
+    Cancel {
+        /// Who.
+        by: Option<String>,
+    },
+    /// Somebody wants a task that ended without a result to be tried again from the beginning.
+    Retry {
+        /// Who.
+        by: Option<String>,
+    },
+}
+
+/// Why a change does not fit a task. An answer, not an error.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// It is in another state than the change is for.
+    #[error("the task is {0}")]
+    Is(Is),
+    /// Its time has not come.
+    #[error("the task is not due before {0}")]
+    NotDue(Moment),
+    /// Another claim has it, or had it last.
+    #[error("the claim on the task is lost")]
+    ClaimLost,
+    /// Its claim is still good.
+    #[error("the claim on the task is good until {0}")]
+    StillClaimed(Moment),
+}
+
+/// The task after a change, or why it cannot be made. `nonce` is the writer's, the same for every try at one change.
+pub fn apply(task: &Task, change: &Change, now: Moment, nonce: Nonce) -> Result<Task, Refusal> {
+    let mut next = task.clone();
+    next.rev += 1;
+    next.nonce = nonce;
+    let noted = match change {
+        Change::Claim { claim, worker } => next.claim(*claim, worker, now)?,
+        Change::Extend { claim, progress } => {
+            next.extend(*claim, progress.clone(), now)?;
+            return Ok(next);
+        }
+        Change::Finish { claim, result } => next.finish(*claim, result.clone(), now)?,
+        Change::Fail {
+            claim,
+            why,
+            for_good,
+            after,
+            chance,
+        } => {
+            let running = next.held_by(*claim)?;
+            let about = About::of(What::Failed, &running, next.attempts).noting(why);
+            next.failed(&running, why, *for_good, *after, *chance, now);
+            about
+        }
+        Change::Reschedule { claim, due, note } => {
+            let running = next.held_by(*claim)?;
+            let about = About::of(What::Rescheduled, &running, next.attempts);
+            next.attempts = next.attempts.saturating_sub(1);
+            next.free(&running, (*due).max(now), now);
+            about.noting(note.as_deref().unwrap_or_default())
+        }
+        Change::GiveBack { claim } => {
+            let running = next.held_by(*claim)?;
+            let about = About::of(What::GivenBack, &running, next.attempts);
+            next.attempts = next.attempts.saturating_sub(1);
+            next.free(&running, now, now);
+            about
+        }
+        Change::Stopped { claim } => {
+            let running = next.held_by(*claim)?;
+            let about = About::of(What::Cancelled, &running, next.attempts);
+            next.enter(State::Cancelled { at: now });
+            about
+        }
+        Change::Expire { by, chance } => next.expire(by, *chance, now)?,
+        Change::Cancel { by } => next.cancel(by.as_deref(), now)?,
+        Change::Retry { by } => next.retry(by.as_deref(), now)?,
+    };
+    next.note(noted, now, nonce);
+    Ok(next)
+}
+
+/// What an event is about.
+struct About {
+    what: What,
+    by: Option<String>,
+    claim: Option<ClaimId>,
+    attempt: Option<u32>,
+    note: Option<String>,
+}
+
+impl About {
+    fn of(what: What, running: &Running, attempt: u32) -> Self {
+        Self {
+            what,
+            by: Some(running.worker.to_string()),
+            claim: Some(running.claim),
+            attempt: Some(attempt),
+            note: None,
+        }
+    }
+
+    fn by(what: What, by: Option<&str>) -> Self {
+        Self {
+            what,
+            by: by.map(ToOwned::to_owned),
+            claim: None,
+            attempt: None,
+            note: None,
+        }
+    }
+
+    fn noting(mut self, note: &str) -> Self {
+        self.note = (!note.is_empty()).then(|| shortened(note));
+        self
+    }
+}
+
+impl Task {
+    fn claim(
+        &mut self,
+        claim: ClaimId,
+        worker: &WorkerName,
+        now: Moment,
+    ) -> Result<About, Refusal> {
+        let State::Ready { due } = self.state else {
+            return Err(Refusal::Is(self.is()));
+        };
+        if due > now {
+            return Err(Refusal::NotDue(due));
+        }
+        self.attempts = self.attempts.saturating_add(1);
+        let deadline = self.timeout.map(|timeout| now.plus(timeout));
+        let running = Running {
+            claim,
+            worker: worker.clone(),
+            since: now,
+            expires: expiry(self.lease, deadline, now),
+            deadline,
+            progress: None,
+            cancel: false,
+        };
+        let about = About::of(What::Claimed, &running, self.attempts);
+        self.enter(State::Running(running));
+        Ok(about)
+    }
+
+    fn extend(
+        &mut self,
+        claim: ClaimId,
+        progress: Option<Progress>,
+        now: Moment,
+    ) -> Result<(), Refusal> {
+        let lease = self.lease;
+        match &mut self.state {
+            State::Running(running) if running.claim == claim => {
+                let until = expiry(lease, running.deadline, now);
+                running.expires = running.expires.max(until);
+                if let Some(mut progress) = progress {
+                    progress.note = shortened(&progress.note);
+                    running.progress = Some(progress);
+                }
+                Ok(())
+            }
+            _ => Err(Refusal::ClaimLost),
+        }
+    }
+
+    fn finish(&mut self, claim: ClaimId, result: Payload, now: Moment) -> Result<About, Refusal> {
+        let running = self.held_by(claim)?;
+        let about = About::of(What::Finished, &running, self.attempts);
+        self.enter(State::Done {
+            at: now,
+            claim,
+            result,
+        });
+        Ok(about)
+    }
+
+    fn expire(&mut self, by: &WorkerName, chance: u64, now: Moment) -> Result<About, Refusal> {
+        let State::Running(running) = self.state.clone() else {
+            return Err(Refusal::Is(self.is()));
+        };
+        if running.expires > now {
+            return Err(Refusal::StillClaimed(running.expires));
+        }
+        let why = match running.deadline {
+            Some(deadline) if deadline <= now => {
+                format!("the attempt on {} took too long", running.worker)
+            }
+            _ => format!("worker {} was not heard of any more", running.worker),
+        };
+        let mut about = About::of(What::Expired, &running, self.attempts).noting(&why);
+        about.by = Some(by.to_string());
+        self.failed(&running, &why, false, None, chance, now);
+        Ok(about)
+    }
+
+    fn cancel(&mut self, by: Option<&str>, now: Moment) -> Result<About, Refusal> {
+        match &mut self.state {
+            State::Ready { .. } => {
+                self.enter(State::Cancelled { at: now });
+                Ok(About::by(What::Cancelled, by))
+            }
+            State::Running(running) if !running.cancel => {
+                running.cancel = true;
+                Ok(About::by(What::CancelAsked, by))
+            }
+            // Asked for already, or too late.
+            state => Err(Refusal::Is(state.is())),
+        }
+    }
+
+    fn retry(&mut self, by: Option<&str>, now: Moment) -> Result<About, Refusal> {
+        match self.state {
+            State::Dead { .. } | State::Cancelled { .. } => {
+                self.attempts = 0;
+                self.enter(State::Ready { due: now });
+                Ok(About::by(What::Retried, by))
+            }
+            _ => Err(Refusal::Is(self.is())),
+        }
+    }
+
+    /// What follows a failure: a wait, or the end.
+    fn failed(
+        &mut self,
+        running: &Running,
+        why: &str,
+        for_good: bool,
+        after: Option<Duration>,
+        chance: u64,
+        now: Moment,
+    ) {
+        if for_good || self.attempts >= self.retry.attempts {
+            let why = shortened(why);
+            self.enter(match running.cancel {
+                true => State::Cancelled { at: now },
+                false => State::Dead { at: now, why },
+            });
+            return;
+        }
+        let wait = after.unwrap_or_else(|| self.retry.wait(self.attempts, chance));
+        self.free(running, now.plus(wait), now);
+    }
+
+    /// Ready again, unless somebody has called it off meanwhile.
+    fn free(&mut self, running: &Running, due: Moment, now: Moment) {
+        self.enter(match running.cancel {
+            true => State::Cancelled { at: now },
+            false => State::Ready { due },
+        });
+    }
+
+    fn held_by(&self, claim: ClaimId) -> Result<Running, Refusal> {
+        match self.running() {
+            Some(running) if running.claim == claim => Ok(running.clone()),
+            _ => Err(Refusal::ClaimLost),
+        }
+    }
+
+    fn enter(&mut self, state: State) {
+        self.state = state;
+        self.entered = self.rev;
+    }
+
+    fn note(&mut self, about: About, at: Moment, nonce: Nonce) {
+        if self.history.len() >= HISTORY_MAX {
+            self.history.remove(1);
+            self.forgotten += 1;
+        }
+        self.history.push(Event {
+            at,
+            event: about.what,
+            nonce,
+            by: about.by,
+            claim: about.claim,
+            attempt: about.attempt,
+            note: about.note,
+        });
+    }
+}
+
+/// Until when a claim is good. Never for much longer than the attempt may take: who hangs cannot hold on to it.
+fn expiry(lease: Duration, deadline: Option<Moment>, now: Moment) -> Moment {
+    let until = now.plus(lease);
+    match deadline {
+        Some(deadline) => until.min(deadline.plus(DEADLINE_GRACE)),
+        None => until,
+    }
+}
+
+/// A text that is not too long for a task.
+pub(crate) fn shortened(text: &str) -> String {
+    if text.len() <= NOTE_MAX {
+        return text.to_owned();
+    }
+    let mut end = NOTE_MAX;
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    format!("{}…", &text[..end])
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,68 @@
+//! A task queue on any store: nothing but a bucket, or a file, is needed.
+//!
+//! - A **task** is one object for its whole life, readable JSON with its history inside. What becomes of it is one
+//!   conditional write after the other ([`change`]): a worker that lost its claim cannot finish a task.
+//! - **Indexes** lead to tasks that are due, claimed, done or dead ([`layout`]). They are hints, and can be rebuilt.
+//! - **Workers** own shards of the queue through [`tenure`], each its fair share, and look only into what they own. Who dies
+//!   is replaced: its shards by its lease, its tasks by theirs. Leasing can be switched off, for some workers or all.
+//! - A task is handled **at least once** and finished **exactly once**. All times are the store's.
+//!
+//! ```
+//! use std::time::Duration;
+//! use tenure_queue::{Queue, QueueSettings, Submit, Worker, typed};
+//!
+//! # #[tokio::main]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let store = tenure_store::open("memory:").await?;
+//! let queue = Queue::create(store, "shop", "sums", QueueSettings::default()).await?;
+//! let worker = Worker::builder(&queue)
+//!     .concurrency(8)
+//!     .start(typed(async |numbers: Vec<u64>, _job| Ok(numbers.iter().sum::<u64>())))
+//!     .await?;
+//! let task = queue.submit(Submit::json(&[1, 2, 3])?).await?;
+//! let sum: u64 = queue.result(&task.id, Duration::from_secs(10)).await?;
+//! assert_eq!(sum, 6);
+//! worker.stop().await?;
+//! # Ok(())
+//! # }
+//! ```
+
+pub mod change;
+mod clock;
+mod error;
+mod handler;
+mod ids;
+pub mod layout;
+mod leasing;
+mod list;
+pub mod metrics;
+mod payload;
+mod queue;
+mod record;
+mod repair;
+mod retry;
+mod rng;
+mod schedule;
+mod scribe;
+mod shelf;
+mod submit;
+pub mod task;
+mod time;
+mod worker;
+
+pub use error::QueueError;
+pub use handler::{Failure, Job, Outcome, TaskHandler, Typed, When, typed};
+pub use ids::{BadName, ClaimId, NAME_MAX, Nonce, QueueName, ScheduleName, TaskId, WorkerName};
+pub use leasing::{ENV_ENABLED, ENV_RENEW, ENV_SHARDS, ENV_TTL, Leasing, ShardLeasing};
+pub use list::{Filter, Page, Stats};
+pub use metrics::Metrics;
+pub use payload::Payload;
+pub use queue::Queue;
+pub use record::{PAYLOAD_LIMIT, QueueRecord, QueueSettings, SHARDS_MAX};
+pub use repair::{Purge, Rebuilt};
+pub use retry::Retry;
+pub use schedule::{Cron, Schedule, ScheduleSpec};
+pub use submit::{METADATA_MAX, Submit, Submitted};
+pub use task::{Is, State, Task};
+pub use time::Moment;
+pub use worker::{Worker, WorkerBuilder, WorkerSettings};

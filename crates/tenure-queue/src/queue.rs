@@ -1,0 +1,422 @@
+//! A queue as producers and operators hold it.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+use tenure_store::{Put, PutIf, Store, StoreError, Version};
+use tokio::sync::Notify;
+
+use crate::change::{Change, Refusal};
+use crate::error::QueueError;
+use crate::ids::{QueueName, TaskId};
+use crate::layout::Layout;
+use crate::metrics::Metrics;
+use crate::record::{QueueRecord, QueueSettings, decode, encode};
+use crate::shelf::{Altered, Shelf, in_time};
+use crate::submit::{Submit, Submitted};
+use crate::task::{Is, State, Task};
+use crate::time::Moment;
+
+/// How soon a waiting caller looks again at first, and how late at most.
+const LOOK_FIRST: Duration = Duration::from_millis(10);
+const LOOK_LATEST: Duration = Duration::from_secs(1);
+
+/// A queue. Cheap to clone; clones share what they know.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), tenure_queue::QueueError> {
+/// use tenure_queue::{Queue, QueueSettings, Submit};
+///
+/// let store = tenure_store::open("memory:doc").await?;
+/// let queue = Queue::create(store, "shop", "mails", QueueSettings::default()).await?;
+/// let task = Submit::json(&"user-42")?.key("welcome user-42").attempts(3);
+/// let first = queue.submit(task.clone()).await?;
+/// let again = queue.submit(task).await?;
+/// assert_eq!((first.created, again.created, &again.id), (true, false, &first.id));
+/// assert_eq!(queue.stats().await?.ready, 1);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Queue(pub(crate) Arc<Inner>);
+
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub(crate) cluster: String,
+    pub(crate) name: QueueName,
+    pub(crate) shelf: Arc<Shelf>,
+    record: RwLock<Arc<QueueRecord>>,
+    pub(crate) wakes: Wakes,
+}
+
+impl Queue {
+    /// Creates a queue, or opens it if it exists with as many shards. The settings of one that exists stay as they are.
+    pub async fn create(
+        store: Arc<dyn Store>,
+        cluster: &str,
+        name: &str,
+        settings: QueueSettings,
+    ) -> Result<Self, QueueError> {
+        settings.check()?;
+        let (shards, name) = (settings.shards, QueueName::new(name)?);
+        let layout = Layout::new(cluster, &name, shards);
+        let shelf = Shelf::new(store, layout, Arc::default());
+        let key = shelf.layout.record();
+        let record = QueueRecord::new(settings, shelf.nonce());
+        let put = PutIf::create(&key, encode(&record));
+        match shelf.counted(in_time(shelf.store.put_if(put)).await) {
+            Ok(Put::Won(_)) => return Ok(Self::over(cluster, name, shelf, record)),
+            Ok(Put::Lost) | Err(StoreError::Unknown { .. }) => {}
+            Err(e) => return Err(e.into()),
+        }
+        let queue = Self::open(shelf.store.clone(), cluster, name.as_str()).await?;
+        let has = queue.settings().shards;
+        if has == shards {
+            return Ok(queue);
+        }
+        Err(QueueError::Exists(format!(
+            "queue {:?} exists with {has} shards, not {shards}; shards cannot be changed",
+            name.as_str()
+        )))
+    }
+
+    /// Opens a queue that exists.
+    pub async fn open(
+        store: Arc<dyn Store>,
+        cluster: &str,
+        name: &str,
+    ) -> Result<Self, QueueError> {
+        let name = QueueName::new(name)?;
+        let key = Layout::new(cluster, &name, 1).record();
+        let Some(entry) = in_time(store.get(&key)).await? else {
+            return Err(QueueError::NoQueue {
+                queue: name.to_string(),
+                cluster: cluster.to_owned(),
+                url: store.info().url.clone(),
+            });
+        };
+        let record: QueueRecord = decode(&key, &entry.value)?;
+        let layout = Layout::new(cluster, &name, record.settings.shards);
+        let shelf = Shelf::new(store, layout, Arc::default());
+        Ok(Self::over(cluster, name, shelf, record))
+    }
+
+    fn over(cluster: &str, name: QueueName, shelf: Shelf, record: QueueRecord) -> Self {
+        Self(Arc::new(Inner {
+            cluster: cluster.to_owned(),
+            name,
+            shelf: Arc::new(shelf),
+            record: RwLock::new(Arc::new(record)),
+            wakes: Wakes::default(),
+        }))
+    }
+
+    /// The names of all queues of a cluster.
+    pub async fn names(store: &dyn Store, cluster: &str) -> Result<Vec<QueueName>, QueueError> {
+        let prefix = Layout::queues(cluster);
+        let (mut names, mut after) = (Vec::new(), None::<String>);
+        loop {
+            // One key of each queue is enough: the next question begins behind all of its keys.
+            let page = in_time(store.keys(&prefix, after.as_deref(), 1)).await?;
+            let Some(part) = page
+                .keys
+                .first()
+                .and_then(|key| key.strip_prefix(&prefix)?.split('/').next())
+            else {
+                return Ok(names);
+            };
+            let record = format!("{prefix}{part}/queue.json");
+            if let Some(name) = Layout::queue_of(cluster, &record)
+                && in_time(store.get(&record)).await?.is_some()
+            {
+                names.push(name);
+            }
+            // `0` comes right after `/`.
+            after = Some(format!("{prefix}{part}0"));
+        }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &QueueName {
+        &self.0.name
+    }
+
+    /// The cluster that it belongs to.
+    pub fn cluster(&self) -> &str {
+        &self.0.cluster
+    }
+
+    /// What this process has done for it.
+    pub fn metrics(&self) -> &Arc<Metrics> {
+        &self.shelf().metrics
+    }
+
+    /// The keys of the queue.
+    pub fn layout(&self) -> &Layout {
+        &self.shelf().layout
+    }
+
+    /// The store that it is in.
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.shelf().store
+    }
+
+    /// Store time, as this process knows it.
+    pub async fn now(&self) -> Result<Moment, QueueError> {
+        self.shelf().now().await
+    }
+
+    /// What the queue is like, as read last.
+    pub fn settings(&self) -> QueueSettings {
+        self.record().settings.clone()
+    }
+
+    /// Whether it is paused, as read last.
+    pub fn is_paused(&self) -> bool {
+        self.record().paused
+    }
+
+    /// Reads the queue's record anew.
+    pub async fn refresh(&self) -> Result<(), QueueError> {
+        let (record, _) = self.read_record().await?;
+        self.keep(record);
+        Ok(())
+    }
+
+    /// Changes what the queue is like. Workers notice within seconds.
+    pub async fn configure(
+        &self,
+        change: impl Fn(&mut QueueSettings) + Send + Sync,
+    ) -> Result<(), QueueError> {
+        self.rewrite(|record| {
+            let shards = record.settings.shards;
+            change(&mut record.settings);
+            record.settings.check()?;
+            match record.settings.shards == shards {
+                true => Ok(()),
+                false => Err(QueueError::invalid(
+                    "the number of shards cannot be changed",
+                )),
+            }
+        })
+        .await
+    }
+
+    /// Lets nothing be claimed until [`Queue::resume`]. What is running goes on. Workers notice within seconds.
+    pub async fn pause(&self) -> Result<(), QueueError> {
+        self.set_paused(true).await
+    }
+
+    /// Ends a pause.
+    pub async fn resume(&self) -> Result<(), QueueError> {
+        self.set_paused(false).await
+    }
+
+    async fn set_paused(&self, paused: bool) -> Result<(), QueueError> {
+        self.rewrite(|record| {
+            record.paused = paused;
+            Ok(())
+        })
+        .await
+    }
+
+    async fn rewrite(
+        &self,
+        change: impl Fn(&mut QueueRecord) -> Result<(), QueueError> + Send + Sync,
+    ) -> Result<(), QueueError> {
+        let (key, nonce) = (self.layout().record(), self.shelf().nonce());
+        loop {
+            let (mut record, version) = self.read_record().await?;
+            if record.nonce == nonce {
+                self.keep(record);
+                return Ok(());
+            }
+            change(&mut record)?;
+            record.rev += 1;
+            record.nonce = nonce;
+            let put = PutIf::update(&key, encode(&record), version);
+            match self
+                .shelf()
+                .counted(in_time(self.store().put_if(put)).await)
+            {
+                Ok(Put::Won(_)) => {
+                    self.keep(record);
+                    return Ok(());
+                }
+                Ok(Put::Lost) | Err(StoreError::Unknown { .. }) => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+    }
+
+    async fn read_record(&self) -> Result<(QueueRecord, Version), QueueError> {
+        let key = self.layout().record();
+        let got = self.shelf().counted(in_time(self.store().get(&key)).await);
+        let Some(entry) = got? else {
+            return Err(QueueError::NoQueue {
+                queue: self.name().to_string(),
+                cluster: self.cluster().to_owned(),
+                url: self.store().info().url.clone(),
+            });
+        };
+        Ok((decode(&key, &entry.value)?, entry.version))
+    }
+
+    /// Submits a task.
+    pub async fn submit(&self, submit: Submit) -> Result<Submitted, QueueError> {
+        let mut answers = self.submit_many(vec![submit]).await;
+        let none = || Err(QueueError::invalid("nothing was submitted"));
+        answers.pop().unwrap_or_else(none)
+    }
+
+    /// Submits tasks, in few calls to the store. Each is answered by itself.
+    pub async fn submit_many(&self, submits: Vec<Submit>) -> Vec<Result<Submitted, QueueError>> {
+        let settings = self.settings();
+        let answers = self.shelf().submit(&settings, submits).await;
+        for submitted in answers.iter().flatten() {
+            let shard = self.layout().shard_of(&submitted.id);
+            self.0.wakes.wake(shard, submitted.due);
+        }
+        answers
+    }
+
+    /// Reads a task.
+    pub async fn get(&self, id: &TaskId) -> Result<Task, QueueError> {
+        let held = self.shelf().read(id).await?;
+        let held = held.ok_or_else(|| QueueError::NoTask(id.clone()))?;
+        Ok(held.task)
+    }
+
+    /// Waits until a task has ended, for so long at most.
+    pub async fn wait(&self, id: &TaskId, limit: Duration) -> Result<Task, QueueError> {
+        let begun = tokio::time::Instant::now();
+        let mut pause = LOOK_FIRST;
+        loop {
+            let task = self.get(id).await?;
+            if task.is().is_final() {
+                return Ok(task);
+            }
+            let left = limit.saturating_sub(begun.elapsed());
+            if left.is_zero() {
+                return Err(QueueError::StillGoing {
+                    id: id.clone(),
+                    is: task.is(),
+                    waited: limit,
+                });
+            }
+            tokio::time::sleep(self.shelf().chance.around(pause).min(left)).await;
+            pause = (pause * 2).min(LOOK_LATEST);
+        }
+    }
+
+    /// Waits for the result of a task, as a type of the application's.
+    pub async fn result<T: DeserializeOwned>(
+        &self,
+        id: &TaskId,
+        limit: Duration,
+    ) -> Result<T, QueueError> {
+        let task = self.wait(id, limit).await?;
+        let failed = |why: String| QueueError::NoResult {
+            id: id.clone(),
+            why,
+        };
+        match &task.state {
+            State::Done { result, .. } => result.decode().map_err(|e| failed(e.to_string())),
+            State::Dead { why, .. } => Err(failed(why.clone())),
+            state => Err(failed(format!("it was {}", state.is()))),
+        }
+    }
+
+    /// Calls a task off: at once if nobody works on it; otherwise its handler is told, with the next extension of its claim.
+    /// One that is cancelled, or to be cancelled, already is no trouble. Gives the state that it is in now.
+    pub async fn cancel(&self, id: &TaskId, by: Option<&str>) -> Result<Is, QueueError> {
+        let change = Change::Cancel {
+            by: by.map(ToOwned::to_owned),
+        };
+        let is = match self.shelf().alter_and_index(id, &change).await? {
+            Altered::Made { now, .. } => now.task.is(),
+            Altered::Gone => return Err(QueueError::NoTask(id.clone())),
+            Altered::Refused(Refusal::Is(is @ (Is::Running | Is::Cancelled)), _) => return Ok(is),
+            Altered::Refused(why, _) => return Err(refused(id, why)),
+        };
+        if is == Is::Cancelled {
+            self.metrics().cancelled.one();
+        }
+        Ok(is)
+    }
+
+    /// Lets a task that is dead or cancelled be tried again from the beginning.
+    pub async fn retry(&self, id: &TaskId, by: Option<&str>) -> Result<(), QueueError> {
+        let change = Change::Retry {
+            by: by.map(ToOwned::to_owned),
+        };
+        match self.shelf().alter_and_index(id, &change).await? {
+            Altered::Made { now, .. } => {
+                let shard = self.layout().shard_of(id);
+                let due = crate::layout::Entry::of(&now.task).at;
+                self.0.wakes.wake(shard, due);
+                Ok(())
+            }
+            Altered::Gone => Err(QueueError::NoTask(id.clone())),
+            Altered::Refused(why, _) => Err(refused(id, why)),
+        }
+    }
+
+    pub(crate) fn shelf(&self) -> &Arc<Shelf> {
+        &self.0.shelf
+    }
+
+    fn record(&self) -> Arc<QueueRecord> {
+        let record = self.0.record.read().unwrap_or_else(PoisonError::into_inner);
+        record.clone()
+    }
+
+    fn keep(&self, record: QueueRecord) {
+        let mut kept = self
+            .0
+            .record
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        // A read that was under way for long must not bring back the past.
+        if record.rev >= kept.rev {
+            *kept = Arc::new(record);
+        }
+    }
+}
+
+fn refused(id: &TaskId, why: Refusal) -> QueueError {
+    QueueError::Refused {
+        id: id.clone(),
+        why,
+    }
+}
+
+/// Which shards have something new, as far as this process knows.
+#[derive(Debug, Default)]
+pub(crate) struct Wakes {
+    shards: Mutex<BTreeSet<(u32, Moment)>>,
+    pub(crate) notify: Notify,
+}
+
+/// How many wake-ups are remembered. More than that, and polling finds the rest.
+const WAKES_MAX: usize = 10_000;
+
+impl Wakes {
+    /// Something in this shard is due then.
+    pub(crate) fn wake(&self, shard: u32, due: Moment) {
+        let mut shards = self.shards.lock().unwrap_or_else(PoisonError::into_inner);
+        if shards.len() < WAKES_MAX {
+            shards.insert((shard, due));
+        }
+        drop(shards);
+        self.notify.notify_one();
+    }
+
+    /// Takes what was noted.
+    pub(crate) fn take(&self) -> BTreeSet<(u32, Moment)> {
+        std::mem::take(&mut *self.shards.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}

@@ -1,0 +1,335 @@
+//! Tasks and indexes in the store: reading, conditional writes that are settled by reading back, and the order of writes.
+//!
+//! A task is decided on by its own object alone. Entries of indexes are hints, written in an order that always leaves one
+//! that leads to the task: the entry of a task that begins, or begins again, comes before the task; otherwise the task is
+//! changed first, then the entry of its new state is written, and only then is the entry of its old state removed. Whoever
+//! comes to an entry whose task is in another state writes the right one and removes this one, unless the entry is ahead of
+//! its task and young: then somebody is about to follow. A crash between any two writes costs one such look.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use tenure_store::{Keys, Put, PutIf, Store, StoreError, Version};
+
+use crate::change::{Change, Refusal, apply};
+use crate::clock::StoreClock;
+use crate::error::QueueError;
+use crate::ids::{ClaimId, Nonce, TaskId};
+use crate::layout::{Entry, Index, Layout};
+use crate::metrics::Metrics;
+use crate::record::{decode, encode};
+use crate::rng::Chance;
+use crate::scribe::Scribe;
+use crate::task::Task;
+use crate::time::Moment;
+
+/// How long any call to the store may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How often a write is tried again after it lost a race or its outcome was unknown.
+const WRITE_ATTEMPTS: usize = 16;
+/// How long after its time an entry that is ahead of its task is left alone.
+pub(crate) const ENTRY_GRACE: Duration = Duration::from_secs(60);
+/// How often an entry of an index is tried to be written before it is left to others to find the task.
+const ENTRY_ATTEMPTS: u32 = 4;
+
+/// A task with the version that it was read at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Held {
+    pub(crate) task: Task,
+    pub(crate) version: Version,
+}
+
+/// How a change ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Altered {
+    /// It is made; the entry is that of the state before.
+    Made { was: Entry, now: Box<Held> },
+    /// It does not fit the task as it is.
+    Refused(Refusal, Box<Held>),
+    /// There is no such task.
+    Gone,
+}
+
+/// The tasks of a queue.
+#[derive(Debug)]
+pub(crate) struct Shelf {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) layout: Layout,
+    pub(crate) clock: StoreClock,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) chance: Chance,
+    /// Who writes for many at once, where a worker runs.
+    scribe: OnceLock<Scribe>,
+}
+
+impl Shelf {
+    pub(crate) fn new(store: Arc<dyn Store>, layout: Layout, metrics: Arc<Metrics>) -> Self {
+        Self {
+            clock: StoreClock::new(store.clone()),
+            chance: Chance::new(),
+            scribe: OnceLock::new(),
+            store,
+            layout,
+            metrics,
+        }
+    }
+
+    pub(crate) async fn now(&self) -> Result<Moment, QueueError> {
+        Ok(self.clock.now().await?)
+    }
+
+    pub(crate) fn nonce(&self) -> Nonce {
+        Nonce(self.chance.draw())
+    }
+
+    pub(crate) fn claim_id(&self) -> ClaimId {
+        ClaimId(self.chance.draw())
+    }
+
+    pub(crate) async fn read(&self, id: &TaskId) -> Result<Option<Held>, QueueError> {
+        let key = self.layout.task(id);
+        let got = in_time(self.store.get(&key)).await;
+        self.counted(got)?
+            .map(|entry| self.decoded(&entry))
+            .transpose()
+    }
+
+    pub(crate) async fn read_many(&self, ids: &[TaskId]) -> Vec<Result<Option<Held>, QueueError>> {
+        if ids.is_empty() {
+            return Vec::new();
+        }
+        let keys: Vec<String> = ids.iter().map(|id| self.layout.task(id)).collect();
+        let count = keys.len();
+        let got = in_time(async { Ok(self.store.get_many(keys).await) }).await;
+        let got = got.unwrap_or_else(|e| vec![Err(e); count]);
+        got.into_iter()
+            .map(|got| {
+                let found = self.counted(got)?;
+                found.map(|entry| self.decoded(&entry)).transpose()
+            })
+            .collect()
+    }
+
+    /// Reads a task from its object. One that says to be another is as corrupt as one that cannot be read.
+    pub(crate) fn decoded(&self, entry: &tenure_store::Entry) -> Result<Held, QueueError> {
+        let task: Task = decode(&entry.key, &entry.value)?;
+        if self.layout.task(&task.id) != entry.key {
+            return Err(QueueError::Corrupt {
+                key: entry.key.clone(),
+                why: format!("it holds task {:?}", task.id),
+            });
+        }
+        Ok(Held {
+            task,
+            version: entry.version.clone(),
+        })
+    }
+
+    /// Makes a change, however often the task has to be read anew for it. `nonce` is drawn once per change: a caller that
+    /// tries again after an error passes the same one, and is told if its earlier try has come through after all.
+    pub(crate) async fn alter(
+        &self,
+        id: &TaskId,
+        known: Option<Held>,
+        change: &Change,
+        nonce: Nonce,
+    ) -> Result<Altered, QueueError> {
+        let now = self.now().await?;
+        let mut held = match known {
+            Some(held) => held,
+            None => match self.read(id).await? {
+                Some(held) => held,
+                None => return Ok(Altered::Gone),
+            },
+        };
+        let mut was = Entry::of(&held.task);
+        for _ in 0..WRITE_ATTEMPTS {
+            if held.task.contains(nonce) {
+                let now = Box::new(held);
+                return Ok(Altered::Made { was, now });
+            }
+            was = Entry::of(&held.task);
+            let next = match apply(&held.task, change, now, nonce) {
+                Ok(next) => next,
+                Err(refusal) => return Ok(Altered::Refused(refusal, Box::new(held))),
+            };
+            // Nobody comes by the entry of a task that has ended: the new one has to be there first.
+            if was.index.is_final() && !self.put_entries(vec![Entry::of(&next)]).await {
+                let why = format!("no index entry can be written for task {id:?}; try again");
+                return Err(StoreError::unavailable(why).into());
+            }
+            let put = self.update(&next, held.version.clone());
+            match self.counted(self.put_one(put).await) {
+                Ok(Put::Won(version)) => {
+                    let now = Box::new(Held {
+                        task: next,
+                        version,
+                    });
+                    return Ok(Altered::Made { was, now });
+                }
+                // Lost may be our own write that was answered late; unknown may be either.
+                Ok(Put::Lost) | Err(StoreError::Unknown { .. }) => {}
+                Err(e) => return Err(e.into()),
+            }
+            held = match self.read(id).await? {
+                Some(held) => held,
+                None => return Ok(Altered::Gone),
+            };
+        }
+        let why = format!("task {id:?} is written all the time");
+        Err(StoreError::unavailable(why).into())
+    }
+
+    /// From now on, single writes that come at the same time go to the store together.
+    pub(crate) fn write_together(&self) {
+        let _ = self.scribe.set(Scribe::start(self.store.clone()));
+    }
+
+    async fn put_one(&self, put: PutIf) -> Result<Put, StoreError> {
+        match self.scribe.get() {
+            Some(scribe) => in_time(scribe.put(put)).await,
+            None => in_time(self.store.put_if(put)).await,
+        }
+    }
+
+    /// The write that replaces a task.
+    pub(crate) fn update(&self, next: &Task, version: Version) -> PutIf {
+        PutIf::update(self.layout.task(&next.id), encode(next), version)
+    }
+
+    /// Makes a change and brings the index up to date.
+    pub(crate) async fn alter_and_index(
+        &self,
+        id: &TaskId,
+        change: &Change,
+    ) -> Result<Altered, QueueError> {
+        let altered = self.alter(id, None, change, self.nonce()).await?;
+        if let Altered::Made { was, now } = &altered {
+            let right = Entry::of(&now.task);
+            if right.entered != was.entered {
+                self.index(vec![right], vec![was.clone()]).await;
+            }
+        }
+        Ok(altered)
+    }
+
+    /// Writes entries, then removes others. Entries that cannot be written keep the old ones in place: one of them has to
+    /// lead to the task.
+    pub(crate) async fn index(&self, put: Vec<Entry>, remove: Vec<Entry>) {
+        if self.put_entries(put).await {
+            self.remove_entries(remove).await;
+        }
+    }
+
+    /// Writes entries; false if not all of them are there now.
+    pub(crate) async fn put_entries(&self, entries: Vec<Entry>) -> bool {
+        let mut left: Vec<String> = entries.iter().map(|e| self.layout.entry(e)).collect();
+        for attempt in 0..ENTRY_ATTEMPTS {
+            if left.is_empty() {
+                return true;
+            }
+            if attempt > 0 {
+                let wait = Duration::from_millis(50) * 2u32.pow(attempt);
+                tokio::time::sleep(self.chance.around(wait)).await;
+            }
+            let puts: Vec<PutIf> = left.iter().map(|key| PutIf::create(key, *b"{}")).collect();
+            let answers = self.put_many(puts).await;
+            let mut answers = answers.into_iter();
+            // One that is there already is as good as written.
+            left.retain(|_| answers.next().is_none_or(|answer| answer.is_err()));
+        }
+        if !left.is_empty() {
+            tracing::warn!(
+                count = left.len(),
+                key = left[0],
+                "an index entry was not written; its task is found later"
+            );
+        }
+        left.is_empty()
+    }
+
+    /// Removes entries. One that stays behind costs a look later on.
+    pub(crate) async fn remove_entries(&self, entries: Vec<Entry>) {
+        let keys = entries.iter().map(|e| self.layout.entry(e)).collect();
+        self.discard(keys).await;
+    }
+
+    pub(crate) async fn discard(&self, keys: Vec<String>) {
+        if keys.is_empty() {
+            return;
+        }
+        let removed = in_time(async { Ok(self.store.discard(keys).await) }).await;
+        for answer in removed.unwrap_or_else(|e| vec![Err(e)]) {
+            if let Err(error) = self.counted(answer) {
+                tracing::debug!(%error, "an index entry was not removed");
+            }
+        }
+    }
+
+    pub(crate) async fn put_many(&self, puts: Vec<PutIf>) -> Vec<Result<Put, StoreError>> {
+        let count = puts.len();
+        if count == 0 {
+            return Vec::new();
+        }
+        let written = in_time(async { Ok(self.store.put_many(puts).await) }).await;
+        let written = written.unwrap_or_else(|_| vec![Err(late()); count]);
+        written.into_iter().map(|w| self.counted(w)).collect()
+    }
+
+    /// One page of keys.
+    pub(crate) async fn keys(
+        &self,
+        prefix: &str,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Keys, QueueError> {
+        let page = in_time(self.store.keys(prefix, after, limit)).await;
+        Ok(self.counted(page)?)
+    }
+
+    /// Puts right what leads to a task: an entry that does not fit it makes room for the one that does.
+    pub(crate) async fn set_straight(&self, entry: &Entry, task: &Task) {
+        self.metrics.strays.one();
+        self.index(vec![Entry::of(task)], vec![entry.clone()]).await;
+    }
+
+    pub(crate) fn counted<T>(&self, answer: Result<T, StoreError>) -> Result<T, StoreError> {
+        if answer.is_err() {
+            self.metrics.trouble.one();
+        }
+        answer
+    }
+
+    /// Counts and names what cannot be read.
+    pub(crate) fn note_corrupt(&self, error: &QueueError) {
+        if error.is_unreadable() {
+            self.metrics.corrupt.one();
+            tracing::warn!(%error, "an object of the queue cannot be read and is passed over");
+        }
+    }
+
+    /// Whether an entry is there before its task has come so far, and not for long: somebody is about to write the task.
+    pub(crate) fn is_ahead(&self, entry: &Entry, task: Option<&Task>, now: Moment) -> bool {
+        let ahead = task.is_none_or(|task| entry.entered > task.rev);
+        ahead && entry.at.plus(ENTRY_GRACE) >= now
+    }
+
+    /// What the entries of an index in a shard begin with.
+    pub(crate) fn prefix(&self, index: Index, shard: u32) -> String {
+        self.layout.index(index, shard)
+    }
+}
+
+fn late() -> StoreError {
+    StoreError::unknown(format!("the store did not answer within {PATIENCE:?}"))
+}
+
+/// No call waits without end. One that is given up may still be done: its outcome is unknown.
+pub(crate) async fn in_time<T>(
+    call: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, StoreError> {
+    match tokio::time::timeout(PATIENCE, call).await {
+        Ok(answer) => answer,
+        Err(_) => Err(late()),
+    }
+}

@@ -1,0 +1,338 @@
+//! Submitting tasks.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::Serialize;
+use tenure_store::{Put, PutIf, StoreError};
+
+use crate::error::QueueError;
+use crate::ids::{Nonce, TaskId};
+use crate::layout::Entry;
+use crate::payload::Payload;
+use crate::record::{QueueSettings, check_lease, check_retry, check_timeout, encode};
+use crate::retry::Retry;
+use crate::shelf::{ENTRY_GRACE, Shelf};
+use crate::task::{Spec, Task};
+use crate::time::Moment;
+
+/// The most that metadata may take, names and values together.
+pub const METADATA_MAX: usize = 4 << 10;
+/// How often a write whose outcome was unknown is settled and tried again.
+const ATTEMPTS: u32 = 5;
+
+/// A task to be submitted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Submit {
+    payload: Payload,
+    priority: u8,
+    due: Due,
+    timeout: Option<Duration>,
+    lease: Option<Duration>,
+    retry: Option<Retry>,
+    attempts: Option<u32>,
+    metadata: BTreeMap<String, String>,
+    key: Option<String>,
+    id: Option<TaskId>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Due {
+    Now,
+    In(Duration),
+    At(Moment),
+}
+
+impl Submit {
+    /// A task with this payload, due at once, of the middle priority.
+    pub fn new(payload: Payload) -> Self {
+        Self {
+            payload,
+            priority: 5,
+            due: Due::Now,
+            timeout: None,
+            lease: None,
+            retry: None,
+            attempts: None,
+            metadata: BTreeMap::new(),
+            key: None,
+            id: None,
+        }
+    }
+
+    /// A task whose payload is a value as JSON.
+    pub fn json(value: &impl Serialize) -> Result<Self, QueueError> {
+        let payload = Payload::json(value);
+        let payload = payload.map_err(|e| QueueError::invalid(format!("the payload: {e}")))?;
+        Ok(Self::new(payload))
+    }
+
+    /// From 0 to 9; of the tasks that are due, those with the greatest come first. Default: 5.
+    #[must_use]
+    pub fn priority(mut self, priority: u8) -> Self {
+        self.priority = priority;
+        self
+    }
+
+    /// Not before so long after the submission.
+    #[must_use]
+    pub fn delay(mut self, delay: Duration) -> Self {
+        self.due = Due::In(delay);
+        self
+    }
+
+    /// Not before this.
+    #[must_use]
+    pub fn at(mut self, due: Moment) -> Self {
+        self.due = Due::At(due);
+        self
+    }
+
+    /// How long one attempt may take.
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    /// How long a claim is good without being extended: how soon the task is taken from a worker that died.
+    #[must_use]
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.lease = Some(lease);
+        self
+    }
+
+    /// How often it is tried, and the waits in between.
+    #[must_use]
+    pub fn retry(mut self, retry: Retry) -> Self {
+        self.retry = Some(retry);
+        self
+    }
+
+    /// How often it is tried, with the queue's waits in between.
+    #[must_use]
+    pub fn attempts(mut self, attempts: u32) -> Self {
+        self.attempts = Some(attempts);
+        self
+    }
+
+    /// Something to find it by.
+    #[must_use]
+    pub fn meta(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.metadata.insert(name.into(), value.into());
+        self
+    }
+
+    /// The idempotency key: as long as a task with this key is kept, another submission with it is the same task.
+    #[must_use]
+    pub fn key(mut self, key: impl Into<String>) -> Self {
+        self.key = Some(key.into());
+        self
+    }
+
+    /// The id of a task that others derive too.
+    pub(crate) fn id(mut self, id: TaskId) -> Self {
+        self.id = Some(id);
+        self
+    }
+
+    /// Checks everything against the queue's settings, and reports every problem at once.
+    pub(crate) fn check(&self, queue: &QueueSettings) -> Result<(), QueueError> {
+        let mut problems = Vec::new();
+        let mut need = |holds: bool, problem: String| {
+            if !holds {
+                problems.push(problem);
+            }
+        };
+        let size = self.payload.size();
+        need(
+            size <= queue.payload_max,
+            format!(
+                "the payload takes {size} bytes, and this queue takes up to {}; submit a reference to it instead",
+                queue.payload_max
+            ),
+        );
+        need(
+            self.priority <= 9,
+            format!(
+                "the priority is {}; it must be between 0 and 9",
+                self.priority
+            ),
+        );
+        let metadata: usize = self.metadata.iter().map(|(k, v)| k.len() + v.len()).sum();
+        need(
+            metadata <= METADATA_MAX,
+            format!("the metadata takes {metadata} bytes; it may take {METADATA_MAX}"),
+        );
+        if let Some(lease) = self.lease {
+            check_lease(lease, &mut need);
+        }
+        check_timeout(self.timeout, &mut need);
+        check_retry(&self.retries(queue), &mut need);
+        if let Some(key) = &self.key
+            && let Err(e) = TaskId::of_key(key)
+        {
+            need(false, e.to_string());
+        }
+        match problems.is_empty() {
+            true => Ok(()),
+            false => Err(QueueError::Invalid(problems)),
+        }
+    }
+
+    fn retries(&self, queue: &QueueSettings) -> Retry {
+        let mut retry = self.retry.unwrap_or(queue.retry);
+        retry.attempts = self.attempts.unwrap_or(retry.attempts);
+        retry
+    }
+
+    /// The task, once it was checked.
+    fn task(
+        self,
+        queue: &QueueSettings,
+        now: Moment,
+        bits: u64,
+        nonce: Nonce,
+    ) -> Result<Task, QueueError> {
+        let id = match (&self.id, &self.key) {
+            (Some(id), _) => id.clone(),
+            (None, Some(key)) => TaskId::of_key(key)?,
+            (None, None) => TaskId::random(now, bits),
+        };
+        let due = match self.due {
+            Due::Now => now,
+            Due::In(delay) => now.plus(delay),
+            Due::At(at) => at,
+        };
+        let retry = self.retries(queue);
+        let spec = Spec {
+            payload: self.payload,
+            priority: self.priority,
+            timeout: self.timeout.or(queue.timeout),
+            lease: self.lease.unwrap_or(queue.lease),
+            retry,
+            metadata: self.metadata,
+            key: self.key,
+        };
+        Ok(Task::submitted(id, spec, due, now, nonce))
+    }
+}
+
+/// A task that was submitted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Submitted {
+    /// Its id.
+    pub id: TaskId,
+    /// Whether this submission created it. Otherwise one with the same key was there already.
+    pub created: bool,
+    /// Whether the one that was there already carries something else.
+    pub differs: bool,
+    pub(crate) due: Moment,
+}
+
+impl Shelf {
+    /// Submits tasks: entries first, then the tasks. Each is answered by itself.
+    pub(crate) async fn submit(
+        &self,
+        settings: &QueueSettings,
+        asked: Vec<Submit>,
+    ) -> Vec<Result<Submitted, QueueError>> {
+        let begun = tokio::time::Instant::now();
+        let now = match self.now().await {
+            Ok(now) => now,
+            Err(e) => return asked.iter().map(|_| Err(e.clone())).collect(),
+        };
+        let tasks: Vec<Result<Task, QueueError>> = asked
+            .into_iter()
+            .map(|submit| {
+                submit.check(settings)?;
+                submit.task(settings, now, self.chance.draw(), self.nonce())
+            })
+            .collect();
+        let fit: Vec<&Task> = tasks.iter().filter_map(|t| t.as_ref().ok()).collect();
+        let entries: Vec<Entry> = fit.iter().map(|task| Entry::of(task)).collect();
+        self.put_entries(entries.clone()).await;
+        let puts = fit.iter().map(|task| self.creation(task)).collect();
+        let mut written = self.put_many(puts).await.into_iter();
+        let mut answers = Vec::with_capacity(tasks.len());
+        for task in tasks {
+            answers.push(match task {
+                Err(e) => Err(e),
+                Ok(task) => {
+                    let first = written.next().unwrap_or(Ok(Put::Lost));
+                    self.settle_creation(&task, first).await
+                }
+            });
+        }
+        // Whoever owns the shard may have taken an entry for a stray because the task was so long in coming.
+        if begun.elapsed() > ENTRY_GRACE / 2 {
+            self.put_entries(entries).await;
+        }
+        answers
+    }
+
+    fn creation(&self, task: &Task) -> PutIf {
+        PutIf::create(self.layout.task(&task.id), encode(task))
+    }
+
+    /// Finds out what became of a creation, and tries again where nothing did.
+    async fn settle_creation(
+        &self,
+        task: &Task,
+        first: Result<Put, StoreError>,
+    ) -> Result<Submitted, QueueError> {
+        let mut answer = first;
+        for attempt in 1..=ATTEMPTS {
+            let failure = match answer {
+                Ok(Put::Won(_)) => {
+                    self.metrics.submitted.one();
+                    return Ok(self.submitted(task, true, false));
+                }
+                Ok(Put::Lost) => None,
+                Err(e @ (StoreError::Denied { .. } | StoreError::Corrupt { .. })) => {
+                    return Err(e.into());
+                }
+                Err(e) => Some(e),
+            };
+            match self.read(&task.id).await {
+                Ok(Some(held)) if held.task.contains(task.nonce) => {
+                    self.metrics.submitted.one();
+                    return Ok(self.submitted(task, true, false));
+                }
+                Ok(Some(held)) => {
+                    self.metrics.duplicates.one();
+                    let differs = held.task.payload != task.payload;
+                    return Ok(self.submitted(&held.task, false, differs));
+                }
+                Ok(None) => {}
+                Err(e @ QueueError::Store(_)) if attempt == ATTEMPTS => return Err(e),
+                Err(QueueError::Store(_)) => {}
+                Err(e) => return Err(e),
+            }
+            if attempt == ATTEMPTS {
+                return Err(match failure {
+                    Some(e) => e.into(),
+                    None => StoreError::unavailable(format!(
+                        "task {:?} comes and goes all the time",
+                        task.id
+                    ))
+                    .into(),
+                });
+            }
+            let wait = Duration::from_millis(25) * 2u32.pow(attempt);
+            tokio::time::sleep(self.chance.around(wait)).await;
+            answer =
+                self.counted(crate::shelf::in_time(self.store.put_if(self.creation(task))).await);
+        }
+        Err(StoreError::unknown(format!("task {:?}", task.id)).into())
+    }
+
+    fn submitted(&self, task: &Task, created: bool, differs: bool) -> Submitted {
+        Submitted {
+            id: task.id.clone(),
+            created,
+            differs,
+            due: Entry::of(task).at,
+        }
+    }
+}

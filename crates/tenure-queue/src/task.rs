@@ -1,0 +1,334 @@
+//! A task: one value for its whole life, with its history inside.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{ClaimId, Nonce, TaskId, WorkerName};
+use crate::payload::Payload;
+use crate::retry::{Retry, maybe_millis, millis};
+use crate::time::Moment;
+
+/// The newest format of records that this version reads, and the one that it writes.
+pub const FORMAT: u32 = 1;
+
+/// How many events a task remembers. The first one always stays.
+pub const HISTORY_MAX: usize = 64;
+
+/// How long a note in the history or the reason of a failure may be, in bytes.
+pub const NOTE_MAX: usize = 1000;
+
+/// What somebody wants done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Spec {
+    /// What the handler gets.
+    pub payload: Payload,
+    /// From 0 to 9; of the tasks that are due, those with the greatest come first.
+    pub priority: u8,
+    /// How long one attempt may take. None: as long as it likes.
+    pub timeout: Option<Duration>,
+    /// How long a claim is good without being extended.
+    pub lease: Duration,
+    /// How often it is tried.
+    pub retry: Retry,
+    /// What the submitter wants to find it by.
+    pub metadata: BTreeMap<String, String>,
+    /// The idempotency key.
+    pub key: Option<String>,
+}
+
+/// A task as it stands in the store.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Task {
+    /// The format of the record.
+    pub format: u32,
+    /// One more with every write.
+    pub rev: u64,
+    /// Which write this was.
+    pub nonce: Nonce,
+    /// Its name.
+    pub id: TaskId,
+    /// What is going on with it.
+    pub state: State,
+    /// The `rev` at which it came into this state: it makes the entry in the index one that never comes again.
+    pub entered: u64,
+    /// How often it was claimed, without those that were given back untouched.
+    pub attempts: u32,
+    /// From 0 to 9, greatest first.
+    pub priority: u8,
+    /// When it was submitted.
+    pub created: Moment,
+    /// What the handler gets.
+    pub payload: Payload,
+    /// How long one attempt may take.
+    #[serde(rename = "timeout_ms", with = "maybe_millis", default)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timeout: Option<Duration>,
+    /// How long a claim is good without being extended.
+    #[serde(rename = "lease_ms", with = "millis")]
+    pub lease: Duration,
+    /// How often it is tried.
+    pub retry: Retry,
+    /// What the submitter wants to find it by.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub metadata: BTreeMap<String, String>,
+    /// The idempotency key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// What happened to it, oldest first.
+    pub history: Vec<Event>,
+    /// How many events between the first and the second of `history` are no longer there.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub forgotten: u64,
+    /// Fields that this version does not know, kept as they came.
+    #[serde(flatten)]
+    pub unknown: BTreeMap<String, serde_json::Value>,
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
+/// What is going on with a task.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "is", rename_all = "snake_case")]
+pub enum State {
+    /// Waits for a worker, or for its time.
+    Ready {
+        /// Not before this.
+        due: Moment,
+    },
+    /// A worker has claimed it.
+    Running(Running),
+    /// Finished, by this one claim.
+    Done {
+        /// When.
+        at: Moment,
+        /// The claim that finished it.
+        claim: ClaimId,
+        /// What the handler left.
+        result: Payload,
+    },
+    /// A dead letter: tried as often as it may be, or failed for good.
+    Dead {
+        /// When.
+        at: Moment,
+        /// What went wrong last.
+        why: String,
+    },
+    /// Called off.
+    Cancelled {
+        /// When.
+        at: Moment,
+    },
+}
+
+/// A claim under way.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Running {
+    /// The right to work on it.
+    pub claim: ClaimId,
+    /// Who has it.
+    pub worker: WorkerName,
+    /// Since when.
+    pub since: Moment,
+    /// When others may take it unless it is extended before.
+    pub expires: Moment,
+    /// When the attempt has taken too long.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<Moment>,
+    /// What the handler said last of how far it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub progress: Option<Progress>,
+    /// Whether somebody wants it to stop.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cancel: bool,
+}
+
+/// How far a handler is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Progress {
+    /// Parts of a thousand that are done, if it knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub permille: Option<u16>,
+    /// In its own words.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub note: String,
+}
+
+/// Something that happened to a task.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Event {
+    /// When, in store time.
+    pub at: Moment,
+    /// What.
+    pub event: What,
+    /// Which write brought it.
+    pub nonce: Nonce,
+    /// Who, if that says something.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+    /// The claim that it is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub claim: Option<ClaimId>,
+    /// The attempt that it is about, counted from one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempt: Option<u32>,
+    /// More about it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+}
+
+/// Kinds of events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum What {
+    /// It came into being.
+    Submitted,
+    /// A worker claimed it.
+    Claimed,
+    /// Its worker finished it.
+    Finished,
+    /// Its worker failed.
+    Failed,
+    /// Its worker was not heard of for too long.
+    Expired,
+    /// Its worker wants it to be tried at another time; that is no failure.
+    Rescheduled,
+    /// Its worker gave it back untouched or unfinished, because it stops.
+    GivenBack,
+    /// Somebody wants it to stop.
+    CancelAsked,
+    /// It was called off.
+    Cancelled,
+    /// Somebody wants it to be tried again from the beginning.
+    Retried,
+}
+
+/// The names of states, for filters and counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Is {
+    /// [`State::Ready`]
+    Ready,
+    /// [`State::Running`]
+    Running,
+    /// [`State::Done`]
+    Done,
+    /// [`State::Dead`]
+    Dead,
+    /// [`State::Cancelled`]
+    Cancelled,
+}
+
+impl Is {
+    /// All of them.
+    pub const ALL: [Is; 5] = [Is::Ready, Is::Running, Is::Done, Is::Dead, Is::Cancelled];
+
+    /// Whether nothing more happens by itself.
+    pub fn is_final(self) -> bool {
+        matches!(self, Is::Done | Is::Dead | Is::Cancelled)
+    }
+
+    /// Its name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Is::Ready => "ready",
+            Is::Running => "running",
+            Is::Done => "done",
+            Is::Dead => "dead",
+            Is::Cancelled => "cancelled",
+        }
+    }
+}
+
+impl fmt::Display for Is {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl State {
+    /// Which state it is.
+    pub fn is(&self) -> Is {
+        match self {
+            Self::Ready { .. } => Is::Ready,
+            Self::Running(_) => Is::Running,
+            Self::Done { .. } => Is::Done,
+            Self::Dead { .. } => Is::Dead,
+            Self::Cancelled { .. } => Is::Cancelled,
+        }
+    }
+}
+
+impl Task {
+    /// A new task, to be claimed from `due` on.
+    pub fn submitted(id: TaskId, spec: Spec, due: Moment, now: Moment, nonce: Nonce) -> Self {
+        Self {
+            format: FORMAT,
+            rev: 1,
+            nonce,
+            id,
+            state: State::Ready { due },
+            entered: 1,
+            attempts: 0,
+            priority: spec.priority.min(9),
+            created: now,
+            payload: spec.payload,
+            timeout: spec.timeout,
+            lease: spec.lease,
+            retry: spec.retry,
+            metadata: spec.metadata,
+            key: spec.key,
+            history: vec![Event {
+                at: now,
+                event: What::Submitted,
+                nonce,
+                by: None,
+                claim: None,
+                attempt: None,
+                note: None,
+            }],
+            forgotten: 0,
+            unknown: BTreeMap::new(),
+        }
+    }
+
+    /// Which state it is in.
+    pub fn is(&self) -> Is {
+        self.state.is()
+    }
+
+    /// The claim under way.
+    pub fn running(&self) -> Option<&Running> {
+        match &self.state {
+            State::Running(running) => Some(running),
+            _ => None,
+        }
+    }
+
+    /// What it left, if it is done.
+    pub fn result(&self) -> Option<&Payload> {
+        match &self.state {
+            State::Done { result, .. } => Some(result),
+            _ => None,
+        }
+    }
+
+    /// When it ended, if it did.
+    pub fn ended(&self) -> Option<Moment> {
+        match &self.state {
+            State::Done { at, .. } | State::Dead { at, .. } | State::Cancelled { at } => Some(*at),
+            State::Ready { .. } | State::Running(_) => None,
+        }
+    }
+
+    /// Whether the write with this nonce is part of it.
+    ///
+    /// A write that leaves no event, as an extension does, is only found as long as nothing else was written.
+    pub fn contains(&self, nonce: Nonce) -> bool {
+        self.nonce == nonce || self.history.iter().any(|event| event.nonce == nonce)
+    }
+}

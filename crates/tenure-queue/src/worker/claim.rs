@@ -1,0 +1,176 @@
+//! Claiming what was found.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure_store::{Put, StoreError};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::Instant;
+
+use super::attempt;
+use super::engine::Engine;
+use crate::change::{Change, apply};
+use crate::error::QueueError;
+use crate::handler::TaskHandler;
+use crate::ids::{Nonce, TaskId};
+use crate::layout::Entry;
+use crate::shelf::Held;
+use crate::task::{State, Task};
+use crate::time::Moment;
+
+/// For how long a task that cannot be read is passed over.
+const PASS_CORRUPT: Duration = Duration::from_secs(60);
+/// For how long an entry whose task is not there yet is passed over, at least and at most.
+const PASS_AHEAD: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(5));
+/// For how long a task that somebody has just claimed is passed over: its worker moves the entry by itself.
+const PASS_CLAIMED: Duration = Duration::from_secs(2);
+/// For how long a task whose claim came to nothing is passed over.
+const PASS_LOST: Duration = Duration::from_millis(200);
+
+/// A claim that is about to be written.
+struct Bid {
+    entry: Entry,
+    next: Task,
+    was: Held,
+    permit: OwnedSemaphorePermit,
+}
+
+/// Claims tasks in one batch and starts an attempt for each that was won.
+pub(super) async fn claim<H: TaskHandler>(
+    engine: &Arc<Engine>,
+    handler: &Arc<H>,
+    entries: Vec<Entry>,
+) {
+    if entries.is_empty() {
+        return;
+    }
+    let ids: Vec<TaskId> = entries.iter().map(|entry| entry.id.clone()).collect();
+    let read = engine.shelf.read_many(&ids).await;
+    let Ok(now) = engine.shelf.now().await else {
+        return;
+    };
+    let mut bids = Vec::new();
+    for (entry, held) in entries.into_iter().zip(read) {
+        if let Some(held) = fit(engine, &entry, held, now).await
+            && let Some(bid) = bid(engine, entry, held, now)
+        {
+            bids.push(bid);
+        }
+    }
+    // Asked again at the last instant: reading may have taken its time.
+    let layout = &engine.shelf.layout;
+    bids.retain(|bid| engine.may_claim(layout.shard_of(&bid.next.id)));
+    let sent = Instant::now();
+    let puts = bids
+        .iter()
+        .map(|bid| engine.shelf.update(&bid.next, bid.was.version.clone()));
+    let written = engine.shelf.put_many(puts.collect()).await;
+    for (bid, answer) in bids.into_iter().zip(written) {
+        let id = bid.next.id.clone();
+        match settle(engine, &bid, answer).await {
+            Some(held) => {
+                engine.shelf.metrics.claimed.one();
+                engine.pass_over(&id, None);
+                attempt::start(engine, handler, held, bid.entry, sent, bid.permit);
+            }
+            None => {
+                engine.shelf.metrics.claims_lost.one();
+                engine.pass_over(&id, Some(engine.shelf.chance.around(PASS_LOST)));
+            }
+        }
+    }
+}
+
+/// The task that an entry leads to, if it may be claimed. Otherwise the entry is put right.
+async fn fit(
+    engine: &Engine,
+    entry: &Entry,
+    held: Result<Option<Held>, QueueError>,
+    now: Moment,
+) -> Option<Held> {
+    match held {
+        Ok(Some(held)) if Entry::of(&held.task) == *entry => Some(held),
+        Ok(held)
+            if engine
+                .shelf
+                .is_ahead(entry, held.as_ref().map(|h| &h.task), now) =>
+        {
+            await_task(engine, entry, now);
+            None
+        }
+        Ok(Some(held)) if is_fresh(&held.task, now) => {
+            engine.pass_over(&entry.id, Some(PASS_CLAIMED));
+            None
+        }
+        Ok(Some(held)) => {
+            engine.shelf.set_straight(entry, &held.task).await;
+            None
+        }
+        Ok(None) => {
+            engine.shelf.metrics.strays.one();
+            engine.shelf.remove_entries(vec![entry.clone()]).await;
+            None
+        }
+        Err(error) => {
+            engine.shelf.note_corrupt(&error);
+            if !matches!(error, QueueError::Store(_)) {
+                engine.pass_over(&entry.id, Some(PASS_CORRUPT));
+            }
+            None
+        }
+    }
+}
+
+/// Comes back to an entry whose task is about to be written: soon at first, later if it is long in coming.
+fn await_task(engine: &Engine, entry: &Entry, now: Moment) {
+    let (soonest, latest) = PASS_AHEAD;
+    let wait = now.since(entry.at).clamp(soonest, latest);
+    engine.pass_over(&entry.id, Some(wait));
+    let shard = engine.shelf.layout.shard_of(&entry.id);
+    engine.queue.0.wakes.wake(shard, now.plus(wait));
+}
+
+/// Whether a task was claimed a moment ago.
+fn is_fresh(task: &Task, now: Moment) -> bool {
+    let running = task.running();
+    running.is_some_and(|running| now.since(running.since) < PASS_CLAIMED)
+}
+
+fn bid(engine: &Engine, entry: Entry, was: Held, now: Moment) -> Option<Bid> {
+    let permit = engine.permits.clone().try_acquire_owned().ok()?;
+    let change = Change::Claim {
+        claim: engine.shelf.claim_id(),
+        worker: engine.name.clone(),
+    };
+    let next = apply(&was.task, &change, now, engine.shelf.nonce()).ok()?;
+    Some(Bid {
+        entry,
+        next,
+        was,
+        permit,
+    })
+}
+
+/// The claim, if it was won. An unknown outcome is settled by reading; one that lands later runs out by itself.
+async fn settle(engine: &Engine, bid: &Bid, answer: Result<Put, StoreError>) -> Option<Held> {
+    match answer {
+        Ok(Put::Won(version)) => Some(Held {
+            task: bid.next.clone(),
+            version,
+        }),
+        Ok(Put::Lost) | Err(StoreError::Unknown { .. }) => {
+            let held = engine.shelf.read(&bid.next.id).await.ok()??;
+            is_ours(&held.task, bid.next.nonce).then_some(held)
+        }
+        Err(_) => None,
+    }
+}
+
+/// Whether the claim with this nonce is the one that holds.
+fn is_ours(task: &Task, nonce: Nonce) -> bool {
+    let claimed = task.history.iter().find(|event| event.nonce == nonce);
+    match (&task.state, claimed) {
+        (State::Running(running), Some(event)) => event.claim == Some(running.claim),
+        _ => false,
+    }
+}

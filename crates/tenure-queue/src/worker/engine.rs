@@ -1,0 +1,245 @@
+//! What all parts of a worker share.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tenure::Grant;
+use tokio::sync::{Notify, Semaphore, watch};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::clerk::Clerk;
+use crate::error::QueueError;
+use crate::ids::{TaskId, WorkerName};
+use crate::leasing::Leasing;
+use crate::queue::Queue;
+use crate::shelf::Shelf;
+
+/// How long attempts that were told to stop have for it, and their tasks for being given back.
+pub(super) const ABORT_LIMIT: Duration = Duration::from_secs(10);
+
+/// Times and limits of a worker.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkerSettings {
+    /// How many tasks it works on at once.
+    pub concurrency: usize,
+    /// How soon it looks into a shard again in which something was due.
+    pub poll_first: Duration,
+    /// How late it looks into a shard again in which nothing has been due for long.
+    pub poll_latest: Duration,
+    /// For how long a stop waits for what is running.
+    pub stop_limit: Duration,
+    /// How often an owner looks for tasks of its shards that no index leads to, and for those that may be removed.
+    pub rescan_every: Duration,
+    /// Whether it follows the store's changes, to look where something was submitted. Otherwise it finds out by polling.
+    pub follow: bool,
+}
+
+impl WorkerSettings {
+    /// What fits a kind of store. Where every look is paid for, it looks less often, and follows no changes.
+    pub fn for_store(kind: &str) -> Self {
+        let bucket = kind == "s3";
+        let (first, latest) = match bucket {
+            true => (Duration::from_millis(200), Duration::from_secs(5)),
+            false => (Duration::from_millis(50), Duration::from_secs(1)),
+        };
+        Self {
+            concurrency: 4,
+            poll_first: first,
+            poll_latest: latest,
+            stop_limit: Duration::from_secs(30),
+            rescan_every: Duration::from_secs(900),
+            follow: !bucket,
+        }
+    }
+
+    /// Checks everything, and reports every problem at once.
+    pub fn check(&self) -> Result<(), QueueError> {
+        let mut problems = Vec::new();
+        if self.concurrency == 0 {
+            problems.push("concurrency is 0; it must be at least 1".to_owned());
+        }
+        if self.poll_first.is_zero() || self.poll_first > self.poll_latest {
+            problems.push(format!(
+                "poll_first is {:?} and poll_latest {:?}; the first must be more than zero and not more than the second",
+                self.poll_first, self.poll_latest
+            ));
+        }
+        if self.rescan_every.is_zero() {
+            problems.push("rescan_every is zero; it must be more".to_owned());
+        }
+        match problems.is_empty() {
+            true => Ok(()),
+            false => Err(QueueError::Invalid(problems)),
+        }
+    }
+}
+
+/// What all parts of a worker share.
+pub(super) struct Engine {
+    pub(super) queue: Queue,
+    pub(super) shelf: Arc<Shelf>,
+    pub(super) name: WorkerName,
+    pub(super) settings: WorkerSettings,
+    pub(super) leasing: Leasing,
+    pub(super) clerk: Clerk,
+    pub(super) permits: Arc<Semaphore>,
+    /// Nothing more is claimed.
+    pub(super) stop: CancellationToken,
+    /// What is running is to be given back.
+    pub(super) abort: CancellationToken,
+    /// The worker is gone: everything is dropped where it stands.
+    pub(super) vanish: CancellationToken,
+    /// Shards have come or gone.
+    pub(super) changed: watch::Sender<()>,
+    owned: Mutex<BTreeMap<u32, Grant>>,
+    /// Tasks to be passed over when they are found: they are being worked on, or cannot be.
+    passed: Mutex<BTreeMap<TaskId, Option<Instant>>>,
+    active: AtomicUsize,
+    idle: Notify,
+}
+
+impl Engine {
+    pub(super) fn new(
+        queue: &Queue,
+        name: WorkerName,
+        settings: WorkerSettings,
+        leasing: Leasing,
+    ) -> Arc<Self> {
+        let shelf = queue.shelf().clone();
+        Arc::new_cyclic(|engine| Self {
+            queue: queue.clone(),
+            clerk: Clerk::start(shelf.clone(), engine.clone()),
+            permits: Arc::new(Semaphore::new(settings.concurrency)),
+            shelf,
+            name,
+            settings,
+            leasing,
+            stop: CancellationToken::new(),
+            abort: CancellationToken::new(),
+            vanish: CancellationToken::new(),
+            changed: watch::Sender::new(()),
+            owned: Mutex::default(),
+            passed: Mutex::default(),
+            active: AtomicUsize::new(0),
+            idle: Notify::new(),
+        })
+    }
+
+    /// Takes a shard in. It is out again when the answer is dropped.
+    pub(super) fn own(self: &Arc<Self>, shard: u32, grant: Grant) -> Owned {
+        self.owned().insert(shard, grant);
+        self.shards_changed();
+        Owned {
+            engine: self.clone(),
+            shard,
+        }
+    }
+
+    pub(super) fn owned_shards(&self) -> Vec<u32> {
+        self.owned().keys().copied().collect()
+    }
+
+    /// Whether tasks of a shard may be claimed at this instant, by the clock.
+    pub(super) fn may_claim(&self, shard: u32) -> bool {
+        if self.stop.is_cancelled() || self.queue.is_paused() {
+            return false;
+        }
+        if !self.leasing.enabled {
+            return true;
+        }
+        let owned = self.owned();
+        owned.get(&shard).is_some_and(|grant| grant.check().is_ok())
+    }
+
+    fn owned(&self) -> MutexGuard<'_, BTreeMap<u32, Grant>> {
+        self.owned.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn shards_changed(&self) {
+        self.shelf.metrics.shards.set(self.owned().len());
+        self.changed.send_replace(());
+    }
+
+    fn passed(&self) -> MutexGuard<'_, BTreeMap<TaskId, Option<Instant>>> {
+        self.passed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a task is to be passed over for now.
+    pub(super) fn passes(&self, id: &TaskId) -> bool {
+        match self.passed().get(id) {
+            None => false,
+            Some(None) => true,
+            Some(Some(until)) => Instant::now() < *until,
+        }
+    }
+
+    /// Passes a task over: until it is let in again, or for a while.
+    pub(super) fn pass_over(&self, id: &TaskId, wait: Option<Duration>) {
+        let until = wait.map(|wait| Instant::now() + wait);
+        let mut passed = self.passed();
+        if passed.len() > 10_000 {
+            let now = Instant::now();
+            passed.retain(|_, until| until.is_none_or(|until| now < until));
+        }
+        passed.insert(id.clone(), until);
+    }
+
+    /// Lets a task in again.
+    pub(super) fn let_in(&self, id: &TaskId) {
+        self.passed().remove(id);
+    }
+
+    pub(super) fn active(&self) -> usize {
+        self.active.load(Ordering::SeqCst)
+    }
+
+    /// Counts an attempt for as long as the answer lives.
+    pub(super) fn begin(self: &Arc<Self>) -> Active {
+        let now = self.active.fetch_add(1, Ordering::SeqCst) + 1;
+        self.shelf.metrics.running.set(now);
+        Active(self.clone())
+    }
+
+    /// Waits until nothing is running; false if that takes longer than `limit`.
+    pub(super) async fn idle_within(&self, limit: Duration) -> bool {
+        let idle = async {
+            loop {
+                let notified = self.idle.notified();
+                if self.active() == 0 {
+                    return;
+                }
+                notified.await;
+            }
+        };
+        tokio::time::timeout(limit, idle).await.is_ok()
+    }
+}
+
+/// A shard that may be polled.
+pub(super) struct Owned {
+    engine: Arc<Engine>,
+    shard: u32,
+}
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        self.engine.owned().remove(&self.shard);
+        self.engine.shards_changed();
+    }
+}
+
+/// An attempt that is counted.
+pub(super) struct Active(Arc<Engine>);
+
+impl Drop for Active {
+    fn drop(&mut self) {
+        let now = self.0.active.fetch_sub(1, Ordering::SeqCst) - 1;
+        self.0.shelf.metrics.running.set(now);
+        if now == 0 {
+            self.0.idle.notify_waiters();
+        }
+    }
+}

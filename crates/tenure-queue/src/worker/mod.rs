@@ -1,0 +1,240 @@
+//! A worker: finds tasks that are due, claims them, and sees each attempt through.
+//!
+//! | file | what |
+//! |---|---|
+//! | `engine.rs` | what all parts share |
+//! | `shards.rs` | owning shards through a node of Tenure's |
+//! | `poll.rs` | the loop that looks for tasks, and how often |
+//! | `claim.rs` | claiming what was found |
+//! | `attempt.rs` | one attempt: its handler, its claim, its time; `outcome.rs` how it ends |
+//! | `tend.rs` | what an owner does beside: claims that ran out, tasks that no index leads to, old ones, schedules |
+//! | `clerk.rs` | writes entries of indexes behind the attempts' backs |
+
+mod attempt;
+mod claim;
+mod clerk;
+mod engine;
+mod outcome;
+mod poll;
+mod shards;
+mod tend;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure::{Builder, Hashed, KeyspaceMode, Node};
+use tokio::task::JoinHandle;
+
+use crate::error::QueueError;
+use crate::handler::TaskHandler;
+use crate::ids::WorkerName;
+use crate::leasing::ShardLeasing;
+use crate::metrics::Metrics;
+use crate::queue::Queue;
+use engine::Engine;
+pub use engine::WorkerSettings;
+use shards::Shards;
+
+/// A worker that is being set up.
+#[must_use = "a builder does nothing before `start`"]
+pub struct WorkerBuilder {
+    queue: Queue,
+    name: Option<String>,
+    settings: WorkerSettings,
+    leasing: ShardLeasing,
+    url: Option<String>,
+    node: Option<SetUp>,
+}
+
+type SetUp = Box<dyn FnOnce(Builder) -> Builder + Send>;
+
+/// A running worker.
+///
+/// [`Worker::stop`] ends it in good order. If it is dropped without that it ends abruptly: its attempts are dropped, and
+/// others take its tasks when their claims have run out, as after a crash.
+pub struct Worker {
+    engine: Arc<Engine>,
+    node: Option<Node>,
+    loops: Vec<JoinHandle<()>>,
+}
+
+impl Worker {
+    /// Sets up a worker on a queue.
+    pub fn builder(queue: &Queue) -> WorkerBuilder {
+        WorkerBuilder {
+            queue: queue.clone(),
+            name: None,
+            settings: WorkerSettings::for_store(queue.store().info().kind),
+            leasing: ShardLeasing::default(),
+            url: None,
+            node: None,
+        }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &WorkerName {
+        &self.engine.name
+    }
+
+    /// The node that owns shards for it; none if leasing is off.
+    pub fn node(&self) -> Option<&Node> {
+        self.node.as_ref()
+    }
+
+    /// The shards that it looks into alone, by number. Empty if leasing is off.
+    pub fn shards(&self) -> Vec<u32> {
+        self.engine.owned_shards()
+    }
+
+    /// How many tasks it works on now.
+    pub fn running(&self) -> usize {
+        self.engine.active()
+    }
+
+    /// What it has done.
+    pub fn metrics(&self) -> &Arc<Metrics> {
+        &self.engine.shelf.metrics
+    }
+
+    /// Ends the worker: claims nothing more, gives its shards to others at once, lets what is running go on for as long as
+    /// `stop_limit` says, and gives back what has not finished then.
+    pub async fn stop(mut self) -> Result<(), QueueError> {
+        self.engine.stop.cancel();
+        let released = match self.node.take() {
+            Some(node) => node.stop().await.map_err(|e| e.to_string()),
+            None => Ok(()),
+        };
+        if !self
+            .engine
+            .idle_within(self.engine.settings.stop_limit)
+            .await
+        {
+            self.engine.abort.cancel();
+            self.engine.idle_within(engine::ABORT_LIMIT).await;
+        }
+        self.engine.clerk.flushed().await;
+        for running in self.loops.drain(..) {
+            running.abort();
+        }
+        released.map_err(QueueError::Node)
+    }
+
+    /// Waits until the worker's node has ended although nobody stopped it. Without leasing there is none: waits for ever.
+    pub async fn ended(&self) -> QueueError {
+        match &self.node {
+            Some(node) => {
+                let why = node.ended().await.err();
+                let why = why.map_or("it was stopped".to_owned(), |e| e.to_string());
+                QueueError::Node(why)
+            }
+            None => std::future::pending().await,
+        }
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.engine.stop.cancel();
+        self.engine.vanish.cancel();
+        for running in self.loops.drain(..) {
+            running.abort();
+        }
+    }
+}
+
+impl WorkerBuilder {
+    /// Its name, which no other worker of the queue may have at the same time. Default: host and random bits.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// How many tasks it works on at once. Default: 4.
+    pub fn concurrency(mut self, tasks: usize) -> Self {
+        self.settings.concurrency = tasks;
+        self
+    }
+
+    /// For how long [`Worker::stop`] waits for what is running. Default: 30 s.
+    pub fn stop_limit(mut self, limit: Duration) -> Self {
+        self.settings.stop_limit = limit;
+        self
+    }
+
+    /// All of its times and limits.
+    pub fn settings(mut self, settings: WorkerSettings) -> Self {
+        self.settings = settings;
+        self
+    }
+
+    /// How it comes by shards. Default: it owns a fair share of them.
+    pub fn leasing(mut self, leasing: ShardLeasing) -> Self {
+        self.leasing = leasing;
+        self
+    }
+
+    /// The URL of the queue's store, by which the node opens connections of its own, on its own thread: handlers that keep
+    /// this runtime busy then cannot keep the node from renewing its lease. Default: the node shares the queue's store.
+    pub fn url(mut self, url: impl Into<String>) -> Self {
+        self.url = Some(url.into());
+        self
+    }
+
+    /// Sets up the node that owns its shards: data directory, addresses, clock.
+    pub fn node(mut self, set_up: impl FnOnce(Builder) -> Builder + Send + 'static) -> Self {
+        self.node = Some(Box::new(set_up));
+        self
+    }
+
+    /// Starts the worker. Returns when it owns what it can have at once, or, without leasing, right away.
+    pub async fn start<H: TaskHandler>(self, handler: H) -> Result<Worker, QueueError> {
+        let info = self.queue.store().info().clone();
+        let leasing = self.leasing.check(info.default_ttl, info.min_ttl)?;
+        self.settings.check()?;
+        let shelf = self.queue.shelf().clone();
+        let name = match self.name {
+            Some(name) => WorkerName::new(name)?,
+            None => {
+                let host = tenure_store::host::Host::this().name;
+                WorkerName::new(format!("{host}-{:08x}", shelf.chance.draw() as u32))?
+            }
+        };
+        shelf.write_together();
+        let engine = Engine::new(&self.queue, name.clone(), self.settings, leasing.clone());
+        let handler = Arc::new(handler);
+        let mut worker = Worker {
+            engine: engine.clone(),
+            node: None,
+            loops: vec![
+                tokio::spawn(poll::run(engine.clone(), handler)),
+                tokio::spawn(tend::run(engine.clone())),
+                tokio::spawn(poll::listen(engine.clone())),
+            ],
+        };
+        if leasing.enabled {
+            let keyspace = format!("queue.{}", self.queue.name());
+            let builder = match self.url {
+                Some(url) => Node::builder(url, self.queue.cluster()),
+                None => {
+                    Node::builder(info.url, self.queue.cluster()).store(self.queue.store().clone())
+                }
+            };
+            let builder = builder
+                .name(name.as_str())
+                .settings(leasing.settings(info.default_ttl))
+                .mode(KeyspaceMode::Greedy)
+                .keyspace(
+                    keyspace,
+                    Hashed(self.queue.layout().shards()),
+                    Shards(engine),
+                );
+            let builder = match self.node {
+                Some(set_up) => set_up(builder),
+                None => builder,
+            };
+            let node = builder.start().await;
+            worker.node = Some(node.map_err(|e| QueueError::Node(e.to_string()))?);
+        }
+        Ok(worker)
+    }
+}

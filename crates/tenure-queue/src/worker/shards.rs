@@ -1,0 +1,26 @@
+//! Owning shards through a node of Tenure's.
+
+use std::sync::Arc;
+
+use tenure::{Grant, Handler, Result, Shard, Shared};
+
+use super::engine::Engine;
+
+/// The handler of a queue's keyspace: a shard that is owned is polled, and nothing else.
+pub(super) struct Shards(pub(super) Arc<Engine>);
+
+impl Handler for Shards {
+    type State = ();
+
+    async fn load(&self, _: &Shard) -> Result<()> {
+        Ok(())
+    }
+
+    async fn run(&self, grant: Grant, _: Shared<()>) -> Result<()> {
+        let shard = grant.shard().shard.as_str().parse()?;
+        // Dropped with this future too, if the shard is lost: no claim follows.
+        let _owned = self.0.own(shard, grant.clone());
+        grant.cancelled().await;
+        Ok(())
+    }
+}
