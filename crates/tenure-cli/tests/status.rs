@@ -4,6 +4,7 @@ mod shop;
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{Child, Stdio};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 use shop::{Shop, order, problems, served, shard};
@@ -214,6 +215,9 @@ fn every_exception_is_listed_with_what_helps_and_none_is_fatal() {
         }
     });
     edit(&shop, 6, |r| {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+        let then = now.as_millis() as u64 - 5 * 60 * 1000;
+        r.unknown.insert("written_ms".to_owned(), then.into());
         r.tenancy = Tenancy::Sealed {
             by: by.clone(),
             mv,
@@ -245,6 +249,14 @@ fn every_exception_is_listed_with_what_helps_and_none_is_fatal() {
         (&shard(&status, 5)["phase"], &shard(&status, 5)["to"]),
         (&json!("warming"), &json!("n2"))
     );
+    let age = |i| shard(&status, i)["phase_age_ms"].as_u64();
+    assert!(
+        (300_000..360_000).contains(&age(6).unwrap()),
+        "{:?}",
+        age(6)
+    );
+    assert_eq!(age(4), None);
+    assert_eq!(shard(&status, 6)["waits_for"], "n2 to take it");
     assert_eq!(
         shard(&status, 1)["failures"],
         json!([{"node": "n1", "error": "cannot read it"}])
@@ -277,6 +289,7 @@ fn every_exception_is_listed_with_what_helps_and_none_is_fatal() {
         "tenure repair orders/2",
         "orders/5",
         "n2",
+        "5min",
     ] {
         assert!(text.contains(wanted), "{wanted} is not in\n{text}");
     }

@@ -20,7 +20,15 @@ impl Up {
         let out = File::create(dir.path().join("out")).unwrap();
         let mut command = Command::new(TENURE);
         command
-            .args(["up", "--shards", "16", "--ttl", "1500ms", "--data"])
+            .args([
+                "up",
+                "--library",
+                "--shards",
+                "16",
+                "--ttl",
+                "1500ms",
+                "--data",
+            ])
             .arg(dir.path().join("data"))
             .args(options)
             .env_remove("TENURE_STORE")

@@ -26,7 +26,15 @@ fn the_traces_of_up_are_sound_and_a_spoilt_one_is_found_with_its_line() {
     let traces = dir.path().join("traces");
     let up = Command::new(TENURE)
         .args([
-            "up", "--nodes", "2", "--shards", "8", "--for", "3s", "--trace",
+            "up",
+            "--library",
+            "--nodes",
+            "2",
+            "--shards",
+            "8",
+            "--for",
+            "3s",
+            "--trace",
         ])
         .arg(&traces)
         .env_remove("TENURE_STORE")

@@ -19,6 +19,7 @@ use tokio_util::task::TaskTracker;
 use tracing::debug;
 
 use crate::body::Body;
+use crate::lanes::Lanes;
 
 /// What one side may ask of a server.
 #[derive(Clone, Copy, Debug)]
@@ -27,8 +28,6 @@ pub struct ServeLimits {
     pub connections: usize,
     /// How large the head of a request may be, in bytes.
     pub head_bytes: usize,
-    /// How many headers it may have.
-    pub headers: usize,
     /// How long it may take to come.
     pub head_timeout: Duration,
     /// How many requests at a time on one HTTP/2 connection.
@@ -40,7 +39,6 @@ impl Default for ServeLimits {
         Self {
             connections: 10_000,
             head_bytes: 64 * 1024,
-            headers: 128,
             head_timeout: Duration::from_secs(30),
             streams: 250,
         }
@@ -57,10 +55,11 @@ pub trait Service: Send + Sync + 'static {
     ) -> impl Future<Output = Response<Body>> + Send;
 }
 
-/// A server. Takes no new connections once it is told to stop or is dropped.
+/// A server. Takes no new connections once it is told to stop or is dropped; with it goes what runs on its lanes.
 #[derive(Debug)]
 pub struct Server {
     address: SocketAddr,
+    _lanes: Option<Lanes>,
     stop: CancellationToken,
     connections: TaskTracker,
 }
@@ -83,12 +82,30 @@ impl Server {
         limits: ServeLimits,
         service: Arc<impl Service>,
     ) -> io::Result<Self> {
+        Self::start_on(None, listener, limits, service)
+    }
+
+    /// Serves what comes in on these lanes; without any, on the runtime that this is called on.
+    pub fn start_on(
+        lanes: Option<Lanes>,
+        listener: TcpListener,
+        limits: ServeLimits,
+        service: Arc<impl Service>,
+    ) -> io::Result<Self> {
         let address = listener.local_addr()?;
         let (stop, connections) = (CancellationToken::new(), TaskTracker::new());
-        let accepting = accept(listener, limits, service, stop.clone(), connections.clone());
-        connections.spawn(accepting);
+        let acceptor = Acceptor {
+            lanes: lanes.clone(),
+            room: Arc::new(Semaphore::new(limits.connections)),
+            builder: Arc::new(builder(limits)),
+            service,
+            stop: stop.clone(),
+            connections: connections.clone(),
+        };
+        connections.spawn(acceptor.run(listener));
         Ok(Self {
             address,
+            _lanes: lanes,
             stop,
             connections,
         })
@@ -114,38 +131,53 @@ impl Drop for Server {
     }
 }
 
-async fn accept(
-    listener: TcpListener,
-    limits: ServeLimits,
-    service: Arc<impl Service>,
+struct Acceptor<S> {
+    lanes: Option<Lanes>,
+    room: Arc<Semaphore>,
+    builder: Arc<auto::Builder<TokioExecutor>>,
+    service: Arc<S>,
     stop: CancellationToken,
     connections: TaskTracker,
-) {
-    let room = Arc::new(Semaphore::new(limits.connections));
-    let builder = Arc::new(builder(limits));
-    loop {
-        let accepted = async {
-            let permit = room.clone().acquire_owned().await;
-            (listener.accept().await, permit)
-        };
-        let (accepted, permit) = tokio::select! {
-            biased;
-            () = stop.cancelled() => return,
-            accepted = accepted => accepted,
-        };
-        match accepted {
-            Ok((stream, client)) => {
-                let (builder, service) = (builder.clone(), service.clone());
-                let stop = stop.clone();
-                connections.spawn(async move {
-                    serve(&builder, stream, client, service, stop).await;
-                    drop(permit);
-                });
-            }
+}
+
+impl<S: Service> Acceptor<S> {
+    async fn run(self, listener: TcpListener) {
+        loop {
+            let accepted = async {
+                let permit = self.room.clone().acquire_owned().await;
+                (listener.accept().await, permit)
+            };
+            let (accepted, permit) = tokio::select! {
+                biased;
+                () = self.stop.cancelled() => return,
+                accepted = accepted => accepted,
+            };
+            let begun = accepted.and_then(|(stream, client)| self.begin(stream, client, permit));
             // As when the process has too many files open: it passes.
-            Err(error) => {
+            if let Err(error) = begun {
                 debug!(%error, "a connection could not be accepted");
                 tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        }
+    }
+
+    fn begin<P: Send + 'static>(
+        &self,
+        stream: TcpStream,
+        client: SocketAddr,
+        permit: P,
+    ) -> io::Result<()> {
+        let (builder, service) = (self.builder.clone(), self.service.clone());
+        let (stop, counted) = (self.stop.clone(), self.connections.token());
+        let serve = |stream, client| async move {
+            serve(&builder, stream, client, service, stop).await;
+            drop((permit, counted));
+        };
+        match &self.lanes {
+            Some(lanes) => lanes.spawn((stream, client), serve),
+            None => {
+                tokio::spawn(serve(stream, client));
+                Ok(())
             }
         }
     }
@@ -157,7 +189,6 @@ fn builder(limits: ServeLimits) -> auto::Builder<TokioExecutor> {
         .http1()
         .timer(TokioTimer::new())
         .max_buf_size(limits.head_bytes)
-        .max_headers(limits.headers)
         .header_read_timeout(limits.head_timeout)
         .http2()
         .timer(TokioTimer::new())

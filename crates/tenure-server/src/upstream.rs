@@ -11,8 +11,9 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::TcpStream;
 
 use crate::body::{Body, Relay};
+use crate::lanes;
 
-/// How many idle connections to one address are kept.
+/// How many idle connections to one address are kept, by each lane.
 const MOST_IDLE: usize = 512;
 
 /// Which protocol a connection speaks.
@@ -46,7 +47,8 @@ pub(crate) struct Pool {
 struct Host {
     /// `HOST:PORT`.
     address: Box<str>,
-    idle: Mutex<Vec<Idle>>,
+    /// By the lane that reads from them: only there is an answer heard without waking another thread.
+    idle: [Mutex<Vec<Idle>>; lanes::MOST],
     shared: tokio::sync::Mutex<Option<http2::SendRequest<Body>>>,
 }
 
@@ -59,6 +61,7 @@ struct Idle {
 /// A connection in use: goes back to its pool when dropped.
 pub(crate) struct Lease {
     host: Arc<Host>,
+    lane: usize,
     sender: Option<http1::SendRequest<Body>>,
 }
 
@@ -67,7 +70,7 @@ impl Drop for Lease {
         let Some(sender) = self.sender.take().filter(|s| !s.is_closed()) else {
             return;
         };
-        let mut idle = self.host.idle();
+        let mut idle = self.host.idle(self.lane);
         if idle.len() < MOST_IDLE {
             let since = Instant::now();
             idle.push(Idle { sender, since });
@@ -115,7 +118,7 @@ impl Pool {
         let host = hosts.entry(address.into()).or_insert_with(|| {
             Arc::new(Host {
                 address: address.into(),
-                idle: Mutex::default(),
+                idle: std::array::from_fn(|_| Mutex::default()),
                 shared: tokio::sync::Mutex::default(),
             })
         });
@@ -152,6 +155,7 @@ impl Pool {
             };
             let mut lease = Lease {
                 host: host.clone(),
+                lane: lanes::current(),
                 sender: Some(sender),
             };
             let Some(sender) = &mut lease.sender else {
@@ -217,13 +221,15 @@ impl Pool {
 }
 
 impl Host {
-    fn idle(&self) -> MutexGuard<'_, Vec<Idle>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    fn idle(&self, lane: usize) -> MutexGuard<'_, Vec<Idle>> {
+        self.idle[lane]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A connection that was used before: the one that was used last, so that those which are not needed grow old.
     fn take(&self, most_idle_time: Duration) -> Option<http1::SendRequest<Body>> {
-        let mut idle = self.idle();
+        let mut idle = self.idle(lanes::current());
         let now = Instant::now();
         let old = idle.partition_point(|i| now.duration_since(i.since) > most_idle_time);
         idle.drain(..old);

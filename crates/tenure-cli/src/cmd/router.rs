@@ -12,8 +12,8 @@ use tenure::Router;
 use tenure::router::HoldLimits;
 use tenure_core::ids::KeyspaceName;
 use tenure_server::{
-    ADDRESS, Admin, Health, HttpMetrics, KeyRule, KeySource, Proxy, ProxySettings, ServeLimits,
-    Server, bind,
+    ADDRESS, Admin, Health, HttpMetrics, KeyRule, KeySource, Lanes, Proxy, ProxySettings,
+    ServeLimits, Server, Service, bind,
 };
 use tokio::net::TcpListener;
 
@@ -155,7 +155,7 @@ impl RouterCommand {
         };
         let proxy = Proxy::new(router.clone(), self.keys.rule(), settings, http.clone());
         let limits = ServeLimits::default();
-        let server = Server::start(listener, limits, proxy.clone()).map_err(bad_address)?;
+        let server = serve(listener, limits, proxy.clone())?;
         let doing = Arc::new(Doing {
             router: router.clone(),
             http,
@@ -186,6 +186,17 @@ pub(crate) async fn bind_admin(address: Option<&str>) -> Result<Option<TcpListen
         Some(address) => bind(address).await.map(Some).map_err(bad_address),
         None => Ok(None),
     }
+}
+
+/// Serves requests, on threads that do nothing else.
+pub(crate) fn serve(
+    listener: TcpListener,
+    limits: ServeLimits,
+    service: Arc<impl Service>,
+) -> Result<Server, Fail> {
+    let lanes = Lanes::per_processor();
+    let lanes = lanes.map_err(|e| Fail::no(format!("no threads to serve on: {e}")))?;
+    Server::start_on(Some(lanes), listener, limits, service).map_err(bad_address)
 }
 
 /// Serves health and metrics, if asked to.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tenure::{Admin, AdminError};
 
+use super::exec::Signals;
 use crate::config::Config;
 use crate::fail::Fail;
 use crate::place::Place;
@@ -15,14 +16,16 @@ pub(crate) async fn admin(config: &Config) -> Result<Admin, Fail> {
     Ok(Admin::new(place.store.clone(), place.cluster.clone()))
 }
 
-/// Waits for `work`, or until Ctrl-C: then says what stands as it is.
+/// Waits for `work`, or until Ctrl-C or SIGTERM: then says what stands as it is.
 pub(crate) async fn or_interrupted<T>(
     work: impl Future<Output = Result<T, AdminError>>,
     left: &str,
 ) -> Result<T, Fail> {
+    // Listens before the work begins: whoever sees its first progress may press Ctrl-C at once.
+    let mut signals = Signals::new()?;
     tokio::select! {
         done = work => done.map_err(Fail::from),
-        _ = tokio::signal::ctrl_c() => Err(Fail::no(format!("interrupted: {left}"))),
+        () = signals.any() => Err(Fail::no(format!("interrupted: {left}"))),
     }
 }
 

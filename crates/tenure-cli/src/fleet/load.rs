@@ -23,11 +23,33 @@ pub(crate) struct Tally {
     pub(crate) micros: Vec<u32>,
     /// How many each node has answered.
     pub(crate) by_node: BTreeMap<String, u64>,
-    /// Numbers that were answered with success, by key.
-    pub(crate) good: Vec<(usize, u64)>,
+    /// Numbers that were answered with success.
+    pub(crate) good: Good,
     /// The longest time between two good answers for one key, beyond the usual.
     pub(crate) longest_gap: Duration,
     pub(crate) last_failure: String,
+}
+
+/// Numbers by key, as runs of neighbours: a load that goes on for days must not fill the memory.
+#[derive(Debug, Default)]
+pub(crate) struct Good(BTreeMap<usize, Vec<(u64, u64)>>);
+
+impl Good {
+    fn push(&mut self, key: usize, number: u64) {
+        let runs = self.0.entry(key).or_default();
+        match runs.last_mut() {
+            Some((_, last)) if *last + 1 == number => *last = number,
+            _ => runs.push((number, number)),
+        }
+    }
+
+    /// Every number, with its key.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
+        self.0.iter().flat_map(|(key, runs)| {
+            let numbers = runs.iter().flat_map(|(first, last)| *first..=*last);
+            numbers.map(|number| (*key, number))
+        })
+    }
 }
 
 /// Load under way. Ends when dropped.
@@ -144,7 +166,7 @@ async fn one_key(
             Ok(node) => {
                 let took = u32::try_from(due.elapsed().as_micros()).unwrap_or(u32::MAX);
                 tally.micros.push(took);
-                tally.good.push((key, number));
+                tally.good.push(key, number);
                 *tally.by_node.entry(node).or_default() += 1;
                 let gap = last_good.map_or(Duration::ZERO, |last| now - last);
                 tally.longest_gap = tally.longest_gap.max(gap.saturating_sub(pace));
@@ -227,5 +249,20 @@ impl Client {
             }
         }
         Err(why)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Good;
+
+    #[test]
+    fn numbers_that_are_missing_stay_missing() {
+        let mut good = Good::default();
+        for (key, number) in [(0, 1), (1, 1), (0, 2), (0, 4), (0, 5)] {
+            good.push(key, number);
+        }
+        let all: Vec<_> = good.iter().collect();
+        assert_eq!(all, [(0, 1), (0, 2), (0, 4), (0, 5), (1, 1)]);
     }
 }

@@ -1,10 +1,10 @@
-//! Routers, sidecars and the example application on this machine, as processes, for `up --http` and `bench restarts`.
+//! Routers, sidecars and the example application on this machine, as processes, for `up` and `bench restarts`.
 
 mod journal;
 pub(crate) mod load;
 
 use std::io::{BufRead, BufReader};
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Stdio};
@@ -19,6 +19,8 @@ pub(crate) use journal::Journal;
 
 /// How long a process may take to begin, or to end once it was asked to.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+const ANY_PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 /// What to run.
 #[derive(Clone, Debug)]
@@ -48,11 +50,12 @@ impl Site {
         self.dir.join("journals")
     }
 
-    fn command(&self, role: &str, name: &str) -> Vec<String> {
+    fn command(&self, role: &str, name: &str, listen: SocketAddr) -> Vec<String> {
+        let listen = listen.to_string();
         let mut args = ["--store", &self.store, "--cluster", &self.cluster, role]
             .map(String::from)
             .to_vec();
-        args.extend(["--node", name, "--listen", ":0", "--keyspace", "demo"].map(String::from));
+        args.extend(["--node", name, "--listen", &listen, "--keyspace", "demo"].map(String::from));
         args.extend(["--key", "header:X-Key"].map(String::from));
         if let Some(ttl) = self.ttl {
             args.extend(["--ttl".to_owned(), format!("{}ms", ttl.as_millis())]);
@@ -63,7 +66,7 @@ impl Site {
     /// Starts a sidecar with the example application behind it; returns when it serves.
     pub(crate) fn node(&self, name: &str) -> Result<Proc, Fail> {
         let app = free_port()?;
-        let mut args = self.command("node", name);
+        let mut args = self.command("node", name, ANY_PORT);
         let data = self.dir.join(name).to_string_lossy().into_owned();
         let shards = self.shards.to_string();
         let (url, hooks) = (format!("http://{app}"), format!("http://{app}/hooks"));
@@ -108,7 +111,12 @@ impl Site {
 
     /// Starts a router; returns when it knows everything.
     pub(crate) fn router(&self, name: &str) -> Result<Proc, Fail> {
-        let mut args = self.command("router", name);
+        self.router_at(name, ANY_PORT)
+    }
+
+    /// Starts a router where clients look for it.
+    pub(crate) fn router_at(&self, name: &str, listen: SocketAddr) -> Result<Proc, Fail> {
+        let mut args = self.command("router", name, listen);
         args.extend(["--hold-count".to_owned(), self.hold.to_string()]);
         Proc::start(name, &args)
     }
@@ -145,7 +153,7 @@ impl Proc {
         });
         let mut proc = Self {
             name: name.to_owned(),
-            address: SocketAddr::from(([127, 0, 0, 1], 0)),
+            address: ANY_PORT,
             child,
         };
         let until = Instant::now() + PATIENCE;

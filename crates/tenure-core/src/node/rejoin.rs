@@ -119,9 +119,14 @@ impl Node {
         let Some((version, since)) = self.company.as_ref().and_then(|c| c.found.get(&id)) else {
             return;
         };
-        let lives = self.other(id, version.as_ref(), *since) == Others::Live;
-        if let Some(company) = &mut self.company {
-            company.lived |= lives;
+        if self.other(id, version.as_ref(), *since) != Others::Live {
+            return;
+        }
+        if let Some(company) = &mut self.company
+            && !std::mem::replace(&mut company.lived, true)
+        {
+            // Who is sure says so at once: a node that starts next must not take it for one that knows nothing.
+            self.timers.set_sooner(Timer::Around, self.now);
         }
     }
 

@@ -187,7 +187,7 @@ impl RestartsBench {
         let journal = Journal::read(&site.journals());
         let journal = journal.map_err(|e| Fail::no(format!("the journals cannot be read: {e}")))?;
         let keys: Vec<String> = (0..KEYS).map(|k| format!("k{k}")).collect();
-        let good = tally.good.iter().map(|(key, n)| (keys[*key].as_str(), *n));
+        let good = tally.good.iter().map(|(key, n)| (keys[key].as_str(), n));
         let [p50, p99, p999, longest] = tally.percentiles([500, 990, 999, 1000]).map(ms);
         Ok(Outcome {
             arm,

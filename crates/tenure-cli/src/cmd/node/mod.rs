@@ -16,12 +16,12 @@ use tenure_core::record::KeyspaceMode;
 use tenure_core::settings::Timing;
 use tenure_server::{
     ADDRESS, Application, Gate, GateSettings, Hooked, Hooks, HttpMetrics, Proxy, ProxySettings,
-    ServeLimits, Server, bind,
+    ServeLimits, bind,
 };
 use tokio::net::TcpListener;
 
 use super::exec::{Signals, Waited, command, configured, lock, not_started, unreleased};
-use super::router::{Holding, Keys, admin, bad_address, bind_admin};
+use super::router::{Holding, Keys, admin, bad_address, bind_admin, serve};
 use crate::cli::Global;
 use crate::config::flags::Flags;
 use crate::config::{Config, duration};
@@ -226,7 +226,7 @@ impl NodeCommand {
             head_timeout: Duration::from_secs(90),
             ..ServeLimits::default()
         };
-        let server = Server::start(plan.listener, limits, gate.clone()).map_err(bad_address)?;
+        let server = serve(plan.listener, limits, gate.clone())?;
         let doing = Arc::new(Doing::new(node.clone(), application, http, proxy.clone()));
         let _admin = admin(plan.admin.take(), doing.clone())?;
         tracing::info!(node = %node.name(), address = %plan.advertised, owned = node.owned().len(), "serves");

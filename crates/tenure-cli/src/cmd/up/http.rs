@@ -1,10 +1,13 @@
-//! `tenure up --http`: routers, sidecars and an application under constant load, to look at and to break.
+//! `tenure up`: routers, sidecars and an application under constant load, to look at and to break.
 
+use std::io::IsTerminal;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
+use tokio::task::JoinHandle;
 
 use super::Up;
 use crate::cmd::exec::Signals;
@@ -12,7 +15,7 @@ use crate::config::Config;
 use crate::fail::Fail;
 use crate::fleet::load::Load;
 use crate::fleet::{Journal, Proc, Site};
-use crate::out::line as say;
+use crate::out;
 
 const ROUTERS: u32 = 2;
 const KEYS: usize = 100;
@@ -22,11 +25,105 @@ const TICK: Duration = Duration::from_secs(1);
 /// How long a node that has ended stays away.
 const AWAY: Duration = Duration::from_secs(3);
 
-/// A place for a node, and since when it is empty.
+/// A place for a process.
 struct Seat {
     name: String,
-    node: Option<Proc>,
-    left: Instant,
+    /// Where clients look for it, if it is a router.
+    address: Option<SocketAddr>,
+    state: State,
+}
+
+enum State {
+    Runs(Proc),
+    /// It has ended, then.
+    Away(Instant),
+    Starts(JoinHandle<Result<Proc, Fail>>),
+}
+
+impl Seat {
+    /// Starts its process. That waits for what the process says: not on the thread that hears signals.
+    fn start(&self, site: &Site, router: bool) -> JoinHandle<Result<Proc, Fail>> {
+        let (site, name, address) = (site.clone(), self.name.clone(), self.address);
+        tokio::task::spawn_blocking(move || match (router, address) {
+            (true, Some(address)) => site.router_at(&name, address),
+            (true, None) => site.router(&name),
+            (false, _) => site.node(&name),
+        })
+    }
+
+    fn proc(&self) -> Option<&Proc> {
+        match &self.state {
+            State::Runs(proc) => Some(proc),
+            State::Away(_) | State::Starts(_) => None,
+        }
+    }
+
+    /// Sees whether it has gone, and starts it again after a while; says so if something has changed.
+    async fn look_after(&mut self, site: &Site) -> Option<String> {
+        match &mut self.state {
+            State::Runs(proc) => {
+                if !proc.is_over() {
+                    return None;
+                }
+                self.state = State::Away(Instant::now());
+                Some(format!(
+                    "{} has ended; it comes back in {AWAY:?}",
+                    self.name
+                ))
+            }
+            State::Away(since) => {
+                if since.elapsed() >= AWAY {
+                    self.state = State::Starts(self.start(site, self.address.is_some()));
+                }
+                None
+            }
+            State::Starts(start) => {
+                if !start.is_finished() {
+                    return None;
+                }
+                match start.await {
+                    Ok(Ok(proc)) => {
+                        let said = format!("{} is back: process {}", self.name, proc.pid());
+                        self.state = State::Runs(proc);
+                        Some(said)
+                    }
+                    failed => {
+                        self.state = State::Away(Instant::now());
+                        let why = failed.map_or_else(
+                            |e| e.to_string(),
+                            |f| match f {
+                                Err(fail) => fail.to_string(),
+                                Ok(_) => String::new(),
+                            },
+                        );
+                        Some(format!("{why}; tried again in {AWAY:?}"))
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// What is on screen: lines that stay, and on a terminal one that is renewed.
+struct Screen {
+    live: bool,
+    standing: bool,
+}
+
+impl Screen {
+    fn say(&mut self, line: &str) {
+        let wipe = if std::mem::take(&mut self.standing) {
+            "\x1b[1A\x1b[J"
+        } else {
+            ""
+        };
+        out::text(&format!("{wipe}{line}\n"));
+    }
+
+    fn picture(&mut self, line: &str) {
+        self.say(line);
+        self.standing = self.live;
+    }
 }
 
 impl Up {
@@ -36,11 +133,6 @@ impl Up {
         dir: PathBuf,
         signals: &mut Signals,
     ) -> Result<ExitCode, Fail> {
-        if self.trace.is_some() {
-            return Err(Fail::bad(
-                "--trace is for nodes that work themselves; leave out --http",
-            ));
-        }
         let store = config.text("store").map(ToOwned::to_owned);
         let site = Site {
             store: store.unwrap_or_else(|| format!("sqlite:{}", dir.join("tenure.db").display())),
@@ -52,20 +144,16 @@ impl Up {
             hold: 10_000,
             ttl: self.ttl,
         };
-        let mut seats = Vec::new();
-        for n in 1..=self.nodes {
-            let name = format!("n{n}");
-            let node = Some(site.node(&name)?);
-            let left = Instant::now();
-            seats.push(Seat { name, node, left });
-        }
-        let routers: Result<Vec<Proc>, Fail> = (1..=ROUTERS)
-            .map(|n| site.router(&format!("r{n}")))
-            .collect();
-        let mut routers = routers?;
-        say(welcome(&site, &seats, &routers));
-        let at: Vec<_> = routers.iter().map(|r| r.address).collect();
-        let load = Load::begin(&at, KEYS, PACE, u64::MAX >> 1);
+        let mut screen = Screen {
+            live: std::io::stdout().is_terminal(),
+            standing: false,
+        };
+        let Some(mut seats) = self.begin(&site, &mut screen, signals).await? else {
+            return Ok(ExitCode::SUCCESS);
+        };
+        let routers: Vec<_> = seats.iter().filter_map(|seat| seat.address).collect();
+        screen.say(&welcome(&site, &seats, &routers));
+        let load = Load::begin(&routers, KEYS, PACE, u64::MAX >> 1);
         let until = tokio::time::sleep(self.time.unwrap_or(Duration::MAX / 4));
         tokio::pin!(until);
         let mut ticks = tokio::time::interval(TICK);
@@ -75,60 +163,80 @@ impl Up {
                 () = signals.any() => break,
                 () = &mut until => break,
                 _ = ticks.tick() => {
-                    look_after(&site, &mut seats)?;
-                    say(picture(&load, &seats));
+                    for seat in &mut seats {
+                        if let Some(change) = seat.look_after(&site).await {
+                            screen.say(&change);
+                        }
+                    }
+                    let line = picture(&load, &seats);
+                    screen.picture(&line);
                 }
             }
         }
         let tally = load.end(true).await;
-        for proc in seats
-            .iter_mut()
-            .filter_map(|s| s.node.as_mut())
-            .chain(&mut routers)
-        {
-            proc.signal(Signal::TERM);
-        }
-        for proc in seats
-            .iter_mut()
-            .filter_map(|s| s.node.as_mut())
-            .chain(&mut routers)
-        {
-            proc.ended().await;
-        }
+        stop(seats).await;
         let journal = Journal::read(&site.journals());
         let journal = journal.map_err(|e| Fail::no(format!("the journals cannot be read: {e}")))?;
         let names: Vec<String> = (0..KEYS).map(|k| format!("k{k}")).collect();
-        let good = tally.good.iter().map(|(key, n)| (names[*key].as_str(), *n));
+        let good = tally.good.iter().map(|(key, n)| (names[key].as_str(), n));
         let (lost, wrong) = (journal.lost(good), journal.out_of_order());
-        say(format!(
+        screen.say(&format!(
             "{} requests, {} failed, {lost} answered and lost, {wrong} out of order",
             tally.answered, tally.failed
         ));
         if tally.failed > 0 {
-            say(format!("the last that failed: {}", tally.last_failure));
+            screen.say(&format!("the last that failed: {}", tally.last_failure));
         }
         Ok(match lost + wrong {
             0 => ExitCode::SUCCESS,
             _ => ExitCode::FAILURE,
         })
     }
+
+    /// Starts everything, one after the other; nothing if somebody interrupts.
+    async fn begin(
+        &self,
+        site: &Site,
+        screen: &mut Screen,
+        signals: &mut Signals,
+    ) -> Result<Option<Vec<Seat>>, Fail> {
+        let nodes = (1..=self.nodes).map(|n| (format!("n{n}"), false));
+        let routers = (1..=ROUTERS).map(|n| (format!("r{n}"), true));
+        let all = self.nodes + ROUTERS;
+        let mut seats = Vec::new();
+        for (name, is_router) in nodes.chain(routers) {
+            screen.picture(&format!("starting {name}: {} of {all}", seats.len() + 1));
+            let state = State::Away(Instant::now());
+            let mut seat = Seat {
+                name,
+                address: None,
+                state,
+            };
+            let proc = tokio::select! {
+                biased;
+                () = signals.any() => return Ok(None),
+                started = seat.start(site, is_router) => {
+                    started.map_err(|e| Fail::no(format!("{}: {e}", seat.name)))??
+                }
+            };
+            seat.address = is_router.then_some(proc.address);
+            seat.state = State::Runs(proc);
+            seats.push(seat);
+        }
+        Ok(Some(seats))
+    }
 }
 
-/// Sees who has gone, and starts them again after a while.
-fn look_after(site: &Site, seats: &mut [Seat]) -> Result<(), Fail> {
-    for seat in seats {
-        if seat.node.as_mut().is_some_and(Proc::is_over) {
-            say(format!(
-                "{} has ended; it comes back in {AWAY:?}",
-                seat.name
-            ));
-            (seat.node, seat.left) = (None, Instant::now());
-        } else if seat.node.is_none() && seat.left.elapsed() >= AWAY {
-            let node = seat.node.insert(site.node(&seat.name)?);
-            say(format!("{} is back: {}", seat.name, node.pid()));
+/// Asks all to stop, and waits until they have.
+async fn stop(mut seats: Vec<Seat>) {
+    for proc in seats.iter().filter_map(Seat::proc) {
+        proc.signal(Signal::TERM);
+    }
+    for seat in &mut seats {
+        if let State::Runs(proc) = &mut seat.state {
+            proc.ended().await;
         }
     }
-    Ok(())
 }
 
 fn picture(load: &Load, seats: &[Seat]) -> String {
@@ -138,10 +246,13 @@ fn picture(load: &Load, seats: &[Seat]) -> String {
     let second = tally.micros.len();
     tally.micros.clear();
     let by_node = std::mem::take(&mut tally.by_node);
-    let nodes = seats.iter().map(|seat| {
-        let count = by_node.get(&seat.name).copied().unwrap_or_default();
-        format!("{} {count}", seat.name)
-    });
+    let nodes = seats
+        .iter()
+        .filter(|seat| seat.address.is_none())
+        .map(|seat| {
+            let count = by_node.get(&seat.name).copied().unwrap_or_default();
+            format!("{} {count}", seat.name)
+        });
     format!(
         "failed {}   {second}/s   p50 {:.1} ms   p99 {:.1} ms   answered by: {}",
         tally.failed,
@@ -151,17 +262,11 @@ fn picture(load: &Load, seats: &[Seat]) -> String {
     )
 }
 
-fn welcome(site: &Site, seats: &[Seat], routers: &[Proc]) -> String {
-    let pids = seats.iter().filter_map(|s| s.node.as_ref());
-    let pids: Vec<String> = pids.map(|n| format!("{} {}", n.name, n.pid())).collect();
-    let first = seats
-        .iter()
-        .find_map(|s| s.node.as_ref())
-        .map_or(0, Proc::pid);
-    let at = routers
-        .first()
-        .map(|r| r.address.to_string())
-        .unwrap_or_default();
+fn welcome(site: &Site, seats: &[Seat], routers: &[SocketAddr]) -> String {
+    let procs = || seats.iter().filter_map(Seat::proc);
+    let pids: Vec<String> = procs().map(|p| format!("{} {}", p.name, p.pid())).collect();
+    let first = procs().next().map_or(0, Proc::pid);
+    let at = routers.first().map(ToString::to_string).unwrap_or_default();
     let me = std::env::current_exe().map_or("tenure".to_owned(), |path| path.display().to_string());
     format!(
         "{} shards, processes: {}\n\

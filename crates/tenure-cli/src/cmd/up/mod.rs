@@ -25,14 +25,17 @@ use view::View;
 /// How often the picture is renewed.
 const TICK: Duration = Duration::from_millis(500);
 
-/// Start a few nodes with a small real workload, and watch who owns what
+/// Start routers, sidecars and an application under load on this machine, and watch that no request fails
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Every node counts things: each change of a counter is written, with the epoch of its shard, to a \
-    SQLite file that refuses older epochs. Kill nodes, stop them, let them go on, and see what happens.\n\n\
+    after_help = "Two routers and a few sidecars, each with an application that counts per key, under constant load: \
+    failed requests are on screen, and at the end what clients were told is held against the application's own journal.\n\
+    With --library the nodes work themselves, without HTTP: each change of a counter is written, with the epoch of its \
+    shard, to a SQLite file that refuses older epochs.\n\
+    Kill processes, stop them, let them go on, and see what happens.\n\n\
     Examples:\n  tenure up\n  tenure up --nodes 5 --shards 128 --for 30s\n  tenure up --data /tmp/demo\n  \
-    tenure up --http                      routers, sidecars, an application, and failed requests on screen\n  \
-    tenure up --for 30s --trace traces && tenure sim validate traces/*"
+    tenure up --library                   nodes that use the library; who owns what on screen\n  \
+    tenure up --library --for 30s --trace traces && tenure sim validate traces/*"
 )]
 pub(crate) struct Up {
     /// How many node processes
@@ -41,9 +44,9 @@ pub(crate) struct Up {
     /// How many shards
     #[arg(long, default_value = "64", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     shards: u32,
-    /// Run routers and sidecars with an application behind them, under constant load, instead of nodes that work themselves
+    /// Run nodes that work themselves, through the library, instead of routers and sidecars with an application
     #[arg(long)]
-    http: bool,
+    library: bool,
     /// Keep everything in this directory instead of in a temporary one
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
@@ -54,7 +57,7 @@ pub(crate) struct Up {
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     ttl: Option<Duration>,
     /// Write every step of every node down in this directory, for `tenure sim validate`
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", requires = "library")]
     trace: Option<PathBuf>,
 }
 
@@ -84,7 +87,7 @@ impl Up {
                 Some(made.map_err(|e| Fail::bad(format!("--trace {}: {e}", dir.display())))?)
             }
         };
-        if self.http {
+        if !self.library {
             return self.run_http(config, dir, &mut signals).await;
         }
         let plan = self.plan(config, &dir, trace);

@@ -112,6 +112,22 @@ fn a_restart_within_the_ttl_is_active_at_once_whatever_the_operator_wants_to_be_
 }
 
 #[test]
+fn a_start_is_sure_as_soon_as_it_has_seen_another_renew() {
+    let mut one_machine = Bench::new(8);
+    one_machine.share_clock();
+    for mut bench in [Bench::new(8), one_machine] {
+        manual(&mut bench, "n1");
+        bench.run(ms(20_000));
+        manual(&mut bench, "n2");
+        bench.run(ms(50));
+        assert!(node(&bench, "n2").unsure);
+        let one_renewal = bench.ttl() / 6 + ms(50);
+        bench.run(one_renewal);
+        assert!(!node(&bench, "n2").unsure);
+    }
+}
+
+#[test]
 fn a_restart_after_the_ttl_while_others_live_is_drained_if_the_operator_wants_to_be_asked() {
     for rejoin in [Rejoin::Manual, Rejoin::Auto] {
         on_each_kind(8, |mut bench| {
