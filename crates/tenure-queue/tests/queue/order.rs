@@ -1,0 +1,109 @@
+//! Which task comes first, and when.
+
+use crate::world::*;
+
+#[tokio::test(start_paused = true)]
+async fn urgent_tasks_come_first_and_older_ones_before_younger() {
+    let world = World::new();
+    let queue = world.queue(settings(1)).await;
+    let hand = Hand::default();
+    for (name, priority) in [("c", 5), ("e", 0), ("b", 7), ("d", 5), ("a", 9)] {
+        submitted(&queue, text(name).priority(priority)).await;
+        tokio::time::sleep(ms(5)).await;
+    }
+    let worker = world.worker(&queue, "w").concurrency(1);
+    let worker = worker.start(hand.clone()).await.unwrap();
+    until("all are done", async || hand.0.lines().len() == 5).await;
+    assert_eq!(hand.0.lines(), ["a", "b", "c", "d", "e"]);
+    worker.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn urgent_tasks_are_found_behind_a_thousand_that_are_not_due() {
+    let world = World::new();
+    let queue = world.queue(settings(1)).await;
+    let later = (0..2500).map(|n| text(format!("later {n}")).priority(9).delay(secs(9000)));
+    for answer in queue.submit_many(later.collect()).await {
+        answer.unwrap();
+    }
+    let hand = Hand::default();
+    let id = submitted(&queue, text("now").priority(0)).await;
+    let worker = world.worker(&queue, "w").start(hand.clone()).await.unwrap();
+    ended(&queue, &id).await;
+    assert_eq!(hand.0.lines(), ["now"]);
+    let stats = queue.stats().await.unwrap();
+    assert_eq!(stats.delayed, 2500);
+    worker.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_delayed_task_comes_at_its_time_and_not_before() {
+    let world = World::new();
+    let (queue, producer) = (
+        world.queue(settings(4)).await,
+        world.queue(settings(4)).await,
+    );
+    let worker = world
+        .worker(&queue, "w")
+        .start(Hand::default())
+        .await
+        .unwrap();
+    let now = producer.now().await.unwrap();
+    let soon = submitted(&producer, text("soon").delay(secs(90))).await;
+    let at = submitted(&producer, text("at").at(now.plus(secs(200)))).await;
+    for (id, wait) in [(soon, 90), (at, 200)] {
+        let task = ended(&producer, &id).await;
+        let waited = task.history[1].at.since(task.created);
+        assert!(
+            waited >= secs(wait) && waited < secs(wait) + ms(1300),
+            "{waited:?}"
+        );
+    }
+    worker.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_submission_elsewhere_is_noticed_at_once_where_changes_are_followed() {
+    for (follow, soonest, latest) in [(true, ms(0), ms(20)), (false, ms(60), ms(1300))] {
+        let world = World::new();
+        let (queue, producer) = (
+            world.queue(settings(4)).await,
+            world.queue(settings(4)).await,
+        );
+        let mut set = tenure_queue::WorkerSettings::for_store("memory");
+        set.follow = follow;
+        let worker = world.worker(&queue, "w").settings(set);
+        let worker = worker.start(Hand::default()).await.unwrap();
+        // Long idle: it looks once a second.
+        tokio::time::sleep(secs(20)).await;
+        let mut waits = Vec::new();
+        for n in 0..8 {
+            let id = submitted(&producer, text(format!("{n}"))).await;
+            let task = ended(&producer, &id).await;
+            waits.push(task.history[1].at.since(task.created));
+            tokio::time::sleep(secs(10)).await;
+        }
+        let longest = waits.iter().max().unwrap();
+        assert!(
+            *longest >= soonest && *longest <= latest,
+            "{follow}: {waits:?}"
+        );
+        worker.stop().await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_submission_in_the_same_process_is_noticed_at_once() {
+    let world = World::new();
+    let queue = world.queue(settings(4)).await;
+    let mut set = tenure_queue::WorkerSettings::for_store("memory");
+    set.follow = false;
+    let worker = world.worker(&queue, "w").settings(set);
+    let worker = worker.start(Hand::default()).await.unwrap();
+    tokio::time::sleep(secs(20)).await;
+    let id = submitted(&queue, text("x")).await;
+    let task = ended(&queue, &id).await;
+    let waited = task.history[1].at.since(task.created);
+    assert!(waited < ms(5), "{waited:?}");
+    worker.stop().await.unwrap();
+}

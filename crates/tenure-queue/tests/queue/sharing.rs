@@ -1,0 +1,244 @@
+//! Who looks into which shard.
+
+use std::collections::BTreeSet;
+
+use tenure_queue::{Queue, ShardLeasing, Worker};
+use tenure_store::Op;
+use tenure_store::observe::ObservedStore;
+
+use crate::world::*;
+
+/// Waits until the workers share all shards, each its fair part, and nobody has one that another has.
+async fn shared(workers: &[&Worker], shards: usize) {
+    let (least, most) = (shards / workers.len(), shards.div_ceil(workers.len()));
+    until("a fair share for everyone", async || {
+        let all: Vec<Vec<u32>> = workers.iter().map(|w| w.shards()).collect();
+        let distinct: BTreeSet<u32> = all.iter().flatten().copied().collect();
+        let fair = all.iter().all(|s| (least..=most).contains(&s.len()));
+        fair && distinct.len() == shards && all.iter().map(Vec::len).sum::<usize>() == shards
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_shard_is_one_workers_and_who_joins_gets_a_fair_share() {
+    let world = World::new();
+    let hand = Hand::default();
+    let mut queues = Vec::new();
+    for _ in 0..3 {
+        queues.push(world.queue(settings(16)).await);
+    }
+    let one = world
+        .worker(&queues[0], "one")
+        .start(hand.clone())
+        .await
+        .unwrap();
+    shared(&[&one], 16).await;
+    let two = world
+        .worker(&queues[1], "two")
+        .start(hand.clone())
+        .await
+        .unwrap();
+    shared(&[&one, &two], 16).await;
+    let three = world
+        .worker(&queues[2], "three")
+        .start(hand.clone())
+        .await
+        .unwrap();
+    shared(&[&one, &two, &three], 16).await;
+    assert_eq!(count(&queues[0], "shards"), one.shards().len() as u64);
+    // Who stops in good order leaves its shards to the others at once.
+    two.stop().await.unwrap();
+    shared(&[&one, &three], 16).await;
+    // Who dies leaves them when its lease is over.
+    drop(three);
+    shared(&[&one], 16).await;
+    one.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_surplus_worker_idles_cheaply() {
+    let world = World::new();
+    let hand = Hand::default();
+    let (one, two) = (
+        world.queue(settings(1)).await,
+        world.queue(settings(1)).await,
+    );
+    let first = world.worker(&one, "one").start(hand.clone()).await.unwrap();
+    let (store, observer) = ObservedStore::new(world.store.clone());
+    let surplus = Queue::open(std::sync::Arc::new(store), "shop", "jobs")
+        .await
+        .unwrap();
+    let second = world
+        .worker(&surplus, "two")
+        .start(hand.clone())
+        .await
+        .unwrap();
+    tokio::time::sleep(secs(10)).await;
+    assert!(second.shards().is_empty() && first.shards().len() == 1);
+    let before = observer.snapshot();
+    tokio::time::sleep(secs(60)).await;
+    let asked = observer.snapshot().since(&before);
+    assert_eq!(
+        (asked.of(Op::Keys).calls, count(&surplus, "polls_total")),
+        (0, 0)
+    );
+    let calls = asked.reads() + asked.writes();
+    assert!(
+        calls < 60,
+        "{calls} requests in a minute, with a renewal every second: {asked:?}"
+    );
+    // It is there when it is needed.
+    drop(first);
+    until("it has the shard", async || second.shards() == [0]).await;
+    let id = submitted(&two, text("x")).await;
+    ended(&two, &id).await;
+    second.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn idle_workers_write_nothing_for_their_shards() {
+    for (workers, shards) in [(1, 16), (4, 64)] {
+        let world = World::new();
+        let (store, observer) = ObservedStore::new(world.store.clone());
+        let store: std::sync::Arc<dyn tenure_store::Store> = std::sync::Arc::new(store);
+        let created = Queue::create(store.clone(), "shop", "jobs", settings(shards)).await;
+        drop(created.unwrap());
+        let mut running = Vec::new();
+        for n in 0..workers {
+            let queue = Queue::open(store.clone(), "shop", "jobs").await.unwrap();
+            let worker = world.worker(&queue, &format!("w{n}"));
+            running.push(worker.start(Hand::default()).await.unwrap());
+        }
+        shared(&running.iter().collect::<Vec<_>>(), shards as usize).await;
+        tokio::time::sleep(secs(20)).await;
+        let before = observer.snapshot();
+        tokio::time::sleep(secs(60)).await;
+        let asked = observer.snapshot().since(&before);
+        // One renewal per worker and second; one lease per shard, each renewed every two seconds, would be 30 per shard.
+        let most = workers as u64 * 66;
+        assert!(
+            asked.writes() <= most,
+            "{} writes: {asked:?}",
+            asked.writes()
+        );
+        // A look for tasks every second or so, and one for claims that ran out every 1.5.
+        let looks = asked.of(Op::Keys).calls;
+        assert!(
+            looks <= u64::from(shards) * 135,
+            "{looks} looks into {shards} shards in a minute"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn workers_with_and_without_leasing_work_side_by_side() {
+    let world = World::new();
+    let hand = Hand::default();
+    let mut queues = Vec::new();
+    for _ in 0..4 {
+        queues.push(world.queue(settings(8)).await);
+    }
+    let owns = world
+        .worker(&queues[0], "owns")
+        .start(hand.clone())
+        .await
+        .unwrap();
+    let sweeps = world
+        .sweeper(&queues[1], "sweeps")
+        .start(hand.clone())
+        .await
+        .unwrap();
+    assert!(sweeps.node().is_none() && sweeps.shards().is_empty());
+    let producer = &queues[3];
+    let mut ids = Vec::new();
+    for n in 0..200 {
+        ids.push(submitted(producer, text(format!("sleep:100:{n}"))).await);
+        tokio::time::sleep(ms(5)).await;
+    }
+    for id in &ids {
+        assert_eq!(ended(producer, id).await.attempts, 1);
+    }
+    assert!(hand.0.counts().values().all(|n| *n == 1));
+    for queue in &queues[..2] {
+        assert!(count(queue, "finished_total") > 0, "both have worked");
+    }
+    // Leasing is switched off altogether, and nobody who submits notices.
+    owns.stop().await.unwrap();
+    let id = submitted(producer, text("after")).await;
+    ended(producer, &id).await;
+    drop(sweeps);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sweeper_alone_looks_into_every_shard_and_takes_over_from_the_dead() {
+    let world = World::new();
+    let hand = Hand::default();
+    let (one, two) = (
+        world.queue(settings(8)).await,
+        world.queue(settings(8)).await,
+    );
+    let first = world
+        .sweeper(&one, "one")
+        .start(hand.clone())
+        .await
+        .unwrap();
+    let id = submitted(&one, text("sleep:4000")).await;
+    until("it is running", async || {
+        one.get(&id).await.unwrap().is() == tenure_queue::Is::Running
+    })
+    .await;
+    tokio::time::sleep(secs(2)).await;
+    drop(first);
+    let _second = world
+        .sweeper(&two, "two")
+        .start(hand.clone())
+        .await
+        .unwrap();
+    assert_eq!(ended(&two, &id).await.attempts, 2);
+    for n in 0..20 {
+        let id = submitted(&two, text(format!("task {n}"))).await;
+        ended(&two, &id).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_more_shards_are_looked_into_in_one_round_than_asked_for() {
+    for (per_round, all) in [(2u32, false), (64, true)] {
+        let world = World::new();
+        let (store, faults) = tenure_store::fault::FaultStore::new(
+            world.store.clone(),
+            tenure_store::fault::FaultConfig::none(1),
+        );
+        let queue = Queue::create(std::sync::Arc::new(store), "shop", "jobs", settings(12)).await;
+        let queue = queue.unwrap();
+        let worker = world.worker(&queue, "w").leasing(ShardLeasing {
+            shards_per_worker: Some(per_round),
+            lease_ttl_secs: Some(6.0),
+            ..ShardLeasing::default()
+        });
+        let worker = worker.start(Hand::default()).await.unwrap();
+        shared(&[&worker], 12).await;
+        tokio::time::sleep(secs(5)).await;
+        // Looks take time now: within three seconds there is one round, or a few.
+        let before = count(&queue, "polls_total");
+        faults.slow(secs(1));
+        tokio::time::sleep(ms(2900)).await;
+        let polls = count(&queue, "polls_total") - before;
+        faults.heal();
+        if all {
+            assert!(polls >= 12, "{polls}");
+        } else {
+            assert!(
+                (2..=6).contains(&polls),
+                "{polls} looks in two rounds of two"
+            );
+        }
+        // In turns, it gets to all of them.
+        for n in 0..24 {
+            let id = submitted(&queue, text(format!("{n}"))).await;
+            ended(&queue, &id).await;
+        }
+        worker.stop().await.unwrap();
+    }
+}
