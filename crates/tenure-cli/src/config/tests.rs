@@ -14,6 +14,8 @@ fn samples(knob: &Knob) -> [(&'static str, &'static str); 3] {
         (_, Kind::Count(..) | Kind::Weight | Kind::Limit | Kind::PlanCount(_)) => {
             [("7", "7"), ("8", "8"), ("9", "9")]
         }
+        (_, Kind::Seconds) => [("7", "7s"), ("8", "8s"), ("9.5", "9500ms")],
+        (_, Kind::OnOff) => [("false", "false"), ("true", "true"), ("false", "false")],
         // Two values are all there are: the third is the first again.
         (_, Kind::YesNo) => [("true", "true"), ("false", "false"), ("true", "true")],
         (_, Kind::Rejoin) => [
