@@ -51,6 +51,11 @@ impl Index {
         }
     }
 
+    /// Whether nobody comes by its entries by themselves.
+    pub fn is_final(self) -> bool {
+        matches!(self, Index::Done | Index::Dead)
+    }
+
     /// Where tasks in this state stand.
     pub fn of(is: Is) -> Self {
         match is {

@@ -11,7 +11,6 @@ use crate::layout::{Entry, Index};
 use crate::queue::Queue;
 use crate::record::QueueSettings;
 use crate::shelf::{Shelf, in_time};
-use crate::submit::SUBMIT_GRACE;
 use crate::time::Moment;
 
 /// How many keys are read at once.
@@ -134,7 +133,8 @@ impl Shelf {
         }
     }
 
-    /// Of the entries that led to no task as it was, those that may be removed: not those of a submission under way, nor
+    /// Of the entries that led to no task as it was, those that may be removed: not those whose task is
+    /// about to come, nor
     /// those of tasks that cannot be read.
     async fn strays(&self, entries: BTreeSet<String>) -> Result<Vec<String>, QueueError> {
         let now = self.now().await?;
@@ -146,13 +146,14 @@ impl Shelf {
             };
             match self.read(&entry.id).await {
                 Ok(Some(held)) if Entry::of(&held.task) == entry => {}
+                Ok(held) if self.is_ahead(&entry, held.as_ref().map(|h| &h.task), now) => {}
                 Ok(Some(held)) => {
                     if self.put_entries(vec![Entry::of(&held.task)]).await {
                         gone.push(key);
                     }
                 }
-                Ok(None) if entry.at.plus(SUBMIT_GRACE) < now => gone.push(key),
-                Ok(None) | Err(QueueError::Corrupt { .. }) => {}
+                Ok(None) => gone.push(key),
+                Err(QueueError::Corrupt { .. }) => {}
                 Err(e) => return Err(e),
             }
         }

@@ -1,9 +1,10 @@
 //! Tasks and indexes in the store: reading, conditional writes that are settled by reading back, and the order of writes.
 //!
 //! A task is decided on by its own object alone. Entries of indexes are hints, written in an order that always leaves one
-//! that leads to the task: a new task's entry comes before the task; otherwise the task is changed first, then the entry
-//! of its new state is written, and only then is the entry of its old state removed. Whoever comes to an entry whose task
-//! is in another state writes the right one and removes this one. A crash between any two writes costs one such look.
+//! that leads to the task: the entry of a task that begins, or begins again, comes before the task; otherwise the task is
+//! changed first, then the entry of its new state is written, and only then is the entry of its old state removed. Whoever
+//! comes to an entry whose task is in another state writes the right one and removes this one, unless the entry is ahead of
+//! its task and young: then somebody is about to follow. A crash between any two writes costs one such look.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -26,6 +27,8 @@ use crate::time::Moment;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How often a write is tried again after it lost a race or its outcome was unknown.
 const WRITE_ATTEMPTS: usize = 16;
+/// How long after its time an entry that is ahead of its task is left alone.
+pub(crate) const ENTRY_GRACE: Duration = Duration::from_secs(60);
 /// How often an entry of an index is tried to be written before it is left to others to find the task.
 const ENTRY_ATTEMPTS: u32 = 4;
 
@@ -92,6 +95,9 @@ impl Shelf {
     }
 
     pub(crate) async fn read_many(&self, ids: &[TaskId]) -> Vec<Result<Option<Held>, QueueError>> {
+        if ids.is_empty() {
+            return Vec::new();
+        }
         let keys: Vec<String> = ids.iter().map(|id| self.layout.task(id)).collect();
         let count = keys.len();
         let got = in_time(async { Ok(self.store.get_many(keys).await) }).await;
@@ -146,6 +152,11 @@ impl Shelf {
                 Ok(next) => next,
                 Err(refusal) => return Ok(Altered::Refused(refusal, Box::new(held))),
             };
+            // Nobody comes by the entry of a task that has ended: the new one has to be there first.
+            if was.index.is_final() && !self.put_entries(vec![Entry::of(&next)]).await {
+                let why = format!("no index entry can be written for task {id:?}; try again");
+                return Err(StoreError::unavailable(why).into());
+            }
             let put = self.update(&next, held.version.clone());
             match self.counted(self.put_one(put).await) {
                 Ok(Put::Won(version)) => {
@@ -256,6 +267,9 @@ impl Shelf {
 
     pub(crate) async fn put_many(&self, puts: Vec<PutIf>) -> Vec<Result<Put, StoreError>> {
         let count = puts.len();
+        if count == 0 {
+            return Vec::new();
+        }
         let written = in_time(async { Ok(self.store.put_many(puts).await) }).await;
         let written = written.unwrap_or_else(|_| vec![Err(late()); count]);
         written.into_iter().map(|w| self.counted(w)).collect()
@@ -291,6 +305,12 @@ impl Shelf {
             self.metrics.corrupt.one();
             tracing::warn!(%error, "an object of the queue cannot be read and is passed over");
         }
+    }
+
+    /// Whether an entry is there before its task has come so far, and not for long: somebody is about to write the task.
+    pub(crate) fn is_ahead(&self, entry: &Entry, task: Option<&Task>, now: Moment) -> bool {
+        let ahead = task.is_none_or(|task| entry.entered > task.rev);
+        ahead && entry.at.plus(ENTRY_GRACE) >= now
     }
 
     /// What the entries of an index in a shard begin with.

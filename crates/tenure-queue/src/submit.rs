@@ -12,12 +12,10 @@ use crate::layout::Entry;
 use crate::payload::Payload;
 use crate::record::{QueueSettings, check_lease, check_retry, check_timeout, encode};
 use crate::retry::Retry;
-use crate::shelf::Shelf;
+use crate::shelf::{ENTRY_GRACE, Shelf};
 use crate::task::{Spec, Task};
 use crate::time::Moment;
 
-/// How long after its time an entry without a task is believed to be a submission under way.
-pub(crate) const SUBMIT_GRACE: Duration = Duration::from_secs(60);
 /// The most that metadata may take, names and values together.
 pub const METADATA_MAX: usize = 4 << 10;
 /// How often a write whose outcome was unknown is settled and tried again.
@@ -267,7 +265,7 @@ impl Shelf {
             });
         }
         // Whoever owns the shard may have taken an entry for a stray because the task was so long in coming.
-        if begun.elapsed() > SUBMIT_GRACE / 2 {
+        if begun.elapsed() > ENTRY_GRACE / 2 {
             self.put_entries(entries).await;
         }
         answers

@@ -347,8 +347,12 @@ impl Store for MemoryStore {
 
     async fn discard(&self, keys: Vec<String>) -> Vec<Result<(), StoreError>> {
         self.shared.write(|state| {
-            let each = keys.into_iter();
-            each.map(|key| Ok(state.discard(key))).collect()
+            let mut answers = Vec::with_capacity(keys.len());
+            for key in keys {
+                state.discard(key);
+                answers.push(Ok(()));
+            }
+            answers
         })
     }
 

@@ -15,14 +15,15 @@ use crate::handler::TaskHandler;
 use crate::ids::{Nonce, TaskId};
 use crate::layout::Entry;
 use crate::shelf::Held;
-use crate::submit::SUBMIT_GRACE;
 use crate::task::{State, Task};
 use crate::time::Moment;
 
 /// For how long a task that cannot be read is passed over.
 const PASS_CORRUPT: Duration = Duration::from_secs(60);
-/// For how long an entry whose task is not there yet is passed over.
-const PASS_ABSENT: Duration = Duration::from_secs(2);
+/// For how long an entry whose task is not there yet is passed over, at least and at most.
+const PASS_AHEAD: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(5));
+/// For how long a task that somebody has just claimed is passed over: its worker moves the entry by itself.
+const PASS_CLAIMED: Duration = Duration::from_secs(2);
 /// For how long a task whose claim came to nothing is passed over.
 const PASS_LOST: Duration = Duration::from_millis(200);
 
@@ -89,17 +90,25 @@ async fn fit(
 ) -> Option<Held> {
     match held {
         Ok(Some(held)) if Entry::of(&held.task) == *entry => Some(held),
+        Ok(held)
+            if engine
+                .shelf
+                .is_ahead(entry, held.as_ref().map(|h| &h.task), now) =>
+        {
+            await_task(engine, entry, now);
+            None
+        }
+        Ok(Some(held)) if is_fresh(&held.task, now) => {
+            engine.pass_over(&entry.id, Some(PASS_CLAIMED));
+            None
+        }
         Ok(Some(held)) => {
             engine.shelf.set_straight(entry, &held.task).await;
             None
         }
-        Ok(None) if entry.at.plus(SUBMIT_GRACE) < now => {
+        Ok(None) => {
             engine.shelf.metrics.strays.one();
             engine.shelf.remove_entries(vec![entry.clone()]).await;
-            None
-        }
-        Ok(None) => {
-            engine.pass_over(&entry.id, Some(PASS_ABSENT));
             None
         }
         Err(error) => {
@@ -110,6 +119,21 @@ async fn fit(
             None
         }
     }
+}
+
+/// Comes back to an entry whose task is about to be written: soon at first, later if it is long in coming.
+fn await_task(engine: &Engine, entry: &Entry, now: Moment) {
+    let (soonest, latest) = PASS_AHEAD;
+    let wait = now.since(entry.at).clamp(soonest, latest);
+    engine.pass_over(&entry.id, Some(wait));
+    let shard = engine.shelf.layout.shard_of(&entry.id);
+    engine.queue.0.wakes.wake(shard, now.plus(wait));
+}
+
+/// Whether a task was claimed a moment ago.
+fn is_fresh(task: &Task, now: Moment) -> bool {
+    let running = task.running();
+    running.is_some_and(|running| now.since(running.since) < PASS_CLAIMED)
 }
 
 fn bid(engine: &Engine, entry: Entry, was: Held, now: Moment) -> Option<Bid> {

@@ -3,7 +3,7 @@
 //! A shard in which something was due is looked into again soon; one in which nothing was, later and later. A submission in
 //! this process, or one that the store's changes show, brings the next look forward.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,11 +15,18 @@ use super::claim;
 use super::engine::Engine;
 use crate::error::QueueError;
 use crate::handler::TaskHandler;
+use crate::ids::TaskId;
 use crate::layout::{Entry, Index};
 use crate::time::Moment;
 
 /// How many keys a look reads at once. Object stores give as many for the price of one.
 const PAGE: usize = 1000;
+/// How many tasks of a shard are remembered from one look.
+const STOCK: usize = 256;
+/// How soon a shard of which there are tasks in stock is looked into again: something more urgent may have come.
+const RESTOCK: Duration = Duration::from_secs(1);
+/// From among how many tasks a worker that sweeps chooses each by chance.
+const CHOICE: usize = 8;
 /// How soon the store is asked again after it failed.
 const AFTER_TROUBLE: Duration = Duration::from_secs(1);
 
@@ -42,6 +49,7 @@ struct Found {
 /// Looks, claims and starts attempts until the worker stops.
 pub(super) async fn run<H: TaskHandler>(engine: Arc<Engine>, handler: Arc<H>) {
     let mut looks: BTreeMap<u32, Look> = BTreeMap::new();
+    let mut stock = Stock::default();
     while !engine.stop.is_cancelled() {
         let free = engine.permits.available_permits();
         if free == 0 {
@@ -53,23 +61,38 @@ pub(super) async fn run<H: TaskHandler>(engine: Arc<Engine>, handler: Arc<H>) {
             continue;
         }
         sync(&engine, &mut looks);
-        bring_forward(&engine, &mut looks).await;
-        let now = Instant::now();
-        let mut due: Vec<(Instant, u32)> = looks
-            .iter()
-            .filter(|(_, look)| look.at <= now && !engine.queue.is_paused())
-            .map(|(shard, look)| (look.at, *shard))
-            .collect();
-        if due.is_empty() {
-            wait(&engine, &looks).await;
-            continue;
+        bring_forward(&engine, &mut looks, &stock).await;
+        let shards = due(&engine, &looks);
+        let looked = !shards.is_empty();
+        if looked {
+            round(&engine, shards, free, &mut looks, &mut stock).await;
         }
-        // Those that have waited longest, if there are more than one round takes.
-        due.sort_unstable();
-        due.truncate(engine.leasing.per_round);
-        let shards = due.into_iter().map(|(_, shard)| shard).collect();
-        round(&engine, &handler, shards, free, &mut looks).await;
+        let picked = stock.take(&engine, free);
+        for shard in picked.emptied {
+            // There may be more, and there will be room for it when an attempt ends.
+            if let Some(look) = looks.get_mut(&shard) {
+                look.at = Instant::now();
+            }
+        }
+        if !picked.entries.is_empty() {
+            claim::claim(&engine, &handler, picked.entries).await;
+        } else if !looked {
+            wait(&engine, &looks).await;
+        }
     }
+}
+
+/// The shards whose look is due: those that have waited longest, if there are more than one round takes.
+fn due(engine: &Engine, looks: &BTreeMap<u32, Look>) -> Vec<u32> {
+    let now = Instant::now();
+    let mut due: Vec<(Instant, u32)> = looks
+        .iter()
+        .filter(|(_, look)| look.at <= now && !engine.queue.is_paused())
+        .map(|(shard, look)| (look.at, *shard))
+        .collect();
+    due.sort_unstable();
+    due.truncate(engine.leasing.per_round);
+    due.into_iter().map(|(_, shard)| shard).collect()
 }
 
 /// Brings the looks in line with the shards that the worker has; without leasing, that is a random one at a time.
@@ -92,7 +115,7 @@ fn sync(engine: &Engine, looks: &mut BTreeMap<u32, Look>) {
 }
 
 /// Looks earlier where something is known to be due.
-async fn bring_forward(engine: &Engine, looks: &mut BTreeMap<u32, Look>) {
+async fn bring_forward(engine: &Engine, looks: &mut BTreeMap<u32, Look>, stock: &Stock) {
     let wakes = engine.queue.0.wakes.take();
     if wakes.is_empty() {
         return;
@@ -101,6 +124,10 @@ async fn bring_forward(engine: &Engine, looks: &mut BTreeMap<u32, Look>) {
         return;
     };
     for (shard, due) in wakes {
+        if stock.has(shard) {
+            // There is enough to do; the next look is not far.
+            continue;
+        }
         let at = Instant::now() + due.since(now);
         if let Some(look) = looks.get_mut(&shard) {
             look.at = look.at.min(at);
@@ -128,27 +155,30 @@ async fn wait(engine: &Engine, looks: &BTreeMap<u32, Look>) {
     }
 }
 
-/// Looks into some shards and claims what is due, the most urgent first.
-async fn round<H: TaskHandler>(
+/// Looks into some shards, and puts what is due into the stock.
+async fn round(
     engine: &Arc<Engine>,
-    handler: &Arc<H>,
     shards: Vec<u32>,
     free: usize,
     looks: &mut BTreeMap<u32, Look>,
+    stock: &mut Stock,
 ) {
     let mut asked = JoinSet::new();
+    let want = match engine.leasing.enabled {
+        true => free.max(STOCK),
+        false => free.saturating_mul(CHOICE),
+    };
     for shard in shards {
         let engine = engine.clone();
-        asked.spawn(async move { (shard, look(&engine, shard, free).await) });
+        asked.spawn(async move { (shard, look(&engine, shard, want).await) });
     }
-    let mut due = Vec::new();
     while let Some(done) = asked.join_next().await {
         let Ok((shard, found)) = done else { continue };
         engine.shelf.metrics.polls.one();
         let wait = match found {
             Ok(found) => {
                 let wait = next_look(engine, looks.get_mut(&shard), &found).await;
-                due.extend(found.due);
+                stock.fill(engine, shard, found.due);
                 wait
             }
             Err(error) => {
@@ -163,9 +193,6 @@ async fn round<H: TaskHandler>(
             sweep_on(engine, shard, looks);
         }
     }
-    due.sort_by(|a, b| (a.rank, a.at, &a.id).cmp(&(b.rank, b.at, &b.id)));
-    due.truncate(free);
-    claim::claim(engine, handler, due).await;
 }
 
 /// How long to wait before the next look into a shard.
@@ -176,8 +203,8 @@ async fn next_look(engine: &Engine, look: Option<&mut Look>, found: &Found) -> D
     };
     if !found.due.is_empty() {
         look.pause = settings.poll_first;
-        // There may be more, and there will be room for it when an attempt ends.
-        return Duration::ZERO;
+        // Brought forward when what was found is used up.
+        return RESTOCK.min(settings.poll_latest);
     }
     engine.shelf.metrics.idle_polls.one();
     let wait = engine.shelf.chance.around(look.pause);
@@ -185,6 +212,58 @@ async fn next_look(engine: &Engine, look: Option<&mut Look>, found: &Found) -> D
     match (found.next, engine.shelf.now().await) {
         (Some(next), Ok(now)) => wait.min(next.since(now)),
         _ => wait,
+    }
+}
+
+/// What was found and not claimed yet, the most urgent first. Saves looks while there is more to do than can be done.
+#[derive(Debug, Default)]
+struct Stock(BTreeMap<(u8, u64, TaskId), (u32, Entry)>);
+
+/// What was taken out of the stock.
+#[derive(Debug, Default)]
+struct Picked {
+    entries: Vec<Entry>,
+    /// Shards of which there is nothing left.
+    emptied: BTreeSet<u32>,
+}
+
+impl Stock {
+    /// Replaces what is known of a shard.
+    fn fill(&mut self, engine: &Engine, shard: u32, due: Vec<Entry>) {
+        self.0.retain(|_, (of, _)| *of != shard);
+        for entry in due {
+            // Others may be after the same tasks: whoever goes by chance gets in nobody's way.
+            let order = match engine.leasing.enabled {
+                true => entry.at.as_millis(),
+                false => engine.shelf.chance.draw(),
+            };
+            let key = (entry.rank, order, entry.id.clone());
+            self.0.insert(key, (shard, entry));
+        }
+    }
+
+    fn has(&self, shard: u32) -> bool {
+        self.0.values().any(|(of, _)| *of == shard)
+    }
+
+    /// Takes the first so many that may still be claimed. What others may have claimed meanwhile is not kept.
+    fn take(&mut self, engine: &Engine, count: usize) -> Picked {
+        let mut picked = Picked::default();
+        while picked.entries.len() < count
+            && let Some((_, (shard, entry))) = self.0.pop_first()
+        {
+            picked.emptied.insert(shard);
+            if engine.may_claim(shard) && !engine.passes(&entry.id) {
+                picked.entries.push(entry);
+            }
+        }
+        if engine.leasing.enabled {
+            picked.emptied.retain(|shard| !self.has(*shard));
+        } else {
+            self.0.clear();
+            picked.emptied.clear();
+        }
+        picked
     }
 }
 

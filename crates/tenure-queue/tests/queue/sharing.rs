@@ -59,40 +59,35 @@ async fn every_shard_is_one_workers_and_who_joins_gets_a_fair_share() {
 #[tokio::test(start_paused = true)]
 async fn a_surplus_worker_idles_cheaply() {
     let world = World::new();
-    let hand = Hand::default();
-    let (one, two) = (
-        world.queue(settings(1)).await,
-        world.queue(settings(1)).await,
-    );
-    let first = world.worker(&one, "one").start(hand.clone()).await.unwrap();
-    let (store, observer) = ObservedStore::new(world.store.clone());
-    let surplus = Queue::open(std::sync::Arc::new(store), "shop", "jobs")
-        .await
-        .unwrap();
-    let second = world
-        .worker(&surplus, "two")
-        .start(hand.clone())
-        .await
-        .unwrap();
+    let producer = world.queue(settings(1)).await;
+    let mut workers = Vec::new();
+    for name in ["one", "two"] {
+        let (store, observer) = ObservedStore::new(world.store.clone());
+        let queue = Queue::open(std::sync::Arc::new(store), "shop", "jobs");
+        let worker = world.worker(&queue.await.unwrap(), name);
+        workers.push((worker.start(Hand::default()).await.unwrap(), observer));
+    }
     tokio::time::sleep(secs(10)).await;
-    assert!(second.shards().is_empty() && first.shards().len() == 1);
+    // Either may have got the one shard.
+    workers.sort_by_key(|(worker, _)| worker.shards().len());
+    let (first, _) = workers.pop().unwrap();
+    let (second, observer) = workers.pop().unwrap();
+    assert_eq!((first.shards().len(), second.shards().len()), (1, 0));
     let before = observer.snapshot();
     tokio::time::sleep(secs(60)).await;
     let asked = observer.snapshot().since(&before);
-    assert_eq!(
-        (asked.of(Op::Keys).calls, count(&surplus, "polls_total")),
-        (0, 0)
-    );
-    let calls = asked.reads() + asked.writes();
+    assert_eq!(asked.of(Op::Keys).calls, 0);
+    // A renewal every second, and the queue's record every five.
+    let (reads, writes) = (asked.reads(), asked.writes());
     assert!(
-        calls < 60,
-        "{calls} requests in a minute, with a renewal every second: {asked:?}"
+        reads <= 40 && writes <= 66,
+        "{reads} reads and {writes} writes: {asked:?}"
     );
     // It is there when it is needed.
     drop(first);
     until("it has the shard", async || second.shards() == [0]).await;
-    let id = submitted(&two, text("x")).await;
-    ended(&two, &id).await;
+    let id = submitted(&producer, text("x")).await;
+    ended(&producer, &id).await;
     second.stop().await.unwrap();
 }
 
