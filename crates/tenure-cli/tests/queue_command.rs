@@ -375,8 +375,8 @@ fn a_corrupt_task_or_entry_is_named_and_blocks_nothing() {
         runtime.block_on(async {
             let store = tenure_store::open(&site.store).await.unwrap();
             let put = match store.get(key).await.unwrap() {
-                Some(entry) => tenure_store::PutIf::update(key, value, entry.version),
-                None => tenure_store::PutIf::create(key, value),
+                Some(entry) => tenure_store::PutIf::update(key, value.as_bytes(), entry.version),
+                None => tenure_store::PutIf::create(key, value.as_bytes()),
             };
             let put = store.put_if(put).await.unwrap();
             assert!(matches!(put, tenure_store::Put::Won(_)));

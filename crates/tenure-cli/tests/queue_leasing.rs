@@ -235,7 +235,7 @@ fn a_corrupt_record_of_ownership_costs_no_task(site: Site) {
     runtime.block_on(async {
         let store = tenure_store::open(&site.store).await.unwrap();
         let entry = store.get(&key).await.unwrap().unwrap();
-        let put = tenure_store::PutIf::update(&key, "{ no record", entry.version);
+        let put = tenure_store::PutIf::update(&key, &b"{ no record"[..], entry.version);
         store.put_if(put).await.unwrap();
     });
     let _b = site.worker("b", LEASED, "cat");
