@@ -1,6 +1,6 @@
 //! A queue in a file: one producer, two workers, typed input and output.
 //!
-//! `cargo run -p tenure-queue --example greetings` makes `greetings.db` in a temporary directory.
+//! `cargo run -p tenure-queue --example greetings`; the file is gone afterwards.
 
 use std::time::Duration;
 
@@ -31,8 +31,8 @@ async fn greet(input: Greet, job: Job) -> Result<Greeting, Failure> {
 
 #[tokio::main]
 async fn main() -> Result<(), QueueError> {
-    let file = std::env::temp_dir().join(format!("greetings-{}.db", std::process::id()));
-    let url = format!("sqlite:{}", file.display());
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let url = format!("sqlite:{}", dir.path().join("greetings.db").display());
     let store = tenure_store::open(&url).await?;
     let queue = Queue::create(store, "example", "greetings", QueueSettings::default()).await?;
 
@@ -47,7 +47,7 @@ async fn main() -> Result<(), QueueError> {
         );
     }
 
-    for name in ["anna", "björn", "chioma"] {
+    for name in ["anna", "bjorn", "chioma"] {
         let task = Submit::json(&Greet { name: name.into() })?.key(format!("greet {name}"));
         let id = queue.submit(task).await?.id;
         let greeting: Greeting = queue.result(&id, Duration::from_secs(30)).await?;

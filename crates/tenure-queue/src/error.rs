@@ -40,6 +40,14 @@ pub enum QueueError {
         /// What was seen.
         why: String,
     },
+    /// What is stored under this key was written by a newer version. It is left alone.
+    #[error("key {key:?} has format {format}, which this version does not read; use a newer one")]
+    Newer {
+        /// The key.
+        key: String,
+        /// Its format.
+        format: u32,
+    },
     /// The input is wrong. Every problem is named.
     #[error("{}", .0.join("; "))]
     Invalid(Vec<String>),
@@ -75,6 +83,11 @@ pub enum QueueError {
 }
 
 impl QueueError {
+    /// Whether it is about one object that cannot be read, and about nothing else.
+    pub fn is_unreadable(&self) -> bool {
+        matches!(self, Self::Corrupt { .. } | Self::Newer { .. })
+    }
+
     /// One problem with the input.
     pub(crate) fn invalid(why: impl Into<String>) -> Self {
         Self::Invalid(vec![why.into()])

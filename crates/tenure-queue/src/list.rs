@@ -168,8 +168,8 @@ impl Queue {
                     }
                 }
                 Ok(_) => {}
-                Err(QueueError::Corrupt { why, .. }) => {
-                    page.corrupt.push((layout.task(&id), why));
+                Err(e) if e.is_unreadable() => {
+                    page.corrupt.push((layout.task(&id), e.to_string()));
                 }
                 Err(e) => return Err(e),
             }

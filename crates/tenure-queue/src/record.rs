@@ -174,9 +174,8 @@ pub(crate) fn decode<T: for<'a> Deserialize<'a>>(key: &str, value: &[u8]) -> Res
     };
     let Format { format } = serde_json::from_slice(value).map_err(|e| corrupt(e.to_string()))?;
     if format > FORMAT {
-        return Err(QueueError::invalid(format!(
-            "key {key:?} has format {format}, and this version reads up to {FORMAT}; use a newer one"
-        )));
+        let key = key.to_owned();
+        return Err(QueueError::Newer { key, format });
     }
     serde_json::from_slice(value).map_err(|e| corrupt(e.to_string()))
 }

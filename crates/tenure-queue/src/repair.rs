@@ -117,8 +117,8 @@ impl Shelf {
                     }
                 }
                 Ok(None) => {}
-                Err(QueueError::Corrupt { why, .. }) => {
-                    rebuilt.corrupt.push((self.layout.task(id), why));
+                Err(e) if e.is_unreadable() => {
+                    rebuilt.corrupt.push((self.layout.task(id), e.to_string()));
                 }
                 Err(e) => return Err(e),
             }
@@ -153,7 +153,7 @@ impl Shelf {
                     }
                 }
                 Ok(None) => gone.push(key),
-                Err(QueueError::Corrupt { .. }) => {}
+                Err(e) if e.is_unreadable() => {}
                 Err(e) => return Err(e),
             }
         }
@@ -219,16 +219,12 @@ impl Shelf {
         let (mut count, mut after) = (0, None::<String>);
         loop {
             let keys = self.keys(&prefix, after.as_deref(), PAGE).await?;
-            let entries: Vec<Entry> = keys
-                .keys
-                .iter()
-                .filter_map(|key| self.layout.entry_of(key))
-                .take_while(|entry| entry.at < before)
-                .collect();
-            let all_old = entries.len() == keys.keys.len();
-            count += self.purge_entries(entries).await?;
+            let parsed = keys.keys.iter().filter_map(|key| self.layout.entry_of(key));
+            let (old, young): (Vec<Entry>, Vec<Entry>) =
+                parsed.partition(|entry| entry.at < before);
+            count += self.purge_entries(old).await?;
             after = keys.keys.last().cloned();
-            if !keys.more || !all_old {
+            if !keys.more || !young.is_empty() {
                 return Ok(count);
             }
         }

@@ -43,7 +43,7 @@ pub(crate) struct Held {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Altered {
     /// It is made; the entry is that of the state before.
-    Made { was: Entry, now: Held },
+    Made { was: Entry, now: Box<Held> },
     /// It does not fit the task as it is.
     Refused(Refusal, Box<Held>),
     /// There is no such task.
@@ -145,7 +145,8 @@ impl Shelf {
         let mut was = Entry::of(&held.task);
         for _ in 0..WRITE_ATTEMPTS {
             if held.task.contains(nonce) {
-                return Ok(Altered::Made { was, now: held });
+                let now = Box::new(held);
+                return Ok(Altered::Made { was, now });
             }
             was = Entry::of(&held.task);
             let next = match apply(&held.task, change, now, nonce) {
@@ -160,10 +161,10 @@ impl Shelf {
             let put = self.update(&next, held.version.clone());
             match self.counted(self.put_one(put).await) {
                 Ok(Put::Won(version)) => {
-                    let now = Held {
+                    let now = Box::new(Held {
                         task: next,
                         version,
-                    };
+                    });
                     return Ok(Altered::Made { was, now });
                 }
                 // Lost may be our own write that was answered late; unknown may be either.
@@ -301,7 +302,7 @@ impl Shelf {
 
     /// Counts and names what cannot be read.
     pub(crate) fn note_corrupt(&self, error: &QueueError) {
-        if matches!(error, QueueError::Corrupt { .. }) {
+        if error.is_unreadable() {
             self.metrics.corrupt.one();
             tracing::warn!(%error, "an object of the queue cannot be read and is passed over");
         }

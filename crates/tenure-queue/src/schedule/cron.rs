@@ -76,7 +76,7 @@ impl Cron {
                     AmbiguousOffset::Fold { .. } => (true, self.every_hour),
                 };
                 if earlier {
-                    times.extend(there.clone().earlier());
+                    times.extend(there.earlier());
                 }
                 if later {
                     times.extend(there.later());

@@ -191,7 +191,7 @@ impl Attempt {
             let (asked, id) = (Instant::now(), held.task.id.clone());
             let altered = shelf.alter(&id, Some(held), &change, shelf.nonce()).await;
             match altered {
-                Ok(Altered::Made { now, .. }) => Extension::Made(Box::new(now), asked),
+                Ok(Altered::Made { now, .. }) => Extension::Made(now, asked),
                 Ok(Altered::Refused(..) | Altered::Gone) => Extension::Lost,
                 Err(e) => Extension::Failed(e),
             }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tenure::Grant;
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::{Notify, Semaphore, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -93,7 +93,7 @@ pub(super) struct Engine {
     /// The worker is gone: everything is dropped where it stands.
     pub(super) vanish: CancellationToken,
     /// Shards have come or gone.
-    pub(super) changed: Notify,
+    pub(super) changed: watch::Sender<()>,
     owned: Mutex<BTreeMap<u32, Grant>>,
     /// Tasks to be passed over when they are found: they are being worked on, or cannot be.
     passed: Mutex<BTreeMap<TaskId, Option<Instant>>>,
@@ -120,7 +120,7 @@ impl Engine {
             stop: CancellationToken::new(),
             abort: CancellationToken::new(),
             vanish: CancellationToken::new(),
-            changed: Notify::new(),
+            changed: watch::Sender::new(()),
             owned: Mutex::default(),
             passed: Mutex::default(),
             active: AtomicUsize::new(0),
@@ -160,7 +160,7 @@ impl Engine {
 
     fn shards_changed(&self) {
         self.shelf.metrics.shards.set(self.owned().len());
-        self.changed.notify_one();
+        self.changed.send_replace(());
     }
 
     fn passed(&self) -> MutexGuard<'_, BTreeMap<TaskId, Option<Instant>>> {

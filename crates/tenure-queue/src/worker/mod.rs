@@ -42,6 +42,7 @@ pub struct WorkerBuilder {
     name: Option<String>,
     settings: WorkerSettings,
     leasing: ShardLeasing,
+    url: Option<String>,
     node: Option<SetUp>,
 }
 
@@ -65,6 +66,7 @@ impl Worker {
             name: None,
             settings: WorkerSettings::for_store(queue.store().info().kind),
             leasing: ShardLeasing::default(),
+            url: None,
             node: None,
         }
     }
@@ -171,6 +173,13 @@ impl WorkerBuilder {
         self
     }
 
+    /// The URL of the queue's store, by which the node opens connections of its own, on its own thread: handlers that keep
+    /// this runtime busy then cannot keep the node from renewing its lease. Default: the node shares the queue's store.
+    pub fn url(mut self, url: impl Into<String>) -> Self {
+        self.url = Some(url.into());
+        self
+    }
+
     /// Sets up the node that owns its shards: data directory, addresses, clock.
     pub fn node(mut self, set_up: impl FnOnce(Builder) -> Builder + Send + 'static) -> Self {
         self.node = Some(Box::new(set_up));
@@ -204,8 +213,13 @@ impl WorkerBuilder {
         };
         if leasing.enabled {
             let keyspace = format!("queue.{}", self.queue.name());
-            let builder = Node::builder(info.url, self.queue.cluster())
-                .store(self.queue.store().clone())
+            let builder = match self.url {
+                Some(url) => Node::builder(url, self.queue.cluster()),
+                None => {
+                    Node::builder(info.url, self.queue.cluster()).store(self.queue.store().clone())
+                }
+            };
+            let builder = builder
                 .name(name.as_str())
                 .settings(leasing.settings(info.default_ttl))
                 .mode(KeyspaceMode::Greedy)

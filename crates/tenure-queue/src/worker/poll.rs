@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_store::Change;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -25,6 +26,8 @@ const PAGE: usize = 1000;
 const STOCK: usize = 256;
 /// How soon a shard of which there are tasks in stock is looked into again: something more urgent may have come.
 const RESTOCK: Duration = Duration::from_secs(1);
+/// How soon, after one look was not enough for all shards, that is tried again.
+const GLANCE_AGAIN: Duration = Duration::from_secs(10);
 /// From among how many tasks a worker that sweeps chooses each by chance.
 const CHOICE: usize = 8;
 /// How soon the store is asked again after it failed.
@@ -46,10 +49,23 @@ struct Found {
     next: Option<Moment>,
 }
 
+impl Found {
+    /// Takes note of an entry.
+    fn note(&mut self, engine: &Engine, entry: Entry, now: Moment) {
+        if entry.at > now {
+            let next = self.next.unwrap_or(entry.at);
+            self.next = Some(next.min(entry.at));
+        } else if !engine.passes(&entry.id) {
+            self.due.push(entry);
+        }
+    }
+}
+
 /// Looks, claims and starts attempts until the worker stops.
 pub(super) async fn run<H: TaskHandler>(engine: Arc<Engine>, handler: Arc<H>) {
     let mut looks: BTreeMap<u32, Look> = BTreeMap::new();
     let mut stock = Stock::default();
+    let mut changed = engine.changed.subscribe();
     while !engine.stop.is_cancelled() {
         let free = engine.permits.available_permits();
         if free == 0 {
@@ -77,7 +93,7 @@ pub(super) async fn run<H: TaskHandler>(engine: Arc<Engine>, handler: Arc<H>) {
         if !picked.entries.is_empty() {
             claim::claim(&engine, &handler, picked.entries).await;
         } else if !looked {
-            wait(&engine, &looks).await;
+            wait(&engine, &looks, &mut changed).await;
         }
     }
 }
@@ -139,7 +155,7 @@ async fn bring_forward(engine: &Engine, looks: &mut BTreeMap<u32, Look>, stock: 
 }
 
 /// Waits until a look is due or something happens.
-async fn wait(engine: &Engine, looks: &BTreeMap<u32, Look>) {
+async fn wait(engine: &Engine, looks: &BTreeMap<u32, Look>, changed: &mut watch::Receiver<()>) {
     let paused = engine.queue.is_paused();
     let next = looks.values().map(|look| look.at).min();
     let latest = Instant::now() + engine.settings.poll_latest;
@@ -150,9 +166,41 @@ async fn wait(engine: &Engine, looks: &BTreeMap<u32, Look>) {
     tokio::select! {
         () = tokio::time::sleep_until(until) => {}
         () = engine.queue.0.wakes.notify.notified(), if !paused => {}
-        () = engine.changed.notified() => {}
+        _ = changed.changed() => {}
         () = engine.stop.cancelled() => {}
     }
+}
+
+/// Looks for what is due in all of the worker's shards at once; false if there is too much to see for one look.
+///
+/// While there is little to do this is all that is asked of the store, however many shards there are.
+async fn glance(
+    engine: &Engine,
+    looks: &mut BTreeMap<u32, Look>,
+    stock: &mut Stock,
+) -> Result<bool, QueueError> {
+    let (shelf, layout) = (&engine.shelf, &engine.shelf.layout);
+    let prefix = layout.whole_index(Index::Ready);
+    let page = shelf.keys(&prefix, None, PAGE).await?;
+    let now = shelf.now().await?;
+    engine.shelf.metrics.polls.one();
+    if page.more {
+        return Ok(false);
+    }
+    let mut found: BTreeMap<u32, Found> = BTreeMap::new();
+    for entry in page.keys.iter().filter_map(|key| layout.entry_of(key)) {
+        let shard = layout.shard_of(&entry.id);
+        found.entry(shard).or_default().note(engine, entry, now);
+    }
+    if found.values().all(|found| found.due.is_empty()) {
+        shelf.metrics.idle_polls.one();
+    }
+    for (shard, look) in looks.iter_mut() {
+        let found = found.remove(shard).unwrap_or_default();
+        look.at = Instant::now() + next_look(engine, Some(&mut *look), &found).await;
+        stock.fill(engine, *shard, found.due);
+    }
+    Ok(true)
 }
 
 /// Looks into some shards, and puts what is due into the stock.
@@ -163,6 +211,20 @@ async fn round(
     looks: &mut BTreeMap<u32, Look>,
     stock: &mut Stock,
 ) {
+    if engine.leasing.enabled && looks.len() > 1 && stock.glances() {
+        match glance(engine, looks, stock).await {
+            Ok(true) => return,
+            Ok(false) => stock.crowded = Some(Instant::now()),
+            Err(error) => {
+                tracing::debug!(%error, "looking for tasks failed");
+                let later = Instant::now() + AFTER_TROUBLE;
+                looks
+                    .values_mut()
+                    .for_each(|look| look.at = look.at.max(later));
+                return;
+            }
+        }
+    }
     let mut asked = JoinSet::new();
     let want = match engine.leasing.enabled {
         true => free.max(STOCK),
@@ -177,6 +239,9 @@ async fn round(
         engine.shelf.metrics.polls.one();
         let wait = match found {
             Ok(found) => {
+                if found.due.is_empty() {
+                    engine.shelf.metrics.idle_polls.one();
+                }
                 let wait = next_look(engine, looks.get_mut(&shard), &found).await;
                 stock.fill(engine, shard, found.due);
                 wait
@@ -206,7 +271,6 @@ async fn next_look(engine: &Engine, look: Option<&mut Look>, found: &Found) -> D
         // Brought forward when what was found is used up.
         return RESTOCK.min(settings.poll_latest);
     }
-    engine.shelf.metrics.idle_polls.one();
     let wait = engine.shelf.chance.around(look.pause);
     look.pause = (look.pause * 2).min(settings.poll_latest);
     match (found.next, engine.shelf.now().await) {
@@ -217,7 +281,11 @@ async fn next_look(engine: &Engine, look: Option<&mut Look>, found: &Found) -> D
 
 /// What was found and not claimed yet, the most urgent first. Saves looks while there is more to do than can be done.
 #[derive(Debug, Default)]
-struct Stock(BTreeMap<(u8, u64, TaskId), (u32, Entry)>);
+struct Stock {
+    entries: BTreeMap<(u8, u64, TaskId), (u32, Entry)>,
+    /// When the whole index was last found too large for one look.
+    crowded: Option<Instant>,
+}
 
 /// What was taken out of the stock.
 #[derive(Debug, Default)]
@@ -230,7 +298,7 @@ struct Picked {
 impl Stock {
     /// Replaces what is known of a shard.
     fn fill(&mut self, engine: &Engine, shard: u32, due: Vec<Entry>) {
-        self.0.retain(|_, (of, _)| *of != shard);
+        self.entries.retain(|_, (of, _)| *of != shard);
         for entry in due {
             // Others may be after the same tasks: whoever goes by chance gets in nobody's way.
             let order = match engine.leasing.enabled {
@@ -238,19 +306,25 @@ impl Stock {
                 false => engine.shelf.chance.draw(),
             };
             let key = (entry.rank, order, entry.id.clone());
-            self.0.insert(key, (shard, entry));
+            self.entries.insert(key, (shard, entry));
         }
     }
 
+    /// Whether one look may show everything.
+    fn glances(&self) -> bool {
+        self.crowded
+            .is_none_or(|then| then.elapsed() >= GLANCE_AGAIN)
+    }
+
     fn has(&self, shard: u32) -> bool {
-        self.0.values().any(|(of, _)| *of == shard)
+        self.entries.values().any(|(of, _)| *of == shard)
     }
 
     /// Takes the first so many that may still be claimed. What others may have claimed meanwhile is not kept.
     fn take(&mut self, engine: &Engine, count: usize) -> Picked {
         let mut picked = Picked::default();
         while picked.entries.len() < count
-            && let Some((_, (shard, entry))) = self.0.pop_first()
+            && let Some((_, (shard, entry))) = self.entries.pop_first()
         {
             picked.emptied.insert(shard);
             if engine.may_claim(shard) && !engine.passes(&entry.id) {
@@ -260,7 +334,7 @@ impl Stock {
         if engine.leasing.enabled {
             picked.emptied.retain(|shard| !self.has(*shard));
         } else {
-            self.0.clear();
+            self.entries.clear();
             picked.emptied.clear();
         }
         picked
@@ -292,20 +366,17 @@ async fn look(engine: &Engine, shard: u32, want: usize) -> Result<Found, QueueEr
                 // Named and removed by the owner's slow look at everything.
                 continue;
             };
-            if entry.at > now {
-                let next = found.next.unwrap_or(entry.at);
-                found.next = Some(next.min(entry.at));
-            } else if !engine.passes(&entry.id) && found.due.len() < want {
-                found.due.push(entry.clone());
+            last = Some((entry.rank, entry.at));
+            if found.due.len() < want || entry.at > now {
+                found.note(engine, entry, now);
             }
-            last = Some(entry);
         }
         if !page.more || found.due.len() >= want {
             return Ok(found);
         }
         after = match last {
             // The rest of this priority comes later still.
-            Some(last) if last.at > now => Some(layout.end_of_rank(shard, last.rank)),
+            Some((rank, at)) if at > now => Some(layout.end_of_rank(shard, rank)),
             _ => page.keys.last().cloned(),
         };
     }

@@ -25,7 +25,7 @@ const RECORD_EVERY: Duration = Duration::from_secs(5);
 const TICK_SOONEST: Duration = Duration::from_millis(20);
 const TICK_LATEST: Duration = Duration::from_secs(10);
 /// How many claims are looked at at once.
-const PAGE: usize = 200;
+const PAGE: usize = 500;
 /// The shard whose owner keeps the schedules.
 const SCHEDULES: u32 = 0;
 
@@ -38,6 +38,7 @@ struct Round {
 /// Tends the worker's shards until it stops.
 pub(super) async fn run(engine: Arc<Engine>) {
     let mut rounds: BTreeMap<u32, Round> = BTreeMap::new();
+    let mut changed = engine.changed.subscribe();
     let (mut record_at, mut tick_at) = (Instant::now(), Instant::now());
     while !engine.stop.is_cancelled() {
         let now = Instant::now();
@@ -48,6 +49,7 @@ pub(super) async fn run(engine: Arc<Engine>) {
             }
         }
         sync(&engine, &mut rounds);
+        glance(&engine, &mut rounds).await;
         for (shard, round) in &mut rounds {
             tend(&engine, *shard, round).await;
         }
@@ -63,26 +65,12 @@ pub(super) async fn run(engine: Arc<Engine>) {
         tokio::select! {
             () = tokio::time::sleep_until(next) => {}
             // A new shard may have claims that ran out long ago.
-            () = changed(&engine, &rounds) => {}
+            _ = changed.changed() => {}
             () = engine.stop.cancelled() => {}
         }
         if !engine.leasing.enabled {
             rounds.retain(|_, round| round.leases > Instant::now());
         }
-    }
-}
-
-/// Waits until the worker has other shards than these.
-async fn changed(engine: &Engine, rounds: &BTreeMap<u32, Round>) {
-    if !engine.leasing.enabled {
-        return std::future::pending().await;
-    }
-    loop {
-        let owned = engine.owned_shards();
-        if owned.iter().any(|shard| !rounds.contains_key(shard)) {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(200)).await;
     }
 }
 
@@ -121,6 +109,22 @@ fn lease_pause(engine: &Engine) -> Duration {
     quarter.clamp(Duration::from_millis(100), Duration::from_secs(15))
 }
 
+/// Does for all shards at once what is due for one, if there is little to see.
+async fn glance(engine: &Engine, rounds: &mut BTreeMap<u32, Round>) {
+    let now = Instant::now();
+    if rounds.len() < 2 || rounds.values().all(|round| round.leases > now) {
+        return;
+    }
+    match recover_all(engine, rounds).await {
+        Ok(true) => {
+            let next = Instant::now() + engine.shelf.chance.around(lease_pause(engine));
+            rounds.values_mut().for_each(|round| round.leases = next);
+        }
+        Ok(false) => {}
+        Err(error) => tracing::debug!(%error, "claims that may have run out were not looked at"),
+    }
+}
+
 async fn tend(engine: &Engine, shard: u32, round: &mut Round) {
     if round.leases <= Instant::now() {
         if let Err(error) = recover(engine, shard).await {
@@ -147,6 +151,25 @@ async fn look_after(engine: &Engine, shard: u32) -> Result<(), QueueError> {
     Ok(())
 }
 
+/// Looks at the claims of all the worker's shards at once; false if there are too many for one look.
+async fn recover_all(engine: &Engine, rounds: &BTreeMap<u32, Round>) -> Result<bool, QueueError> {
+    let (shelf, layout) = (&engine.shelf, &engine.shelf.layout);
+    let prefix = layout.whole_index(Index::Lease);
+    let page = shelf.keys(&prefix, None, PAGE).await?;
+    if page.more {
+        return Ok(false);
+    }
+    let now = shelf.now().await?;
+    let mut entries: Vec<Entry> = page
+        .keys
+        .iter()
+        .filter_map(|k| layout.entry_of(k))
+        .collect();
+    entries.retain(|e| e.at <= now && rounds.contains_key(&layout.shard_of(&e.id)));
+    look_at_all(engine, &entries).await?;
+    Ok(true)
+}
+
 /// Looks at the claims of a shard whose time has come: takes back those that ran out, and moves on those that were extended.
 async fn recover(engine: &Engine, shard: u32) -> Result<(), QueueError> {
     let shelf = &engine.shelf;
@@ -154,27 +177,28 @@ async fn recover(engine: &Engine, shard: u32) -> Result<(), QueueError> {
     let now = shelf.now().await?;
     loop {
         let page = shelf.keys(&prefix, after.as_deref(), PAGE).await?;
-        let entries: Vec<Entry> = page
-            .keys
-            .iter()
-            .filter_map(|key| shelf.layout.entry_of(key))
-            .take_while(|entry| entry.at <= now)
-            .collect();
-        let over = entries.len() < page.keys.len();
-        let ids: Vec<TaskId> = entries.iter().map(|entry| entry.id.clone()).collect();
-        for (entry, held) in entries.iter().zip(shelf.read_many(&ids).await) {
-            match held {
-                Ok(Some(held)) => look_at(engine, entry, held).await?,
-                // A claimed task was there: it has been removed since.
-                Ok(None) => shelf.remove_entries(vec![entry.clone()]).await,
-                Err(error) => shelf.note_corrupt(&error),
-            }
-        }
+        let parsed = page.keys.iter().filter_map(|k| shelf.layout.entry_of(k));
+        let (due, later): (Vec<Entry>, Vec<Entry>) = parsed.partition(|entry| entry.at <= now);
+        look_at_all(engine, &due).await?;
         after = page.keys.last().cloned();
-        if over || !page.more {
+        if !later.is_empty() || !page.more {
             return Ok(());
         }
     }
+}
+
+async fn look_at_all(engine: &Engine, entries: &[Entry]) -> Result<(), QueueError> {
+    let shelf = &engine.shelf;
+    let ids: Vec<TaskId> = entries.iter().map(|entry| entry.id.clone()).collect();
+    for (entry, held) in entries.iter().zip(shelf.read_many(&ids).await) {
+        match held {
+            Ok(Some(held)) => look_at(engine, entry, held).await?,
+            // A claimed task was there: it has been removed since.
+            Ok(None) => shelf.remove_entries(vec![entry.clone()]).await,
+            Err(error) => shelf.note_corrupt(&error),
+        }
+    }
+    Ok(())
 }
 
 async fn look_at(engine: &Engine, entry: &Entry, held: Held) -> Result<(), QueueError> {

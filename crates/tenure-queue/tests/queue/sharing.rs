@@ -93,7 +93,7 @@ async fn a_surplus_worker_idles_cheaply() {
 
 #[tokio::test(start_paused = true)]
 async fn idle_workers_write_nothing_for_their_shards() {
-    for (workers, shards) in [(1, 16), (4, 64)] {
+    for (workers, shards) in [(1, 16), (16, 256), (17, 256)] {
         let world = World::new();
         let (store, observer) = ObservedStore::new(world.store.clone());
         let store: std::sync::Arc<dyn tenure_store::Store> = std::sync::Arc::new(store);
@@ -110,17 +110,23 @@ async fn idle_workers_write_nothing_for_their_shards() {
         let before = observer.snapshot();
         tokio::time::sleep(secs(60)).await;
         let asked = observer.snapshot().since(&before);
-        // One renewal per worker and second; one lease per shard, each renewed every two seconds, would be 30 per shard.
+        eprintln!(
+            "{workers} workers, {shards} shards, a minute: {} writes, {} looks, {} other reads",
+            asked.writes(),
+            asked.of(Op::Keys).calls,
+            asked.reads() - asked.of(Op::Keys).calls
+        );
+        // One renewal per worker and second; a lease per shard, renewed every two seconds, would be 30 writes per shard.
         let most = workers as u64 * 66;
         assert!(
             asked.writes() <= most,
             "{} writes: {asked:?}",
             asked.writes()
         );
-        // A look for tasks every second or so, and one for claims that ran out every 1.5.
+        // A look for tasks every second or so, and one for claims that ran out every 1.5: per worker, not per shard.
         let looks = asked.of(Op::Keys).calls;
         assert!(
-            looks <= u64::from(shards) * 135,
+            looks <= workers as u64 * 140,
             "{looks} looks into {shards} shards in a minute"
         );
     }
@@ -214,6 +220,9 @@ async fn no_more_shards_are_looked_into_in_one_round_than_asked_for() {
         });
         let worker = worker.start(Hand::default()).await.unwrap();
         shared(&[&worker], 12).await;
+        // So many that one look is not enough for all shards.
+        let later = (0..1500).map(|n| text(format!("later {n}")).delay(secs(9999)));
+        queue.submit_many(later.collect()).await;
         tokio::time::sleep(secs(5)).await;
         // Looks take time now: within three seconds there is one round, or a few.
         let before = count(&queue, "polls_total");
@@ -236,4 +245,67 @@ async fn no_more_shards_are_looked_into_in_one_round_than_asked_for() {
         }
         worker.stop().await.unwrap();
     }
+}
+
+/// Who has this much of a lease, and renews it this often.
+fn leased(ttl: f64, renew: f64) -> ShardLeasing {
+    ShardLeasing {
+        lease_ttl_secs: Some(ttl),
+        lease_renew_interval_secs: Some(renew),
+        ..ShardLeasing::default()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dead_workers_shards_are_taken_over_after_its_ttl_and_renewals_come_as_often_as_asked_for()
+ {
+    for (ttl, renew) in [(6.0, 0.5), (18.0, 3.0)] {
+        let world = World::new();
+        let (store, observer) = ObservedStore::new(world.store.clone());
+        let queue = Queue::create(std::sync::Arc::new(store), "shop", "jobs", settings(4)).await;
+        let first = world
+            .worker(&queue.unwrap(), "one")
+            .leasing(leased(ttl, renew));
+        let first = first.start(Hand::default()).await.unwrap();
+        let before = observer.snapshot();
+        tokio::time::sleep(secs(60)).await;
+        let renewals = observer.snapshot().since(&before).of(Op::Put).keys as f64;
+        assert!(
+            (renewals - 60.0 / renew).abs() < 4.0,
+            "{renewals} renewals of {renew} s"
+        );
+
+        let other = world.queue(settings(4)).await;
+        let second = world.worker(&other, "two").leasing(leased(ttl, renew));
+        let second = second.start(Hand::default()).await.unwrap();
+        shared(&[&first, &second], 4).await;
+        drop(first);
+        let died = tokio::time::Instant::now();
+        until("they are taken over", async || second.shards().len() == 4).await;
+        let took = died.elapsed().as_secs_f64();
+        assert!(
+            took > ttl * 0.6 && took < ttl * 1.3,
+            "{took} s with a ttl of {ttl}"
+        );
+        second.stop().await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_may_have_connections_of_its_own() {
+    // Two stores here, so that it shows which one the node has opened.
+    let (own, other) = ("memory:of-the-node", "memory:of-the-queue");
+    let world = World::over(tenure_store::open(other).await.unwrap());
+    let queue = world.queue(settings(4)).await;
+    let worker = world.worker(&queue, "w").url(own);
+    let worker = worker.start(Hand::default()).await.unwrap();
+    let records = async |url: &str| {
+        let store = tenure_store::open(url).await.unwrap();
+        store.list("shop/").await.unwrap().entries.len()
+    };
+    assert_eq!(records(other).await, 0);
+    assert!(records(own).await > 4);
+    let id = submitted(&queue, text("x")).await;
+    ended(&queue, &id).await;
+    worker.stop().await.unwrap();
 }

@@ -201,7 +201,7 @@ impl Process {
         if won != Ok(true) && !(won.is_err() && self.is(Mutant::BelievesUnknown)) {
             // Lost may be one's own write: read back.
             let (task, version) = self.store.read(&entry.id).await?.ok_or(Trouble::Refused)?;
-            if !task.running().is_some_and(|running| running.claim == claim) {
+            if task.running().is_none_or(|running| running.claim != claim) {
                 return Ok(());
             }
             known = Some((task, version));
