@@ -227,7 +227,12 @@ impl Site {
 
     /// Who serves each shard of the queue, as `tenure status` has it.
     pub(crate) fn owners(&self) -> Vec<Option<String>> {
-        let status = self.run(&["status", "--json"]).json();
+        let ran = self.run(&["status", "--json"]);
+        if ran.out.is_empty() {
+            // No worker has ever been there.
+            return Vec::new();
+        }
+        let status = ran.json();
         let shards = status["shards"].as_array().cloned().unwrap_or_default();
         let of_queue = shards.iter().filter(|s| s["keyspace"] == "queue.q");
         of_queue

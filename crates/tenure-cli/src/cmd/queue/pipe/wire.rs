@@ -149,6 +149,7 @@ impl From<QueueError> for WireError {
             QueueError::NoSchedule(_) => "no_schedule",
             QueueError::Exists(_) => "exists",
             QueueError::Corrupt { .. } => "corrupt",
+            QueueError::Newer { .. } => "newer",
             QueueError::Invalid(_) => "invalid",
             QueueError::Refused { .. } => "refused",
             QueueError::StillGoing { .. } => "timeout",

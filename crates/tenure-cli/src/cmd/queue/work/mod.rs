@@ -84,13 +84,16 @@ pub(in crate::cmd) fn builder(
         poll_latest: poll.poll_latest.unwrap_or(usual.poll_latest),
         ..usual
     };
-    let builder = Worker::builder(queue)
+    let mut builder = Worker::builder(queue)
         .settings(settings)
         .leasing(config.leasing());
-    match config.text("node") {
-        Some(name) => builder.name(name),
-        None => builder,
+    if let Some(url) = config.text("store") {
+        builder = builder.url(url);
     }
+    if let Some(name) = config.text("node") {
+        builder = builder.name(name);
+    }
+    builder
 }
 
 impl Work {
