@@ -229,3 +229,27 @@ async fn a_paused_queue_claims_nothing_until_it_is_resumed() {
     assert_eq!(ended(&queue, &id).await.is(), Is::Done);
     worker.stop().await.unwrap();
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_a_task_does_not_say_its_queue_does() {
+    let world = World::new();
+    let (queue, worker) = one(&world, Hand::default()).await;
+    let change = |s: &mut tenure_queue::QueueSettings| {
+        s.timeout = Some(secs(2));
+        s.retry = Retry::never();
+        s.result_max = 10;
+        s.lease = secs(9);
+    };
+    queue.configure(change).await.unwrap();
+    let slow = submitted(&queue, text("hang")).await;
+    let task = ended(&queue, &slow).await;
+    assert_eq!((task.attempts, task.lease), (1, secs(9)));
+    assert_eq!(why(&task), "the attempt took longer than 2s");
+    let own = text("sleep:3000").timeout(secs(5)).lease(secs(4));
+    let own = submitted(&queue, own).await;
+    let task = ended(&queue, &own).await;
+    assert_eq!((task.is(), task.lease), (Is::Done, secs(4)));
+    let large = submitted(&queue, text("a result of its own length")).await;
+    assert!(why(&ended(&queue, &large).await).contains("up to 10"));
+    worker.stop().await.unwrap();
+}

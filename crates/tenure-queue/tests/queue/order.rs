@@ -107,3 +107,40 @@ async fn a_submission_in_the_same_process_is_noticed_at_once() {
     assert!(waited < ms(5), "{waited:?}");
     worker.stop().await.unwrap();
 }
+
+/// How often a worker that has just started looks within the first second, and how late it finds a task after a long rest.
+async fn looks_and_wait(
+    first: std::time::Duration,
+    latest: std::time::Duration,
+) -> (u64, std::time::Duration) {
+    let world = World::new();
+    let (queue, producer) = (
+        world.queue(settings(2)).await,
+        world.queue(settings(2)).await,
+    );
+    let mut set = tenure_queue::WorkerSettings::for_store("memory");
+    (set.poll_first, set.poll_latest, set.follow) = (first, latest, false);
+    let worker = world.worker(&queue, "w").settings(set);
+    let worker = worker.start(Hand::default()).await.unwrap();
+    let before = count(&queue, "polls_total");
+    tokio::time::sleep(secs(1)).await;
+    let looks = count(&queue, "polls_total") - before;
+    let mut longest = ms(0);
+    for n in 0..5 {
+        tokio::time::sleep(secs(60) + ms(700 * n)).await;
+        let id = submitted(&producer, text(format!("{n}"))).await;
+        let task = ended(&producer, &id).await;
+        longest = longest.max(task.history[1].at.since(task.created));
+    }
+    worker.stop().await.unwrap();
+    (looks, longest)
+}
+
+#[tokio::test(start_paused = true)]
+async fn how_often_a_worker_looks_is_as_it_was_told() {
+    let (many, soon) = looks_and_wait(ms(10), ms(100)).await;
+    let (few, late) = looks_and_wait(ms(800), secs(9)).await;
+    assert!(many >= 8 && few <= 2, "{many} and {few} looks");
+    assert!(soon <= ms(130), "{soon:?}");
+    assert!(late > secs(1) && late <= secs(12), "{late:?}");
+}

@@ -110,12 +110,6 @@ async fn idle_workers_write_nothing_for_their_shards() {
         let before = observer.snapshot();
         tokio::time::sleep(secs(60)).await;
         let asked = observer.snapshot().since(&before);
-        eprintln!(
-            "{workers} workers, {shards} shards, a minute: {} writes, {} looks, {} other reads",
-            asked.writes(),
-            asked.of(Op::Keys).calls,
-            asked.reads() - asked.of(Op::Keys).calls
-        );
         // One renewal per worker and second; a lease per shard, renewed every two seconds, would be 30 writes per shard.
         let most = workers as u64 * 66;
         assert!(
