@@ -186,7 +186,7 @@ fn tasks_can_be_listed_shown_cancelled_paused_and_purged() {
 }
 
 #[test]
-fn what_happens_can_be_followed_and_schedules_submit_by_the_clock() {
+fn what_happens_can_be_followed() {
     let site = Site::new().with_queue(&[]);
     let tail = fs::File::create(site.path("tail")).unwrap();
     let err = fs::File::create(site.path("tail.err")).unwrap();
@@ -210,7 +210,12 @@ fn what_happens_can_be_followed_and_schedules_submit_by_the_clock() {
     assert_eq!(kinds, ["submitted", "claimed", "finished"]);
     assert!(told.iter().all(|e| e["task"] == id.as_str()));
     assert!(tail.terminate().success());
+}
 
+#[test]
+fn schedules_submit_by_the_clock() {
+    let site = Site::new().with_queue(&[]);
+    let _worker = site.worker("w", QUICK, "cat");
     site.queue(&["schedule", "set", "q", "s", "61 * * * *", "x"])
         .with(2)
         .telling(&["61"]);

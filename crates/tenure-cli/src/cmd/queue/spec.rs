@@ -66,7 +66,11 @@ pub(super) fn payload_of(
 impl TaskSpec {
     /// Reads a line.
     pub(super) fn parse(line: &str) -> Result<Self, String> {
-        serde_json::from_str(line).map_err(|e| e.to_string())
+        // A list would be taken for the fields in their order.
+        match line.trim_start().starts_with('{') {
+            true => serde_json::from_str(line).map_err(|e| e.to_string()),
+            false => Err("it is no object; write {\"payload\": …}".to_owned()),
+        }
     }
 
     /// The submission.
@@ -162,8 +166,9 @@ mod tests {
             (r#"{"at": "tomorrow"}"#, "tomorrow"),
             (r#"{"base64": "%"}"#, "base64"),
             (r#"{"colour": "blue"}"#, "colour"),
-            ("[]", "expected"),
-            ("", "EOF"),
+            ("[]", "no object"),
+            ("", "no object"),
+            ("{", "EOF"),
         ] {
             let told = submit(line).unwrap_err();
             assert!(told.contains(word), "{line}: {told}");

@@ -3,7 +3,9 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use tenure_queue::{Failure, Job, Outcome, Payload, Queue, QueueSettings, TaskHandler, Worker};
+use tenure_queue::{
+    Failure, Job, Outcome, Payload, Queue, QueueSettings, ShardLeasing, TaskHandler, Worker,
+};
 use tenure_store::Store;
 use tenure_store::observe::{ObservedStore, Observer};
 
@@ -68,6 +70,7 @@ impl Field {
         &self,
         count: u32,
         concurrency: usize,
+        leasing: &ShardLeasing,
     ) -> Result<Vec<Worker>, Fail> {
         let mut crew = Vec::new();
         for n in 0..count {
@@ -77,6 +80,7 @@ impl Field {
             lock(&self.workers).push(queue.clone());
             let builder = Worker::builder(&queue)
                 .name(format!("w{n}"))
+                .leasing(leasing.clone())
                 .concurrency(concurrency);
             crew.push(builder.start(Nothing).await?);
         }
@@ -149,6 +153,17 @@ impl Field {
             }
         }
     }
+}
+
+/// Stops all of them together, so that none takes over what another gives away.
+pub(super) async fn stop(crew: Vec<Worker>) -> Result<(), Fail> {
+    let stopping: Vec<_> = crew.into_iter().map(|w| tokio::spawn(w.stop())).collect();
+    for stopped in stopping {
+        stopped
+            .await
+            .map_err(|e| Fail::no(format!("a worker did not stop: {e}")))??;
+    }
+    Ok(())
 }
 
 async fn observed(url: &str) -> Result<(Arc<dyn Store>, Observer), Fail> {

@@ -2,14 +2,16 @@
 
 use std::time::Duration;
 
-use tenure_queue::WorkerSettings;
+use tenure_queue::{ShardLeasing, WorkerSettings};
 
 use super::super::measure::Row;
-use super::field::Field;
+use super::field::{self, Field};
 use crate::fail::Fail;
 
-/// How often the other design renews each shard's lease.
-const THEIR_RENEWAL: Duration = Duration::from_secs(10);
+/// How often leases are renewed: there each shard's, here each worker's.
+const RENEWAL: Duration = Duration::from_secs(10);
+/// How long they are good.
+const LEASE: Duration = Duration::from_secs(30);
 
 /// What another design would ask of the store in a minute, by its description.
 struct Theirs {
@@ -22,7 +24,7 @@ struct Theirs {
 impl Theirs {
     fn of(workers: u32, shards: u32, look_every: Duration) -> Self {
         let (workers, shards) = (f64::from(workers), f64::from(shards));
-        let renewals = 60.0 / THEIR_RENEWAL.as_secs_f64();
+        let renewals = 60.0 / RENEWAL.as_secs_f64();
         let looks = 60.0 / look_every.as_secs_f64();
         Self {
             writes: shards * renewals,
@@ -41,16 +43,19 @@ pub(super) async fn measure(
     watched: Duration,
 ) -> Result<Vec<Row>, Fail> {
     let field = Field::new(store, shards).await?;
-    let crew = field.workers(workers, 1).await?;
+    let leasing = ShardLeasing {
+        lease_ttl_secs: Some(LEASE.as_secs_f64()),
+        lease_renew_interval_secs: Some(RENEWAL.as_secs_f64()),
+        ..ShardLeasing::default()
+    };
+    let crew = field.workers(workers, 1, &leasing).await?;
     let settings = WorkerSettings::for_store(field.queue.store().info().kind);
     // Until every shard is looked into as seldom as it gets.
     tokio::time::sleep(settings.poll_latest * 4).await;
     let before = field.requests();
     tokio::time::sleep(watched).await;
     let counted = field.requests().since(before);
-    for worker in crew {
-        worker.stop().await?;
-    }
+    field::stop(crew).await?;
     field.remove().await;
     let minute = |count: u64| count as f64 * 60.0 / watched.as_secs_f64();
     let (writes, reads) = (minute(counted.writes), minute(counted.reads));
