@@ -49,6 +49,8 @@ fn every_figure_is_there_and_writes_grow_with_moves_and_routers_and_not_with_the
         "put_p99_ms",
         "ratio_p50",
         "ratio_p99",
+        "sealing_ms",
+        "taking_ms",
     ] {
         assert!(number(blackout, name) > 0.0, "{name}: {blackout:#}");
     }

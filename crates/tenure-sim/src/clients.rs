@@ -502,6 +502,10 @@ impl World {
                 format!("request {req} for shard {shard} fails: {failure:?}")
             });
         }
+        if let Some(local) = &self.local {
+            let about = (self.clients.of(req).shard, self.requests.came_at(req));
+            local.failed(self.now, about, failure)?;
+        }
         let planned = self.plan.class == Class::Planned;
         let at_rest = self.is_at_rest();
         self.requests

@@ -19,13 +19,19 @@ mod op;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 mod rng;
+#[cfg(feature = "s3")]
+pub mod s3;
 #[cfg(feature = "servers")]
 pub mod servers;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 mod store;
+#[cfg(any(feature = "nats", feature = "s3"))]
+mod time;
 mod url;
 mod watch;
+#[cfg(any(feature = "nats", feature = "s3"))]
+mod waves;
 
 #[cfg(feature = "conformance")]
 pub mod conformance;

@@ -347,12 +347,12 @@ impl Store for MemoryStore {
 
     async fn discard(&self, keys: Vec<String>) -> Vec<Result<(), StoreError>> {
         self.shared.write(|state| {
-            let mut answers = Vec::with_capacity(keys.len());
-            for key in keys {
+            let each = keys.into_iter();
+            each.map(|key| {
                 state.discard(key);
-                answers.push(Ok(()));
-            }
-            answers
+                Ok(())
+            })
+            .collect()
         })
     }
 

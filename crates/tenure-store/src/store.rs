@@ -176,6 +176,7 @@ pub struct StoreInfo {
 /// - **A lost race is a value**; errors say what the caller may do next ([`StoreError`]).
 /// - **Any call may be dropped** at any await, for instance by a timeout. Its outcome is then unknown, as if it had answered
 ///   [`StoreError::Unknown`]; the store stays usable.
+/// - **Revisions are compared within one opened store** and what is dedicated from it: some stores count them as they look.
 /// - **A watch may be late, may repeat, and may end.** It shows at least the last state of each changed key, not every state
 ///   in between. Whoever needs certainty lists.
 /// - **Batches promise nothing beyond each key**: no order among keys, no atomicity, no common instant. Answers come in the

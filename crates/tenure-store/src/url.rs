@@ -10,13 +10,15 @@ use crate::memory::MemoryStore;
 use crate::nats::NatsStore;
 #[cfg(feature = "postgres")]
 use crate::postgres::{self, PostgresStore};
+#[cfg(feature = "s3")]
+use crate::s3::S3Store;
 #[cfg(feature = "sqlite")]
 use crate::sqlite::{HostCheck, SqliteStore};
 use crate::store::{Store, StoreInfo};
 
 /// What a user may write, for messages.
 const KNOWN: &str = "memory:, memory:NAME, sqlite:PATH, etcd://HOST:PORT/PREFIX, \
-                     nats://HOST:PORT/BUCKET, postgres://USER@HOST:PORT/DATABASE";
+                     nats://HOST:PORT/BUCKET, postgres://USER@HOST:PORT/DATABASE, s3://BUCKET/PREFIX";
 
 /// Opens the store that `url` names.
 ///
@@ -28,6 +30,7 @@ const KNOWN: &str = "memory:, memory:NAME, sqlite:PATH, etcd://HOST:PORT/PREFIX,
 /// | `etcd://[USER[:PASSWORD]@]HOST:PORT[,…]/PREFIX`, `etcds://…` | the keys under a prefix of an etcd cluster |
 /// | `nats://[USER:PASSWORD@]HOST:PORT[,…]/BUCKET`, `tls://…` | a JetStream bucket, made if it does not exist |
 /// | `postgres://USER@HOST:PORT/DATABASE` | tables in a PostgreSQL database, made if they do not exist |
+/// | `s3://BUCKET/PREFIX[?endpoint=…]` | objects under a prefix of a bucket that exists |
 ///
 /// A URL that names nothing we know, a path that cannot be used and a file that may not be used are [`StoreError::Denied`].
 pub async fn open(url: &str) -> Result<Arc<dyn Store>, StoreError> {
@@ -42,6 +45,8 @@ pub async fn open(url: &str) -> Result<Arc<dyn Store>, StoreError> {
         Target::Nats => Ok(Arc::new(NatsStore::open(url).await?)),
         #[cfg(feature = "postgres")]
         Target::Postgres => Ok(Arc::new(PostgresStore::open(url).await?)),
+        #[cfg(feature = "s3")]
+        Target::S3 => Ok(Arc::new(S3Store::open(url).await?)),
     }
 }
 
@@ -64,6 +69,10 @@ pub async fn open_existing(url: &str) -> Result<Arc<dyn Store>, StoreError> {
     if let Target::Postgres = parse(url)? {
         return Ok(Arc::new(PostgresStore::open_existing(url).await?));
     }
+    #[cfg(feature = "s3")]
+    if let Target::S3 = parse(url)? {
+        return Ok(Arc::new(S3Store::open_existing(url).await?));
+    }
     open(url).await
 }
 
@@ -79,6 +88,8 @@ pub fn describe(url: &str) -> Result<StoreInfo, StoreError> {
         Target::Nats => crate::nats::info(url)?,
         #[cfg(feature = "postgres")]
         Target::Postgres => postgres::describe(url)?,
+        #[cfg(feature = "s3")]
+        Target::S3 => crate::s3::info(url)?,
     })
 }
 
@@ -96,6 +107,8 @@ enum Target<'a> {
     Nats,
     #[cfg(feature = "postgres")]
     Postgres,
+    #[cfg(feature = "s3")]
+    S3,
 }
 
 fn parse(url: &str) -> Result<Target<'_>, StoreError> {
@@ -122,6 +135,13 @@ fn parse(url: &str) -> Result<Target<'_>, StoreError> {
             redacted(url)
         ))),
         "postgres" | "postgresql" => parse_postgres(url),
+        #[cfg(feature = "s3")]
+        "s3" => Ok(Target::S3),
+        #[cfg(not(feature = "s3"))]
+        "s3" => Err(StoreError::denied(format!(
+            "store URL {:?} needs S3, which this build leaves out; build with the feature `s3`",
+            redacted(url)
+        ))),
         _ => Err(StoreError::denied(format!(
             "store URL {:?} has the unknown scheme {scheme:?}; write one of: {KNOWN}",
             redacted(url)

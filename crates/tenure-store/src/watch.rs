@@ -35,7 +35,7 @@ impl Change {
 /// Changes that became visible together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Batch {
-    /// The changes, oldest first.
+    /// The changes, oldest first as far as the store can tell.
     pub changes: Vec<Change>,
     /// Everything up to here has been shown: where the next watch may start.
     pub upto: Revision,

@@ -245,21 +245,13 @@ impl Node {
             .any(|m| m.name != self.config.name && m.weight > 0 && !record.was_failed_by(m.session))
     }
 
-    /// The time until which a free shard is left to the node that it is intended for.
-    pub(super) fn reserved_until(&self, record: &ShardRecord, since: Time) -> Option<Time> {
-        let intended = record.intended.as_ref()?;
-        if *intended == self.config.name || !self.peers.is_member(intended) {
-            return None;
-        }
-        Some(since + self.config.timing.ttl * 2)
-    }
-
     /// Takes up to the fair share of what can be had; gives what is above it to those below theirs.
     fn greedy_plan(&self, keyspace: &KeyspaceName) -> Greedy {
         let me = &self.config.name;
         let mut total = 0;
         let mut owned: BTreeMap<NodeName, usize> = BTreeMap::new();
         let (mut held, mut mine, mut offered, mut open) = (0, Vec::new(), Vec::new(), Vec::new());
+        let mut meant = Vec::new();
         let mut plan = Greedy::default();
         for (id, seen) in self
             .view
@@ -277,21 +269,15 @@ impl Node {
             let to = match live {
                 Some(owner) => Some(owner.node.clone()),
                 None if claiming => Some(me.clone()),
-                // One that somebody failed to load is not for everyone, see below.
-                None if !record.failures.is_empty() => None,
-                None => record.intended.clone().filter(|n| {
-                    self.peers.is_member(n) && self.now < seen.since + self.config.timing.ttl * 2
-                }),
+                None => None,
             };
             match to {
                 Some(node) => {
-                    if node == *me && (live.is_some() || claiming) {
+                    if node == *me {
                         held += 1;
                         if live.is_some() && record.failures.is_empty() {
                             mine.push(id);
                         }
-                    } else if node == *me {
-                        offered.push(id);
                     }
                     *owned.entry(node).or_default() += 1;
                 }
@@ -304,14 +290,29 @@ impl Node {
                         *owned.entry(me.clone()).or_default() += 1;
                     }
                 }
-                None => open.push(id),
+                None => match &record.intended {
+                    Some(node) => meant.push((id, node)),
+                    None => open.push(id),
+                },
             }
         }
         let shares = Shares::new(keyspace, total, &self.peers.members);
+        for (id, node) in meant {
+            // Two who both saw a node below its share may have offered it more than it wants. What it has room for is left to
+            // it: nobody else lacks that for its own share.
+            let has = owned.get(node).copied().unwrap_or(0);
+            if has >= shares.of(node) {
+                open.push(id);
+                continue;
+            }
+            owned.insert(node.clone(), has + 1);
+            if node == me {
+                offered.push(id);
+            }
+        }
         let room = shares.of(me).saturating_sub(held);
         // Everyone tries in an order of its own, so that few try the same shard.
         open.sort_by_cached_key(|id| rank(shard_number(id), me));
-        // Two who both saw this node below its share may have offered it more than it wants.
         plan.take
             .extend(offered.into_iter().chain(open).take(room).cloned());
         let give = greedy_surplus(me, &shares, &owned)

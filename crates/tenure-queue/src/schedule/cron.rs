@@ -51,6 +51,32 @@ impl Cron {
         None
     }
 
+    /// How many of these times there are after `after` up to `upto`, and the last of them. Quick however many there are.
+    pub fn passed(
+        &self,
+        after: Timestamp,
+        upto: Timestamp,
+        zone: &TimeZone,
+    ) -> (u64, Option<Timestamp>) {
+        let (mut count, mut last) = (0, None);
+        let first = zone.to_datetime(after).date();
+        let mut date = first.yesterday().unwrap_or(first);
+        let end = zone.to_datetime(upto).date();
+        while date <= end {
+            if self.is_on(date) {
+                let times = self.times_on(date, zone);
+                let times = times.into_iter().filter(|at| *at > after && *at <= upto);
+                for at in times {
+                    count += 1;
+                    last = last.max(Some(at));
+                }
+            }
+            let Ok(next) = date.tomorrow() else { break };
+            date = next;
+        }
+        (count, last)
+    }
+
     fn is_on(&self, date: Date) -> bool {
         let weekday = date.weekday().to_sunday_zero_offset();
         let day = self.days.contains(&date.day());

@@ -219,16 +219,10 @@ impl Queue {
     async fn tick_one(&self, schedule: Schedule) -> Result<Option<Moment>, QueueError> {
         let now = self.now().await?;
         let (cron, zone) = schedule.spec.times()?;
-        let after = |at: Moment| cron.next(at.timestamp(), &zone).map(Moment::from);
-        let (mut due, mut passed) = (None, 0u64);
-        let mut next = after(schedule.upto);
-        while let Some(at) = next
-            && at <= now
-        {
-            (due, passed) = (Some(at), passed + 1);
-            next = after(at);
-        }
-        let Some(tick) = due else {
+        let (upto, now) = (schedule.upto.timestamp(), now.timestamp());
+        let next = cron.next(upto.max(now), &zone).map(Moment::from);
+        let (passed, last) = cron.passed(upto, now, &zone);
+        let Some(tick) = last.map(Moment::from) else {
             return Ok(next);
         };
         let id = TaskId::of_tick(&schedule.name, tick)?;

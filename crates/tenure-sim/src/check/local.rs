@@ -4,6 +4,7 @@ use tenure_core::ids::Epoch;
 use tenure_core::record::KeyspaceMode;
 
 use super::gates::Gates;
+use super::requests::Failure;
 use super::{Verdict, Violation};
 use crate::clock::{Instant, MS};
 use crate::fault::Fault;
@@ -78,6 +79,30 @@ impl Local {
             return Err(Violation::new("P5", at, what));
         }
         Ok(())
+    }
+
+    /// A request fails that came then: only those that the one fault concerns may, and only until what it broke must be
+    /// mended (P4, P5).
+    pub(crate) fn failed(
+        &self,
+        at: Instant,
+        (shard, came): (usize, Instant),
+        failure: Failure,
+    ) -> Verdict {
+        let concerned = match self.class {
+            Class::OneDeath => self.nodes.get(shard).copied() == self.victim && came < self.by,
+            // Held for longer than requests may be: the store was away for longer than that.
+            Class::LongOutage => true,
+            _ => false,
+        };
+        if concerned {
+            return Ok(());
+        }
+        let what = format!(
+            "a request for shard {shard} that came {} ms ago fails, and the fault does not concern it: {failure:?}",
+            (at - came) / MS
+        );
+        Err(Violation::new("P4", at, what))
     }
 
     /// Looks at the cluster now and then.

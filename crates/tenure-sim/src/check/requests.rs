@@ -84,6 +84,11 @@ impl Requests {
         (book.is, book.waited) = (Is::Waiting, true);
     }
 
+    /// When a request came.
+    pub(crate) fn came_at(&self, req: Req) -> Instant {
+        self.books[req].came
+    }
+
     /// A request leaves its router: nobody who came before it, and had to wait, is left behind.
     pub(crate) fn sent(&mut self, at: Instant, req: Req) -> Verdict {
         let line = self.books[req].line;

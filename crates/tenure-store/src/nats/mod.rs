@@ -20,7 +20,6 @@ mod link;
 mod list;
 mod names;
 mod settings;
-mod time;
 mod watch;
 
 use std::fmt;
@@ -190,7 +189,7 @@ impl Store for NatsStore {
 
     async fn now(&self) -> Result<Option<SystemTime>, StoreError> {
         let info = self.stream_info().await?;
-        Ok(info.ts.as_deref().and_then(time::parse))
+        Ok(info.ts.as_deref().and_then(crate::time::parse))
     }
 
     fn dedicated(&self) -> Result<Arc<dyn Store>, StoreError> {

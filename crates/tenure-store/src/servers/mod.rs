@@ -14,6 +14,8 @@ pub mod nats;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 pub mod proxy;
+#[cfg(feature = "s3")]
+pub mod s3;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};

@@ -143,8 +143,12 @@ impl Admin {
         let waited = tokio::time::timeout(limit, async {
             let mut last = None;
             loop {
-                // A store that is away for a moment must not end a wait of minutes.
-                let now = within(self.store.revision()).await.ok();
+                // A store that is away for a moment must not end a wait of minutes. Before the first look there is nothing to
+                // compare with.
+                let now = match last {
+                    Some(_) => within(self.store.revision()).await.ok(),
+                    None => None,
+                };
                 if now.is_none() || now != last {
                     match self.look().await {
                         Ok(view) => {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tenure_store::servers::etcd::{Etcd, Release};
 use tenure_store::servers::nats::Nats;
 use tenure_store::servers::postgres::Postgres;
+use tenure_store::servers::s3::S3;
 
 /// A running server that things can happen to.
 pub(crate) trait Backend: Sized {
@@ -20,6 +21,9 @@ pub(crate) trait Backend: Sized {
     /// Whether sessions outlast a server that stood still for longer than the ttl: where the server keeps the time, its
     /// clock went on.
     const OUTLASTS_STANDSTILL: bool;
+
+    /// Whether nodes hear of changes only when they look.
+    const POLLS: bool = false;
 
     fn launch() -> Self;
 
@@ -194,5 +198,59 @@ impl Backend for Postgres {
     fn writes(&self) -> u64 {
         let said = self.sql("SELECT sum(count) FROM tenure.kv_writes");
         said.parse().expect("a number")
+    }
+}
+
+impl Backend for S3 {
+    const NAME: &'static str = "s3";
+    /// Short, so that tests end; with less, a busy machine that wakes all parts of SeaweedFS is measured.
+    const TTL: Duration = Duration::from_secs(5);
+    /// Nobody knows of a renewal before the next look.
+    const LATE: Duration = Duration::from_millis(250);
+    const OUTLASTS_STANDSTILL: bool = true;
+    const POLLS: bool = true;
+
+    fn launch() -> Self {
+        Self::start()
+    }
+
+    fn address(&self) -> SocketAddr {
+        SocketAddr::from((Ipv4Addr::LOCALHOST, self.port()))
+    }
+
+    fn url(&self, port: u16) -> String {
+        let url = self.url_through(port, "test");
+        url.replace("poll=20ms", &format!("poll={}ms", Self::LATE.as_millis()))
+    }
+
+    fn stand_still(&self) {
+        self.freeze();
+    }
+
+    fn go_on(&self) {
+        self.thaw();
+    }
+
+    fn crash(&mut self) {
+        self.kill();
+    }
+
+    fn come_back(&mut self) {
+        self.restart();
+    }
+
+    fn delete(&self, ending: &str) {
+        let ending = format!("{ending}!.json");
+        let objects = self.objects("test");
+        let found: Vec<&String> = objects.keys().filter(|o| o.ends_with(&ending)).collect();
+        assert_eq!(found.len(), 1, "{ending}: {objects:?}");
+        self.remove(found[0]);
+    }
+
+    /// The sum of how often each record was written.
+    fn writes(&self) -> u64 {
+        let objects = self.objects("test");
+        let rev = |body: &serde_json::Value| body["value"]["rev"].as_u64();
+        objects.values().filter_map(rev).sum()
     }
 }

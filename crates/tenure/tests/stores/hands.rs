@@ -86,7 +86,14 @@ fn deleted<B: Backend>(
 
     for (shard, was) in before.0.iter().filter(|(s, _)| !concerned.contains(*s)) {
         let is = &after.0[shard];
-        assert_eq!(is.owner(), was.owner(), "{}", place.site.scene());
+        // Where looks take their time, a node that came back may have been given its share by then: by a move, one epoch on.
+        let moved = is.node != was.node && is.epoch == was.epoch + 1;
+        let same = is.owner() == was.owner() || (B::POLLS && moved);
+        assert!(
+            same,
+            "{shard}: {was:?}, then {is:?}\n{}",
+            place.site.scene()
+        );
     }
     place.site.await_settled(&["a", "b"]);
     place.site.assert_clean();

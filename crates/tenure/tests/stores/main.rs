@@ -1,4 +1,4 @@
-//! What the node promises, with real processes on stores that are servers: etcd, NATS and PostgreSQL.
+//! What the node promises, with real processes on stores that are servers: etcd, NATS, PostgreSQL and S3.
 //!
 //! Nodes are killed, stopped and cut off; servers are stopped, killed and restarted; records are deleted by hand. The workers
 //! and the judge are those of `tests/processes`. Most faults are the same on every store, so a scenario is one function and
@@ -74,6 +74,9 @@ macro_rules! on_each_store {
         }
         mod postgres {
             $(#[test] fn $scenario() { super::$scenario::<tenure_store::servers::postgres::Postgres>(); })*
+        }
+        mod s3 {
+            $(#[test] fn $scenario() { super::$scenario::<tenure_store::servers::s3::S3>(); })*
         }
     };
 }

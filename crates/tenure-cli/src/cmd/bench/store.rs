@@ -4,6 +4,7 @@
 
 mod beside;
 mod calls;
+mod requests;
 mod rest;
 
 use std::process::ExitCode;
@@ -34,7 +35,8 @@ const SHORTEST_TTL: Duration = Duration::from_secs(2);
     tenure bench store                                  a temporary SQLite file\n  \
     tenure bench store --store sqlite:/var/lib/shop/bench.db\n  \
     tenure bench store --store etcd://127.0.0.1:2379/bench --nodes 5 --json\n  \
-    tenure bench store --store postgres://bench@127.0.0.1:5432/bench --store sqlite:bench.db")]
+    tenure bench store --store postgres://bench@127.0.0.1:5432/bench --store sqlite:bench.db\n  \
+    tenure bench store --store 's3://bucket/bench?region=eu-west-1'      with requests and costs")]
 pub(super) struct StoreBench {
     /// A store to measure, made if it is not there; may be given several times. Default: a temporary SQLite file
     #[arg(long, value_name = "URL")]
@@ -69,6 +71,9 @@ struct Measured {
     ttl_ms: u64,
     rows: Vec<Row>,
     rest: rest::Rest,
+    /// What is paid for, on a bucket.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    requests: Option<requests::Costs>,
 }
 
 /// A store under measurement and the clusters that the run writes to.
@@ -82,6 +87,8 @@ struct Bed {
     busy: ClusterName,
     /// Nodes at rest.
     calm: ClusterName,
+    /// Nodes at rest whose requests are counted.
+    paid: Vec<ClusterName>,
 }
 
 impl StoreBench {
@@ -123,6 +130,7 @@ impl StoreBench {
         rows.extend(beside::measure(bed, self.repeat).await?);
         let (calm, rest) = rest::measure(bed, self.nodes, self.shards, self.repeat).await?;
         rows.extend(calm);
+        let requests = requests::measure(bed).await?;
         let info = bed.store.info();
         Ok(Measured {
             kind: info.kind,
@@ -130,6 +138,7 @@ impl StoreBench {
             ttl_ms: bed.ttl.as_millis() as u64,
             rows,
             rest,
+            requests,
         })
     }
 }
@@ -152,12 +161,16 @@ impl Bed {
             bare: ClusterName::new(format!("{name}-calls"))?,
             busy: ClusterName::new(format!("{name}-busy"))?,
             calm: ClusterName::new(format!("{name}-calm"))?,
+            paid: requests::clusters(&name)?,
         })
     }
 
     /// Removes all that the run wrote. Nodes that were interrupted may still write: looked at until nothing is there.
     async fn clean(&self) -> Result<(), Fail> {
-        for cluster in [&self.bare, &self.busy, &self.calm] {
+        for cluster in [&self.bare, &self.busy, &self.calm]
+            .into_iter()
+            .chain(&self.paid)
+        {
             let mut left = true;
             for _ in 0..5 {
                 let listing = within("listing", self.store.list(&prefix(cluster))).await??;
@@ -194,6 +207,9 @@ impl Report {
             )?;
             print_rows(&store.rows, out)?;
             store.rest.print(out)?;
+            if let Some(requests) = &store.requests {
+                requests.print(out)?;
+            }
         }
         Ok(())
     }

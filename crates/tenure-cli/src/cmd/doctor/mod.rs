@@ -26,6 +26,7 @@ use report::Report;
     Examples:\n  tenure doctor --store sqlite:shop.db\n  \
     tenure doctor --store nats://nats.example/shop?monitor=nats.example:8222\n  \
     tenure doctor --store postgres://shop@db.example/app --json\n  \
+    tenure doctor --create --store 's3://bucket/shop?region=eu-west-1'\n  \
     tenure doctor --create --store postgres://owner@db.example/app"
 )]
 pub(crate) struct Doctor {

@@ -292,17 +292,10 @@ impl Node {
         if matches!(&record.tenancy, Tenancy::Free { witnesses } if !witnesses.is_empty()) {
             return Decision::Nothing;
         }
-        self.decide_claim(id, &record, since)
+        self.decide_claim(&record)
     }
 
-    fn decide_claim(&self, id: &ShardId, record: &ShardRecord, since: Time) -> Decision {
-        if record.owner().is_none()
-            && let Some(until) = self.reserved_until(record, since)
-            && self.now < until
-            && self.wants.depends_on_shards(&id.keyspace)
-        {
-            return Decision::WaitUntil(until);
-        }
+    fn decide_claim(&self, record: &ShardRecord) -> Decision {
         if self.from_watch && !self.config.timing.acquire_watch_enabled {
             return Decision::Nothing;
         }

@@ -111,6 +111,26 @@ fn greedy_takes_the_shards_of_a_session_whose_end_is_proven_by_time_alone() {
 }
 
 #[test]
+fn greedy_what_was_offered_to_one_who_has_its_share_is_for_the_others() {
+    let mut bench = Bench::new(6);
+    bench.mode(KeyspaceMode::Greedy);
+    let nodes = ["n1", "n2", "n3"].map(|name| bench.start(name));
+    bench.run(bench.ttl() * 20);
+    assert_eq!(nodes.map(|n| bench.serving(n)), [2, 2, 2]);
+    let [n1, n2, n3] = nodes;
+    let left = bench.served_by(n3);
+    bench.kill(n3);
+    // As if two who both saw n1 below its share had offered it one each: it wants one.
+    for id in &left {
+        bench.edit_shard(id, |record| {
+            record.intended = Some(NodeName::new("n1").unwrap());
+        });
+    }
+    bench.run(bench.ttl() * 3 / 2);
+    assert_eq!((bench.serving(n1), bench.serving(n2)), (3, 3));
+}
+
+#[test]
 fn greedy_a_shard_that_nobody_can_load_is_quarantined() {
     let mut bench = Bench::new(6);
     bench.mode(KeyspaceMode::Greedy);

@@ -126,3 +126,35 @@ fn wrong_texts_are_refused_with_the_reason() {
         assert!(e.contains(why), "{text}: {e}");
     }
 }
+
+#[test]
+fn times_that_passed_are_those_that_came_one_by_one() {
+    let from: Timestamp = "2026-03-20T09:30:00Z".parse().unwrap();
+    let upto: Timestamp = "2026-04-02T00:00:00Z".parse().unwrap();
+    for text in [
+        "*/7 * * * *",
+        "30 2 * * *",
+        "0 0 * * mon",
+        "30 0 30 * *",
+        "0 0 30 2 *",
+    ] {
+        for place in ["Europe/Berlin", "Asia/Beirut", "UTC"] {
+            let (cron, zone): (Cron, _) = (text.parse().unwrap(), zone(place));
+            let (mut at, mut count, mut last) = (from, 0, None);
+            while let Some(next) = cron.next(at, &zone)
+                && next <= upto
+            {
+                (at, count, last) = (next, count + 1, Some(next));
+            }
+            assert_eq!(
+                cron.passed(from, upto, &zone),
+                (count, last),
+                "{text} {place}"
+            );
+        }
+    }
+    let long_ago: Timestamp = "2016-01-01T00:00:00Z".parse().unwrap();
+    let every: Cron = "0 * * * *".parse().unwrap();
+    let (count, _) = every.passed(long_ago, upto, &zone("UTC"));
+    assert_eq!(count, 24 * (3653 + 31 + 28 + 31) + 24);
+}

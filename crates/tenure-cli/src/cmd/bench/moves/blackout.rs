@@ -21,7 +21,7 @@ use crate::config::duration;
 use crate::fail::Fail;
 use crate::place::{bad_store, random_id, within};
 use crate::table::{Table, WIDTH};
-use play::{Cast, Play};
+use play::{Cast, Pause, Play};
 
 /// Rounds of loads that take longer than this are not repeated.
 const LONG: Duration = Duration::from_secs(1);
@@ -67,6 +67,10 @@ struct Blackout {
     /// The p50 as a multiple of that of a bare write, and the same of the p99.
     ratio_p50: f64,
     ratio_p99: f64,
+    /// Where the pause went, in the middle: the router's word and the seal; the take; the answer.
+    sealing_ms: f64,
+    taking_ms: f64,
+    answering_ms: f64,
 }
 
 pub(super) async fn measure(url: String, bench: &MovesBench) -> Result<Store, Fail> {
@@ -122,20 +126,22 @@ async fn one(
         shards: bench.shards,
     };
     let mut play = Play::begin(store.clone(), cast).await?;
-    let (mut blackouts, mut puts) = (Vec::new(), Vec::new());
+    let (mut pauses, mut puts) = (Vec::new(), Vec::new());
     for _ in 0..rounds {
-        blackouts.extend(play.round().await?);
+        pauses.extend(play.round().await?);
         puts.extend(bare_puts(&**store, cluster).await?);
     }
     let (requests, failed) = play.end().await?;
-    if blackouts.is_empty() {
+    if pauses.is_empty() {
         return Err(Fail::no("no shard has moved; raise --shards or --repeat"));
     }
-    let (b50, b99, longest) = spread(&mut blackouts);
+    let each = |part: fn(&Pause) -> Duration| pauses.iter().map(part).collect::<Vec<_>>();
+    let middle = |part| spread(&mut each(part)).0;
+    let (b50, b99, longest) = spread(&mut each(|p| p.whole));
     let (p50, p99, _) = spread(&mut puts);
     Ok(Blackout {
         load_ms: millis(load),
-        moves: blackouts.len(),
+        moves: pauses.len(),
         requests,
         failed,
         p50_ms: b50,
@@ -145,6 +151,9 @@ async fn one(
         put_p99_ms: p99,
         ratio_p50: b50 / p50,
         ratio_p99: b99 / p99,
+        sealing_ms: middle(|p| p.sealing),
+        taking_ms: middle(|p| p.taking),
+        answering_ms: middle(|p| p.answering),
     })
 }
 
@@ -223,6 +232,16 @@ impl Store {
             ]);
         }
         write!(out, "{}", table.render(WIDTH))?;
+        for b in &self.blackouts {
+            writeln!(
+                out,
+                "load {} ms, p50 of each step: freezing → sealed {} ms, sealed → taken {} ms, taken → answered {} ms",
+                shown(b.load_ms),
+                shown(b.sealing_ms),
+                shown(b.taking_ms),
+                shown(b.answering_ms)
+            )?;
+        }
         writeln!(
             out,
             "aim on etcd: ×p99 ≤ 5, the same for every load, none failed"

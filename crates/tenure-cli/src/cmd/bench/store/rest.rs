@@ -60,7 +60,7 @@ pub(super) async fn measure(
         let started = started.map_err(|e| Fail::no(e.to_string()))?;
         nodes.push(started.map_err(|e| Fail::no(e.to_string()))?);
     }
-    settled(&nodes, shards, ttl, || observer.snapshot()).await?;
+    settled(&nodes, shards, ttl, || observer.snapshot().writes()).await?;
     let mut rest = Rest {
         nodes: count,
         shards,
@@ -108,19 +108,19 @@ fn rows(looks: &[(Counts, f64)]) -> Vec<Row> {
 }
 
 /// Waits until every shard is served, none changes hands and nothing is written but renewals.
-async fn settled(
+pub(super) async fn settled(
     nodes: &[Node],
     shards: u32,
     ttl: Duration,
-    asked: impl Fn() -> Counts,
+    written: impl Fn() -> u64,
 ) -> Result<(), Fail> {
     let owned = || nodes.iter().map(|n| n.owned()).collect::<Vec<_>>();
     for _ in 0..PATIENCE {
-        let (before, had, renewals) = (asked(), owned(), renewed(nodes));
+        let (before, had, renewals) = (written(), owned(), renewed(nodes));
         tokio::time::sleep(ttl / 2).await;
         let served: usize = had.iter().map(Vec::len).sum();
         let spare = nodes.len() as f64;
-        let writes = asked().since(&before).writes() as f64;
+        let writes = (written() - before) as f64;
         if served == shards as usize
             && had == owned()
             && writes <= renewed(nodes) - renewals + spare

@@ -25,21 +25,49 @@ const CALM: Duration = Duration::from_millis(400);
 /// Beyond the loads: whoever needs longer is broken.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// How long a shard gave no answer, and where that went.
+#[derive(Clone, Copy)]
+pub(super) struct Pause {
+    pub(super) whole: Duration,
+    /// From freezing to sealed: the router's word, and the owner's seal.
+    pub(super) sealing: Duration,
+    /// From sealed to taken.
+    pub(super) taking: Duration,
+    /// From taken to the answer.
+    pub(super) answering: Duration,
+}
+
 /// What is known of one shard.
 #[derive(Default)]
 struct Track {
     /// When it was seen to freeze, until its new owner has answered.
     frozen: Option<Instant>,
+    sealed: Option<Instant>,
+    taken: Option<Instant>,
     moving: bool,
     owner: Option<String>,
     /// Told when it freezes.
     ask: Arc<Notify>,
 }
 
+impl Track {
+    fn pause(&self, since: Instant, until: Instant) -> Pause {
+        // The answer may come before the watch brings what led to it.
+        let taken = self.taken.unwrap_or(until).min(until);
+        let sealed = self.sealed.unwrap_or(taken).min(taken);
+        Pause {
+            whole: until - since,
+            sealing: sealed.saturating_duration_since(since),
+            taking: taken - sealed,
+            answering: until - taken,
+        }
+    }
+}
+
 #[derive(Default)]
 struct Board {
     tracks: BTreeMap<ShardId, Track>,
-    blackouts: Vec<Duration>,
+    pauses: Vec<Pause>,
     changed: Option<Instant>,
 }
 
@@ -157,14 +185,14 @@ impl Play {
     }
 
     /// A node joins and leaves: how long each shard that moved gave no answer.
-    pub(super) async fn round(&mut self) -> Result<Vec<Duration>, Fail> {
+    pub(super) async fn round(&mut self) -> Result<Vec<Pause>, Fail> {
         let b = self.cast.node("b").await?;
         self.common
             .nodes(|nodes| nodes.insert("b".to_owned(), b.clone()));
         self.calm("b has its share", |owner| owner == "b").await?;
         b.stop().await.map_err(failed)?;
         self.calm("a has everything", |owner| owner == "a").await?;
-        Ok(self.common.board(|b| std::mem::take(&mut b.blackouts)))
+        Ok(self.common.board(|b| std::mem::take(&mut b.pauses)))
     }
 
     /// Waits until nothing moves and `some` shard is as it should be; all of them if they are a's.
@@ -228,8 +256,13 @@ fn note(cluster: &ClusterName, common: &Common, key: &str, value: &[u8]) {
         track.moving = phase.is_some();
         track.owner = record.owner().map(|owner| owner.node.to_string());
         if phase == Some(MovePhase::Freezing) && track.frozen.is_none() {
-            track.frozen = Some(seen);
+            (track.frozen, track.sealed, track.taken) = (Some(seen), None, None);
             track.ask.notify_one();
+        }
+        if phase == Some(MovePhase::Sealed) {
+            track.sealed = track.sealed.or(Some(seen));
+        } else if phase.is_none() && track.sealed.is_some() {
+            track.taken = track.taken.or(Some(seen));
         }
     });
 }
@@ -260,8 +293,8 @@ async fn ask_for(common: Arc<Common>, router: Router, id: ShardId) {
                 if epoch > known && known != Epoch(0) {
                     common.board(|board| {
                         let track = board.tracks.entry(id.clone()).or_default();
-                        let frozen = track.frozen.take();
-                        board.blackouts.extend(frozen.map(|since| at - since));
+                        let pause = track.frozen.take().map(|since| track.pause(since, at));
+                        board.pauses.extend(pause);
                     });
                 }
                 known = epoch;

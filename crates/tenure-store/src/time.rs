@@ -1,9 +1,9 @@
-//! Times as JetStream writes them.
+//! Times as servers write them.
 
 use std::time::{Duration, SystemTime};
 
-/// Reads `2026-11-16T07:00:05.573519513Z`. Nothing else: that is all that the server writes.
-pub(super) fn parse(text: &str) -> Option<SystemTime> {
+/// Reads `2026-11-16T07:00:05.573519513Z`, as JetStream and S3 write it. Nothing else.
+pub(crate) fn parse(text: &str) -> Option<SystemTime> {
     let (date, clock) = text.strip_suffix('Z')?.split_once('T')?;
     let mut date = date.splitn(3, '-').map(str::parse::<i64>);
     let (year, month, day) = (date.next()?.ok()?, date.next()?.ok()?, date.next()?.ok()?);
@@ -28,9 +28,32 @@ fn days(year: i64, month: i64, day: i64) -> i64 {
     before + (153 * month + 2) / 5 + day - 1 - 719_468
 }
 
+/// Year, month and day of so many days after 1970-01-01.
+#[cfg(feature = "s3")]
+pub(crate) fn date(since: i64) -> (i64, i64, i64) {
+    let mut year = 1970 + since / 366;
+    while days(year + 1, 1, 1) <= since {
+        year += 1;
+    }
+    let month = (2..=12).take_while(|m| days(year, *m, 1) <= since).count() as i64 + 1;
+    (year, month, since - days(year, month, 1) + 1)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[cfg(feature = "s3")]
+    #[test]
+    fn every_day_has_its_date() {
+        let mut last = (1969, 12, 31);
+        for day in 0..60_000 {
+            let date = date(day);
+            assert_eq!(days(date.0, date.1, date.2), day);
+            assert!(date > last, "{date:?} after {last:?}");
+            last = date;
+        }
+    }
 
     fn nanos(text: &str) -> Option<u128> {
         let since = parse(text)?.duration_since(SystemTime::UNIX_EPOCH).ok()?;

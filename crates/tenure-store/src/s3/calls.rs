@@ -1,0 +1,221 @@
+//! The requests that we make of a bucket.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use super::body::Body;
+use super::counts::Kind;
+use super::errors::About;
+use super::http::{Answer, Ask, Client, bare};
+use super::xml;
+use crate::error::StoreError;
+
+/// What S3 gives at a time.
+const PAGE: usize = 1000;
+
+/// What a write expects of its object.
+#[derive(Clone, Debug)]
+pub(super) enum If {
+    Absent,
+    Etag(Arc<str>),
+}
+
+/// How a conditional write ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Written {
+    Won(Arc<str>),
+    /// The condition did not hold: nothing was written.
+    Refused,
+    /// Another write was under way: it may or may not have been written.
+    Conflict,
+}
+
+/// An object that was read.
+pub(super) struct Read {
+    pub(super) etag: Arc<str>,
+    pub(super) body: Body,
+    pub(super) raw: Vec<u8>,
+}
+
+/// One page of a list.
+pub(super) struct Listed {
+    pub(super) objects: Vec<xml::Object>,
+    pub(super) next: Option<String>,
+    pub(super) date: Option<SystemTime>,
+}
+
+/// Where a page begins.
+pub(super) enum From {
+    Start,
+    After(String),
+    Token(String),
+}
+
+impl Client {
+    fn about<'a>(&'a self, verb: &'static str, object: &'a str, writes: bool) -> About<'a> {
+        About {
+            settings: &self.site.settings,
+            verb,
+            object,
+            writes,
+        }
+    }
+
+    /// The condition as this service takes it.
+    fn condition(&self, condition: &If) -> (&'static str, String) {
+        match condition {
+            If::Absent => ("if-none-match", "*".to_owned()),
+            If::Etag(etag) => ("if-match", self.site.manners.written(etag)),
+        }
+    }
+
+    pub(super) async fn read(&self, object: &str) -> Result<Option<Read>, StoreError> {
+        let about = self.about("read", object, false);
+        let ask = Ask {
+            kind: Kind::Get,
+            object,
+            ..Ask::default()
+        };
+        let answer = self.ask(ask).await.map_err(|e| about.failed(&e))?;
+        if answer.status == 404 && !is_bucket_missing(&answer) {
+            return Ok(None);
+        }
+        match answer.etag.clone() {
+            Some(etag) if answer.is_ok() => Ok(Some(Read {
+                etag,
+                body: Body::read(&answer.body),
+                raw: answer.body,
+            })),
+            _ => Err(about.refused(&answer)),
+        }
+    }
+
+    pub(super) async fn write(
+        &self,
+        object: &str,
+        body: Vec<u8>,
+        condition: &If,
+    ) -> Result<Written, StoreError> {
+        let about = self.about("write", object, true);
+        let ask = Ask {
+            kind: Kind::Put,
+            object,
+            headers: vec![self.condition(condition)],
+            body,
+            ..Ask::default()
+        };
+        let answer = self.ask(ask).await.map_err(|e| about.failed(&e))?;
+        match answer.status {
+            200..300 => match answer.etag {
+                Some(etag) if !etag.is_empty() => Ok(Written::Won(etag)),
+                _ => Err(StoreError::unknown(format!(
+                    "S3 service {} gives no ETag for {object:?}; it cannot be used",
+                    self.site.settings.host
+                ))),
+            },
+            304 | 412 => Ok(Written::Refused),
+            // What is not there does not match.
+            404 if matches!(condition, If::Etag(_)) && !is_bucket_missing(&answer) => {
+                Ok(Written::Refused)
+            }
+            409 if !is_bucket_missing(&answer) => Ok(Written::Conflict),
+            _ => Err(about.refused(&answer)),
+        }
+    }
+
+    /// Removes an object; false if the condition did not hold. Not every service knows conditions here.
+    pub(super) async fn remove(
+        &self,
+        object: &str,
+        condition: Option<&If>,
+    ) -> Result<bool, StoreError> {
+        let about = self.about("delete", object, true);
+        let ask = Ask {
+            kind: Kind::Delete,
+            object,
+            headers: condition.map(|c| self.condition(c)).into_iter().collect(),
+            ..Ask::default()
+        };
+        let answer = self.ask(ask).await.map_err(|e| about.failed(&e))?;
+        match answer.status {
+            200..300 => Ok(true),
+            412 | 409 => Ok(false),
+            404 if !is_bucket_missing(&answer) => Ok(false),
+            _ => Err(about.refused(&answer)),
+        }
+    }
+
+    /// One page of the objects that begin with `prefix`, `most` of them.
+    pub(super) async fn page(
+        &self,
+        prefix: &str,
+        from: &From,
+        most: usize,
+    ) -> Result<Listed, StoreError> {
+        let about = self.about("list", prefix, false);
+        let mut query = vec![
+            ("list-type", "2".to_owned()),
+            ("max-keys", most.clamp(1, PAGE).to_string()),
+            ("prefix", prefix.to_owned()),
+        ];
+        match from {
+            From::Start => {}
+            From::After(object) => query.push(("start-after", object.clone())),
+            From::Token(token) => query.push(("continuation-token", token.clone())),
+        }
+        let ask = Ask {
+            kind: Kind::List,
+            query,
+            ..Ask::default()
+        };
+        let answer = self.ask(ask).await.map_err(|e| about.failed(&e))?;
+        if !answer.is_ok() {
+            return Err(about.refused(&answer));
+        }
+        let unreadable = |why| {
+            let host = &self.site.settings.host;
+            StoreError::corrupt(
+                prefix,
+                format!("the list of S3 service {host} cannot be read: {why}"),
+            )
+        };
+        let page = xml::page(&answer.body).map_err(unreadable)?;
+        let next = match (page.is_truncated, page.next_continuation_token) {
+            (true, None) => return Err(unreadable("it is cut short".to_owned())),
+            (true, token) => token,
+            (false, _) => None,
+        };
+        let mut objects = page.contents;
+        for object in &mut objects {
+            object.etag = bare(&object.etag).to_string();
+        }
+        Ok(Listed {
+            objects,
+            next,
+            date: answer.date,
+        })
+    }
+
+    /// What the bucket says of itself, such as its `versioning`. Nothing if it says nothing.
+    pub(super) async fn about_bucket(
+        &self,
+        what: &'static str,
+    ) -> Result<Option<String>, StoreError> {
+        let about = self.about("look at", what, false);
+        let ask = Ask {
+            kind: Kind::Get,
+            query: vec![(what, String::new())],
+            ..Ask::default()
+        };
+        let answer = self.ask(ask).await.map_err(|e| about.failed(&e))?;
+        match answer.status {
+            200..300 => Ok(Some(String::from_utf8_lossy(&answer.body).into_owned())),
+            404 if !is_bucket_missing(&answer) => Ok(None),
+            _ => Err(about.refused(&answer)),
+        }
+    }
+}
+
+fn is_bucket_missing(answer: &Answer) -> bool {
+    xml::refusal(&answer.body).code == "NoSuchBucket"
+}

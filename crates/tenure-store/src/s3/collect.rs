@@ -1,0 +1,52 @@
+//! Removing what deletions leave behind.
+//!
+//! A removal names the mark that it means, so that a key which was created over it meanwhile is safe. Where the service does not look
+//! at that, only marks are removed that are a day old: whoever creates such a key in the very moment of its removal finds it
+//! missing, as if somebody had deleted it by hand.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, SystemTime};
+
+use super::S3Store;
+use super::calls::If;
+
+/// Until then nobody who reads the mark need come too late.
+const SOON: Duration = Duration::from_secs(60);
+const LATE: Duration = Duration::from_secs(24 * 3600);
+/// How many are removed after one walk.
+const AT_A_TIME: usize = 200;
+
+impl S3Store {
+    /// Whether a mark from then may be removed now, both by the store's clock. Who has not raced writers removes nothing.
+    pub(super) fn is_old(&self, made: &str, now: Option<SystemTime>) -> bool {
+        let manners = &self.client.site.manners;
+        let wait = match manners.removes_on_condition() {
+            true => SOON,
+            false => LATE,
+        };
+        let age = now
+            .zip(crate::time::parse(made))
+            .and_then(|(now, made)| now.duration_since(made).ok());
+        manners.was_raced() && age.is_some_and(|age| age > wait)
+    }
+
+    /// Removes these marks in the background, unless that is being done already.
+    pub(super) fn collect(&self, mut old: Vec<(String, Arc<str>)>) {
+        if old.is_empty() || self.hub.collecting.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        old.truncate(AT_A_TIME);
+        let (client, hub) = (self.client.clone(), self.hub.clone());
+        tokio::spawn(async move {
+            for (object, etag) in old {
+                if let Err(e) = client.remove(&object, Some(&If::Etag(etag))).await {
+                    // The next walk finds them again.
+                    tracing::debug!(object, error = %e, "a deletion could not be removed");
+                    break;
+                }
+            }
+            hub.collecting.store(false, Ordering::Release);
+        });
+    }
+}

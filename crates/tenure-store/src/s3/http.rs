@@ -1,0 +1,272 @@
+//! One request and its answer: signed, counted, never repeated once it may have been applied.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use reqwest::Method;
+use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+
+use super::clock::Clock;
+use super::counts::{Counter, Kind};
+use super::credentials::Credentials;
+use super::manners::Manners;
+use super::settings::Settings;
+use super::sign::{Signed, escaped};
+use super::xml;
+use crate::error::StoreError;
+
+/// Nobody waits longer for an answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+const CONNECTING: Duration = Duration::from_secs(2);
+/// Services close connections that are idle for long, and at times while we begin to use them.
+const IDLE: Duration = Duration::from_secs(15);
+
+/// What is asked.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Ask<'a> {
+    pub(super) kind: Kind,
+    /// The object; nothing means the bucket.
+    pub(super) object: &'a str,
+    pub(super) query: Vec<(&'static str, String)>,
+    /// Names in lower case.
+    pub(super) headers: Vec<(&'static str, String)>,
+    pub(super) body: Vec<u8>,
+}
+
+/// What was answered.
+#[derive(Clone, Debug)]
+pub(super) struct Answer {
+    pub(super) status: u16,
+    /// Without its quotes.
+    pub(super) etag: Option<Arc<str>>,
+    pub(super) date: Option<std::time::SystemTime>,
+    pub(super) region: Option<String>,
+    pub(super) body: Vec<u8>,
+}
+
+impl Answer {
+    pub(super) fn is_ok(&self) -> bool {
+        (200..300).contains(&self.status)
+    }
+}
+
+/// Why there is no answer.
+#[derive(Clone, Debug)]
+pub(super) enum Failure {
+    /// There is nothing to sign with.
+    Keys(String),
+    /// No byte of it has left.
+    NotSent(String),
+    /// It may have arrived.
+    NoAnswer(String),
+}
+
+/// What all connections to one bucket share.
+pub(super) struct Site {
+    pub(super) settings: Settings,
+    pub(super) credentials: Credentials,
+    pub(super) clock: Clock,
+    pub(super) counter: Counter,
+    pub(super) manners: Manners,
+    tls: rustls::ClientConfig,
+}
+
+impl Site {
+    pub(super) fn new(settings: Settings) -> Result<Self, StoreError> {
+        let tls = super::tls::config(settings.ca.as_deref())?;
+        let credentials = Credentials::find(&settings, &built(&tls)?)?;
+        Ok(Self {
+            settings,
+            credentials,
+            clock: Clock::default(),
+            counter: Counter::default(),
+            manners: Manners::default(),
+            tls,
+        })
+    }
+}
+
+fn built(tls: &rustls::ClientConfig) -> Result<reqwest::Client, StoreError> {
+    reqwest::Client::builder()
+        .tls_backend_preconfigured(tls.clone())
+        .redirect(reqwest::redirect::Policy::none())
+        .connect_timeout(CONNECTING)
+        .timeout(PATIENCE)
+        .pool_idle_timeout(IDLE)
+        .build()
+        .map_err(|e| StoreError::denied(format!("no HTTP client for S3: {}", causes(&e))))
+}
+
+/// Connections of one's own.
+pub(super) struct Client {
+    pub(super) site: Arc<Site>,
+    /// With how often it was replaced.
+    http: Mutex<(u64, reqwest::Client)>,
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Client")
+            .field(&self.site.settings.host)
+            .finish()
+    }
+}
+
+impl Client {
+    pub(super) fn new(site: Arc<Site>) -> Result<Self, StoreError> {
+        let http = Mutex::new((0, built(&site.tls)?));
+        Ok(Self { site, http })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, (u64, reqwest::Client)> {
+        self.http.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks once. A request that was refused for its time alone, before anything was done, is sent again with the store's time.
+    pub(super) async fn ask(&self, ask: Ask<'_>) -> Result<Answer, Failure> {
+        let answer = self.once(&ask).await?;
+        let skewed = answer.status == 403
+            && xml::refusal(&answer.body).code == "RequestTimeTooSkewed"
+            && answer.date.is_some();
+        if skewed {
+            return self.once(&ask).await;
+        }
+        Ok(answer)
+    }
+
+    async fn once(&self, ask: &Ask<'_>) -> Result<Answer, Failure> {
+        let site = &self.site;
+        let key = site.credentials.get().await.map_err(Failure::Keys)?;
+        let (generation, http) = self.lock().clone();
+        let mut trying = Trying {
+            client: self,
+            generation,
+            answered: false,
+        };
+        let request = self.request(ask, &key)?;
+        site.counter.count(ask.kind);
+        let sent = http.execute(request).await;
+        let response = sent.map_err(|e| match e.is_connect() {
+            true => Failure::NotSent(causes(&e)),
+            false => Failure::NoAnswer(causes(&e)),
+        })?;
+        let mut answer = heading(response.status().as_u16(), response.headers());
+        if let Some(date) = answer.date {
+            site.clock.heard(date);
+        }
+        let body = response.bytes().await;
+        answer.body = body.map_err(|e| Failure::NoAnswer(causes(&e)))?.to_vec();
+        trying.answered = true;
+        Ok(answer)
+    }
+
+    fn request(
+        &self,
+        ask: &Ask<'_>,
+        key: &object_store::aws::AwsCredential,
+    ) -> Result<reqwest::Request, Failure> {
+        let Settings {
+            base,
+            host,
+            before,
+            region,
+            ..
+        } = &self.site.settings;
+        let path = format!("{before}/{}", escaped(ask.object, true));
+        let mut query: Vec<String> = ask
+            .query
+            .iter()
+            .map(|(name, value)| format!("{name}={}", escaped(value, false)))
+            .collect();
+        query.sort_unstable();
+        let query = query.join("&");
+        let signed = Signed {
+            method: ask.kind.method(),
+            host,
+            path: &path,
+            query: &query,
+            headers: &ask.headers,
+            body: &ask.body,
+        };
+        let more = signed.headers(key, region, self.site.clock.to_sign());
+        let broken = |e: &dyn fmt::Display| Failure::NotSent(format!("it cannot be written: {e}"));
+        let url = match &*query {
+            "" => format!("{base}{path}"),
+            _ => format!("{base}{path}?{query}"),
+        };
+        let url = reqwest::Url::parse(&url).map_err(|e| broken(&e))?;
+        let method = Method::from_bytes(ask.kind.method().as_bytes()).map_err(|e| broken(&e))?;
+        let mut request = reqwest::Request::new(method, url);
+        for (name, value) in ask.headers.iter().chain(&more) {
+            let value = HeaderValue::from_str(value).map_err(|e| broken(&e))?;
+            request
+                .headers_mut()
+                .insert(HeaderName::from_static(name), value);
+        }
+        if ask.kind == Kind::Put {
+            let json = HeaderValue::from_static("application/json");
+            request
+                .headers_mut()
+                .insert(reqwest::header::CONTENT_TYPE, json);
+            *request.body_mut() = Some(ask.body.clone().into());
+        }
+        Ok(request)
+    }
+}
+
+/// A request under way. If it gets no answer, be it that it was given up, its connections are not used again: others that are
+/// idle may be as dead as this one.
+struct Trying<'a> {
+    client: &'a Client,
+    generation: u64,
+    answered: bool,
+}
+
+impl Drop for Trying<'_> {
+    fn drop(&mut self) {
+        if self.answered {
+            return;
+        }
+        let mut http = self.client.lock();
+        if http.0 == self.generation
+            && let Ok(fresh) = built(&self.client.site.tls)
+        {
+            *http = (self.generation + 1, fresh);
+        }
+    }
+}
+
+fn heading(status: u16, headers: &HeaderMap) -> Answer {
+    let text = |name: &str| headers.get(name)?.to_str().ok();
+    Answer {
+        status,
+        etag: text("etag").map(bare),
+        date: text("date").and_then(|date| httpdate::parse_http_date(date).ok()),
+        region: text("x-amz-bucket-region").map(str::to_owned),
+        body: Vec::new(),
+    }
+}
+
+/// An ETag without what is around it.
+pub(super) fn bare(etag: &str) -> Arc<str> {
+    let etag = etag.trim();
+    etag.strip_prefix("W/")
+        .unwrap_or(etag)
+        .trim_matches('"')
+        .into()
+}
+
+/// An error with all that led to it. Never with its URL, which may be long.
+fn causes(e: &reqwest::Error) -> String {
+    let mut e: &dyn std::error::Error = e;
+    if let Some(cause) = e.source() {
+        e = cause;
+    }
+    let mut text = e.to_string();
+    while let Some(cause) = e.source() {
+        text = format!("{text}: {cause}");
+        e = cause;
+    }
+    text
+}

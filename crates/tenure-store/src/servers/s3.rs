@@ -1,0 +1,312 @@
+//! Real services that speak S3, for tests: SeaweedFS, moto, and one that ignores conditions.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, Read as _, Write as _};
+use std::net::{Ipv4Addr, TcpStream};
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use super::{Server, await_ready, binary, free_port, listens, temporary_directory};
+
+/// Where `.ci/servers` puts them unless told otherwise.
+const FETCHED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/servers");
+/// The bucket that is there from the start.
+pub const BUCKET: &str = "shop";
+
+/// Which service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// SeaweedFS: a real one, and light.
+    Seaweed,
+    /// moto with one thread, which keeps everything in its memory.
+    Moto,
+    /// rclone, which accepts every conditional write.
+    Rclone,
+}
+
+/// One who may use the service: a key, its secret, and what it may do.
+#[derive(Clone, Copy, Debug)]
+pub struct User {
+    /// The key.
+    pub key: &'static str,
+    /// Its secret.
+    pub secret: &'static str,
+    /// In the words of SeaweedFS.
+    pub rights: &'static [&'static str],
+}
+
+/// Who may do everything.
+pub const OPERATOR: User = User {
+    key: "tenure-test",
+    secret: "tenure-test-secret",
+    rights: &["Admin", "Read", "List", "Tagging", "Write"],
+};
+
+/// A running service with an empty bucket. Gone when dropped.
+#[derive(Debug)]
+pub struct S3 {
+    kind: Kind,
+    port: u16,
+    /// Ports of its parts that talk among themselves.
+    inner: [u16; 3],
+    users: Vec<User>,
+    server: Option<Server>,
+    dir: TempDir,
+}
+
+impl S3 {
+    /// SeaweedFS.
+    pub fn start() -> Self {
+        Self::start_with(Kind::Seaweed, &[OPERATOR])
+    }
+
+    /// This service, with these users.
+    pub fn start_with(kind: Kind, users: &[User]) -> Self {
+        let mut s3 = Self {
+            kind,
+            port: port_pair(),
+            inner: [port_pair(), port_pair(), port_pair()],
+            users: users.to_vec(),
+            server: None,
+            dir: temporary_directory("tenure-s3-"),
+        };
+        s3.write_keys();
+        s3.launch();
+        s3
+    }
+
+    /// The keys of all users, as the `aws` command keeps them; the profiles are called as the keys.
+    fn write_keys(&self) {
+        let profile = |user: &User| {
+            let User { key, secret, .. } = user;
+            format!("[{key}]\naws_access_key_id = {key}\naws_secret_access_key = {secret}\n")
+        };
+        let text: String = self.users.iter().map(profile).collect();
+        fs::write(self.dir.path().join("credentials"), text).expect("keys can be written");
+    }
+
+    /// The port that clients come to.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The store URL of a prefix in the bucket, looked at often.
+    pub fn url(&self, prefix: &str) -> String {
+        self.url_through(self.port, prefix)
+    }
+
+    /// The same through another port.
+    pub fn url_through(&self, port: u16, prefix: &str) -> String {
+        self.url_as(port, prefix, OPERATOR.key)
+    }
+
+    /// The same as a user.
+    pub fn url_as(&self, port: u16, prefix: &str, key: &str) -> String {
+        let keys = self.dir.path().join("credentials");
+        format!(
+            "s3://{BUCKET}/{prefix}?endpoint=http://127.0.0.1:{port}&poll=20ms&credentials={}&profile={key}",
+            keys.display()
+        )
+    }
+
+    /// Stops the service as SIGSTOP does.
+    pub fn freeze(&self) {
+        self.running().freeze();
+    }
+
+    /// Lets it go on.
+    pub fn thaw(&self) {
+        self.running().thaw();
+    }
+
+    /// Kills it.
+    pub fn kill(&mut self) {
+        self.server = None;
+    }
+
+    /// Starts it again with what it has stored.
+    pub fn restart(&mut self) {
+        self.kill();
+        self.launch();
+    }
+
+    /// What it has said.
+    pub fn log(&self) -> String {
+        self.running().log()
+    }
+
+    /// What SeaweedFS has under a prefix, past all keys and rights: the path of each object, and what is in it.
+    pub fn objects(&self, prefix: &str) -> BTreeMap<String, serde_json::Value> {
+        let mut found = BTreeMap::new();
+        let mut folders = vec![format!("/buckets/{BUCKET}/{prefix}/")];
+        while let Some(folder) = folders.pop() {
+            let said = self.filer(
+                "GET",
+                &format!("{folder}?limit=100000"),
+                "Accept: application/json",
+            );
+            let said: serde_json::Value = serde_json::from_str(&said).unwrap_or_default();
+            for entry in said["Entries"].as_array().into_iter().flatten() {
+                let path = entry["FullPath"].as_str().unwrap_or_default().to_owned();
+                if path.ends_with(".json") {
+                    let body = self.filer("GET", &path, "Accept: */*");
+                    found.insert(path, serde_json::from_str(&body).unwrap_or_default());
+                } else {
+                    folders.push(format!("{path}/"));
+                }
+            }
+        }
+        found
+    }
+
+    /// Removes an object of SeaweedFS by its path, as an operator might.
+    pub fn remove(&self, path: &str) {
+        self.filer("DELETE", path, "Accept: */*");
+    }
+
+    /// Asks the part of SeaweedFS that knows the folders; gives the body of the answer.
+    fn filer(&self, method: &str, path: &str, header: &str) -> String {
+        let answer = asked_with(self.inner[2], method, path, header);
+        let answer = answer.unwrap_or_else(|e| panic!("{method} {path}: {e}"));
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+        assert!(head.starts_with("HTTP/1.0 20"), "{method} {path}: {head}");
+        body.to_owned()
+    }
+
+    fn running(&self) -> &Server {
+        self.server.as_ref().expect("the service runs")
+    }
+
+    fn launch(&mut self) {
+        let server = match self.kind {
+            Kind::Seaweed => self.seaweed(),
+            Kind::Moto => self.moto(),
+            Kind::Rclone => self.rclone(),
+        };
+        self.server = Some(server);
+        let (kind, port) = (self.kind, self.port);
+        let server = self.server.as_mut().expect("it was started");
+        let ready = || match kind {
+            Kind::Seaweed => asked(port, "GET", "/status").is_ok_and(|a| a.contains(" 200 ")),
+            Kind::Moto => {
+                asked(port, "PUT", &format!("/{BUCKET}")).is_ok_and(|a| a.contains(" 200 "))
+            }
+            Kind::Rclone => listens(port),
+        };
+        await_ready(server, &format!("{kind:?}"), ready);
+        if kind == Kind::Seaweed {
+            // The bucket is made a moment later; where its folders are, that can be asked without a key.
+            let (filer, folder) = (self.inner[2], format!("/buckets/{BUCKET}/"));
+            await_ready(server, "the bucket", || {
+                asked(filer, "GET", &folder).is_ok_and(|a| a.contains(" 200 "))
+            });
+        }
+    }
+
+    fn seaweed(&self) -> Server {
+        let program = binary(&["seaweedfs/bin/weed", "weed"], &[FETCHED]);
+        let dir = self.dir.path().display().to_string();
+        let users: Vec<serde_json::Value> = self
+            .users
+            .iter()
+            .map(|user| {
+                serde_json::json!({
+                    "name": user.key,
+                    "credentials": [{ "accessKey": user.key, "secretKey": user.secret }],
+                    "actions": user.rights,
+                })
+            })
+            .collect();
+        let config = self.dir.path().join("s3.json");
+        let text = serde_json::json!({ "identities": users }).to_string();
+        fs::write(&config, text).expect("a configuration can be written");
+        let [master, volume, filer] = self.inner;
+        let args = [
+            "-logdir".to_owned(),
+            dir.clone(),
+            "mini".to_owned(),
+            format!("-dir={dir}"),
+            "-ip=127.0.0.1".to_owned(),
+            "-ip.bind=127.0.0.1".to_owned(),
+            format!("-master.port={master}"),
+            format!("-volume.port={volume}"),
+            format!("-filer.port={filer}"),
+            format!("-s3.port={}", self.port),
+            format!("-s3.config={}", config.display()),
+            "-s3.autoCreateBucket=false".to_owned(),
+            "-s3.port.iceberg=0".to_owned(),
+            "-s3.port.lance=0".to_owned(),
+            "-webdav=false".to_owned(),
+            "-admin.ui=false".to_owned(),
+            format!("-bucket={BUCKET}"),
+        ];
+        Server::start(&program, &args, None, &self.dir.path().join("log"))
+    }
+
+    fn moto(&self) -> Server {
+        let program = binary(&["moto/bin/moto_server"], &[FETCHED]);
+        let python = binary(&["python3"], &["/usr/bin"]);
+        let library = program.ancestors().nth(2).expect("it is in a folder");
+        // As it comes it answers in several threads, and then loses conditions when writers race: the trial at the start has
+        // caught it. With one thread it keeps to them.
+        let script = format!(
+            "import sys; sys.path.insert(0, {:?})\n\
+             from werkzeug.serving import run_simple\n\
+             from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app\n\
+             run_simple('127.0.0.1', {}, DomainDispatcherApplication(create_backend_app), threaded=False)",
+            library.display().to_string(),
+            self.port
+        );
+        Server::start(
+            &python,
+            &["-c".to_owned(), script],
+            None,
+            &self.dir.path().join("log"),
+        )
+    }
+
+    fn rclone(&self) -> Server {
+        let program = binary(&["rclone/bin/rclone", "rclone"], &[FETCHED]);
+        let root = self.dir.path().join("root");
+        fs::create_dir_all(root.join(BUCKET)).expect("a folder can be made");
+        let args = [
+            "serve".to_owned(),
+            "s3".to_owned(),
+            format!("--addr=127.0.0.1:{}", self.port),
+            format!("--auth-key={},{}", OPERATOR.key, OPERATOR.secret),
+            format!("--config={}", self.dir.path().join("none").display()),
+            root.display().to_string(),
+        ];
+        Server::start(&program, &args, None, &self.dir.path().join("log"))
+    }
+}
+
+/// A port that is free together with the one that SeaweedFS takes beside it.
+fn port_pair() -> u16 {
+    loop {
+        let port = free_port();
+        if !listens(port + 10_000) {
+            return port;
+        }
+    }
+}
+
+/// One request without a key: its answer, or as much as came.
+fn asked(port: u16, method: &str, path: &str) -> io::Result<String> {
+    asked_with(port, method, path, "Accept: */*")
+}
+
+fn asked_with(port: u16, method: &str, path: &str, header: &str) -> io::Result<String> {
+    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
+    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+    // In the old way, so that the answer comes in one piece and ends with the connection.
+    write!(
+        stream,
+        "{method} {path} HTTP/1.0\r\nHost: 127.0.0.1:{port}\r\n{header}\r\nContent-Length: 0\r\n\r\n"
+    )?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer)?;
+    Ok(String::from_utf8_lossy(&answer).into_owned())
+}

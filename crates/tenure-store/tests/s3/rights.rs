@@ -1,0 +1,75 @@
+//! Keys and buckets that are not what they should be.
+
+use tenure_store::servers::s3::{BUCKET, Kind, OPERATOR, S3, User};
+use tenure_store::{PutIf, open, open_existing};
+
+use super::{bounded, create, denial};
+
+const LOOKER: User = User {
+    key: "looker",
+    secret: "looker-hunter2",
+    rights: &["Read", "List"],
+};
+
+#[tokio::test]
+async fn who_may_only_read_is_told_so_and_may_look() {
+    let s3 = S3::start_with(Kind::Seaweed, &[OPERATOR, LOOKER]);
+    let url = s3.url_as(s3.port(), "shop", LOOKER.key);
+    let store = open(&s3.url("shop")).await.unwrap();
+    create(&*store, "before").await;
+
+    let why = denial(bounded(open(&url)).await);
+    assert!(why.contains("does not let this key write"), "{why}");
+    let looker = open_existing(&url).await.unwrap();
+    assert_eq!(looker.list("").await.unwrap().entries.len(), 1);
+    let why = denial(looker.put_if(PutIf::create("k", *b"v")).await);
+    assert!(why.contains("docs/stores/s3.md"), "{why}");
+    looker.examine().await.unwrap();
+    let told = format!("{looker:?} {:?} {why}", looker.info());
+    assert!(!told.contains("hunter2"), "{told}");
+    assert_eq!(store.get("k").await, Ok(None));
+}
+
+#[tokio::test]
+async fn wrong_keys_and_missing_buckets_are_told_apart() {
+    let s3 = S3::start();
+    let url = s3.url("shop");
+    let why = denial(bounded(open(&url.replace(BUCKET, "elsewhere"))).await);
+    assert!(why.contains("bucket \"elsewhere\" does not exist"), "{why}");
+    let why = denial(bounded(open_existing(&url)).await);
+    assert!(why.contains("there is no store at"), "{why}");
+
+    let dir = tempfile::tempdir().unwrap();
+    let keys = dir.path().join("keys");
+    for (key, secret) in [(OPERATOR.key, "hunter2"), ("nobody", "hunter2")] {
+        let text = format!("[default]\naws_access_key_id={key}\naws_secret_access_key={secret}\n");
+        std::fs::write(&keys, text).unwrap();
+        let base = url.split("&credentials").next().unwrap();
+        let why = denial(bounded(open(&format!("{base}&credentials={}", keys.display()))).await);
+        assert!(why.contains("does not take this key"), "{why}");
+        assert!(!why.contains("hunter2"), "{why}");
+    }
+}
+
+#[tokio::test]
+async fn what_a_bucket_says_of_itself_is_looked_at() {
+    let s3 = S3::start();
+    let store = open(&s3.url("shop")).await.unwrap();
+    let findings = store.examine().await.unwrap();
+    let about: Vec<&str> = findings.iter().map(|f| f.about).collect();
+    let wanted = [
+        "service",
+        "conditional writes",
+        "latency",
+        "signatures",
+        "versioning",
+        "object lock",
+        "lifecycle",
+    ];
+    assert_eq!(about, wanted);
+    let conditions = &findings[1].found;
+    assert!(
+        conditions.contains("of writers that raced one won"),
+        "{conditions}"
+    );
+}
