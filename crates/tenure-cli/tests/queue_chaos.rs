@@ -1,8 +1,8 @@
 //! Eight workers that are killed, stopped and continued at random while there is work. A script that shares no code with the
 //! queue reads what the tasks' programs left behind, and says whether everything was done.
 //!
-//! `QUEUE_CHAOS_TASKS` and `QUEUE_CHAOS_STORE` make it longer, and run it on another store, as
-//! `QUEUE_CHAOS_TASKS=10000 QUEUE_CHAOS_STORE='s3://…' cargo nextest run --release -p tenure-cli --test queue_chaos`.
+//! `QUEUE_CHAOS_TASKS` makes it longer. `QUEUE_CHAOS_STORE` names another store, which must be empty; `s3` alone starts a server for it:
+//! `QUEUE_CHAOS_TASKS=10000 QUEUE_CHAOS_STORE=s3 cargo nextest run --release -p tenure-cli --test queue_chaos --no-capture`.
 
 mod queue_support;
 
@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use queue_support::*;
 use rustix::process::Signal;
 use serde_json::Value;
+use tenure_store::servers::s3::S3;
 
 const WORKERS: usize = 8;
 /// Leaves its mark, and then takes a moment in which it may be killed.
@@ -49,9 +50,12 @@ fn whatever_is_killed_and_stopped_every_task_is_finished_and_nothing_is_done_twi
 {
     let tasks: usize = setting("QUEUE_CHAOS_TASKS").map_or(2000, |text| text.parse().unwrap());
     let seed = setting("QUEUE_CHAOS_SEED").map_or(11, |text| text.parse().unwrap());
-    let site = match setting("QUEUE_CHAOS_STORE") {
-        Some(store) => Site::on(&store),
-        None => Site::new(),
+    let store = setting("QUEUE_CHAOS_STORE");
+    let s3 = (store.as_deref() == Some("s3")).then(S3::start);
+    let site = match (&s3, store) {
+        (Some(s3), _) => Site::on(&s3.url("chaos").replace("poll=20ms", "poll=200ms")),
+        (None, Some(store)) => Site::on(&store),
+        (None, None) => Site::new(),
     };
     println!("{tasks} tasks on {}, QUEUE_CHAOS_SEED={seed}", site.store);
     let site = site.with_queue(&["--lease", "2s", "--attempts", "60", "--shards", "32"]);
@@ -80,8 +84,12 @@ fn submit(site: &Site, tasks: usize) -> String {
 
 fn start(site: &Site, n: usize) -> Process {
     let name = format!("w{n}");
-    let leases = ["--shard-leasing-ttl-secs", "1.5", "--concurrency", "3"];
-    let mut command = site.worker_command(&name, &leases);
+    let ttl = match site.file() {
+        Some(_) => "1.5",
+        None => "4",
+    };
+    let options = ["--shard-leasing-ttl-secs", ttl, "--concurrency", "3"];
+    let mut command = site.worker_command(&name, &options);
     command.env("EFFECTS", site.path("effects"));
     Process::spawn(command.args(["--exec", "sh", "-c", PROGRAM]))
 }
