@@ -36,6 +36,9 @@ enum Action {
 
 /// Create a schedule, or change one
 #[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  tenure --store sqlite:shop.db --cluster shop queue schedule set mails report '0 8 * * mon-fri' 'daily report' --zone Europe/Berlin"
+)]
 struct Set {
     /// The queue
     queue: String,
@@ -71,6 +74,9 @@ struct Set {
 
 /// List schedules, with their next tick
 #[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  tenure --store sqlite:shop.db --cluster shop queue schedule ls mails --json"
+)]
 struct Ls {
     /// The queue
     queue: String,
@@ -81,6 +87,9 @@ struct Ls {
 
 /// Remove a schedule; tasks that it has submitted stay
 #[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  tenure --store sqlite:shop.db --cluster shop queue schedule rm mails report"
+)]
 struct Rm {
     /// The queue
     queue: String,
