@@ -70,7 +70,10 @@ fn whatever_is_killed_and_stopped_every_task_is_finished_and_nothing_is_done_twi
     assert_eq!(verdict["against_count"], 0, "{verdict:#}");
     assert_eq!(verdict["tasks"], tasks);
     // Not a calm day: attempts were cut short again and again.
-    assert!(verdict["expired"].as_u64() > Some(10), "{verdict:#}");
+    assert!(
+        verdict["expired"].as_u64() > Some(tasks as u64 / 200),
+        "{verdict:#}"
+    );
 }
 
 fn submit(site: &Site, tasks: usize) -> String {
