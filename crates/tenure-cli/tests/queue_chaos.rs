@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use queue_support::*;
@@ -99,17 +100,50 @@ fn start(site: &Site, n: usize) -> Process {
 
 /// Disturbs workers until everything is done; what was done to them, by kind.
 fn storm(site: &Site, tasks: usize, seed: u64) -> BTreeMap<&'static str, u32> {
-    let mut chance = Chance(seed | 1);
-    let mut slots: Vec<Slot> = (0..WORKERS).map(|n| Slot::Runs(start(site, n))).collect();
-    let mut faults = BTreeMap::new();
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // Counting takes its time on some stores; the storm does not wait for it.
+        let counting = scope.spawn(|| {
+            let _over = SetWhenDropped(&over);
+            count_until_done(site, tasks);
+        });
+        let mut chance = Chance(seed | 1);
+        let mut slots: Vec<Slot> = (0..WORKERS).map(|n| Slot::Runs(start(site, n))).collect();
+        let mut faults = BTreeMap::new();
+        while !over.load(Ordering::SeqCst) {
+            pass(Duration::from_millis(100 + chance.below(500)));
+            let at = chance.below(WORKERS as u64) as usize;
+            let slot = std::mem::replace(&mut slots[at], Slot::Gone(Instant::now()));
+            slots[at] = match slot {
+                Slot::Runs(process) => disturb(site, process, &mut chance, &mut faults),
+                other => other,
+            };
+            for (n, slot) in slots.iter_mut().enumerate() {
+                recover(site, n, slot);
+            }
+        }
+        counting.join().unwrap();
+        faults
+    })
+}
+
+/// Ends the storm, also if counting fails.
+struct SetWhenDropped<'a>(&'a AtomicBool);
+
+impl Drop for SetWhenDropped<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+fn count_until_done(site: &Site, tasks: usize) {
     let (mut last, mut progress) = (0, Instant::now());
     loop {
-        pass(Duration::from_millis(100 + chance.below(500)));
         let stats = site.stats();
         let done = stats["done"].as_u64().unwrap() as usize;
         assert_eq!(stats["dead"], 0, "{stats:#}");
         if done >= tasks {
-            return faults;
+            return;
         }
         if done > last {
             (last, progress) = (done, Instant::now());
@@ -118,15 +152,7 @@ fn storm(site: &Site, tasks: usize, seed: u64) -> BTreeMap<&'static str, u32> {
             progress.elapsed() < PATIENCE,
             "nothing more happens: {stats:#}"
         );
-        let at = chance.below(WORKERS as u64) as usize;
-        let slot = std::mem::replace(&mut slots[at], Slot::Gone(Instant::now()));
-        slots[at] = match slot {
-            Slot::Runs(process) => disturb(site, process, &mut chance, &mut faults),
-            other => other,
-        };
-        for (n, slot) in slots.iter_mut().enumerate() {
-            recover(site, n, slot);
-        }
+        pass(Duration::from_millis(300));
     }
 }
 
