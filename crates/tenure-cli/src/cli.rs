@@ -108,6 +108,7 @@ pub(crate) enum Command {
     Sweep(cmd::sweep::Sweep),
     Repair(cmd::repair::Repair),
     Doctor(cmd::doctor::Doctor),
+    Queue(cmd::queue::QueueCommand),
     Config(cmd::config::ConfigCommand),
     Sim(cmd::sim::Sim),
     Bench(cmd::bench::Bench),

@@ -50,6 +50,7 @@ fn run(cli: Cli) -> Result<ExitCode, Fail> {
         Command::Node(command) => command.config(&global)?,
         Command::Router(command) => command.config(&global)?,
         Command::Keyspace(command) => command.config(&global)?,
+        Command::Queue(command) => command.config(&global)?,
         _ => global.load(Default::default())?,
     };
     start_logging(&config)?;
@@ -79,6 +80,7 @@ fn run(cli: Cli) -> Result<ExitCode, Fail> {
             Command::Sweep(command) => command.run(&config).await,
             Command::Repair(command) => command.run(&config).await,
             Command::Doctor(command) => command.run(&config).await,
+            Command::Queue(command) => command.run(&config).await,
             Command::Sim(command) => command.run().await,
             Command::Bench(command) => command.run().await,
             Command::BenchNode(command) => command.run().await,

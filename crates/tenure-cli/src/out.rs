@@ -7,8 +7,13 @@ use serde::Serialize;
 
 /// Writes text as it is.
 pub(crate) fn text(text: &str) {
+    bytes(text.as_bytes());
+}
+
+/// Writes bytes as they are.
+pub(crate) fn bytes(bytes: &[u8]) {
     let mut out = io::stdout().lock();
-    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    let written = out.write_all(bytes).and_then(|()| out.flush());
     if let Err(e) = written {
         if e.kind() == io::ErrorKind::BrokenPipe {
             process::exit(0);

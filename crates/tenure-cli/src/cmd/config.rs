@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::cli::Global;
-use crate::config::flags::Flags;
+use crate::config::flags::AllFlags;
 use crate::config::{Config, Effective, Value};
 use crate::fail::Fail;
 use crate::out;
@@ -45,7 +45,7 @@ struct Settings {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    flags: Flags,
+    flags: AllFlags,
 }
 
 impl ConfigCommand {

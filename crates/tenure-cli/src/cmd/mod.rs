@@ -20,6 +20,7 @@ pub(crate) mod node;
 pub(crate) mod owner;
 pub(crate) mod pin;
 pub(crate) mod plan;
+pub(crate) mod queue;
 pub(crate) mod rebalance;
 pub(crate) mod repair;
 pub(crate) mod router;

@@ -42,7 +42,17 @@ macro_rules! flags {
 
 flags! {
     /// All settings.
-    Flags, |_| true
+    AllFlags, |_| true
+}
+
+flags! {
+    /// Those that matter to a node.
+    Flags, |knob: &Knob| !knob.is_leasing()
+}
+
+flags! {
+    /// Those that matter to a worker of a queue.
+    WorkerFlags, Knob::is_workers
 }
 
 flags! {

@@ -54,6 +54,10 @@ pub(crate) enum Kind {
     Rejoin,
     /// A yes or no that the settings know nothing of.
     YesNo,
+    /// A yes or no that is also written as 1 or 0.
+    OnOff,
+    /// A number of seconds, which may have a fraction.
+    Seconds,
 }
 
 impl Knob {
@@ -80,6 +84,16 @@ impl Knob {
         )
     }
 
+    /// Whether it says how a worker of a queue comes by shards.
+    pub(crate) fn is_leasing(&self) -> bool {
+        self.name.starts_with(super::leasing::PREFIX)
+    }
+
+    /// Whether it matters to a worker of a queue.
+    pub(crate) fn is_workers(&self) -> bool {
+        self.is_leasing() || self.name == "node"
+    }
+
     /// Whether it matters to a process that only leads.
     pub(crate) fn is_leaders(&self) -> bool {
         const OTHERS: [&str; 8] = [
@@ -94,7 +108,11 @@ impl Knob {
         ];
         let of_shards = self.name.starts_with("acquire_") || self.name.starts_with("load_");
         let of_owners = matches!(self.kind, Kind::Weight | Kind::Limit | Kind::Labels);
-        !self.is_plan() && !of_owners && !of_shards && !OTHERS.contains(&self.name)
+        !self.is_plan()
+            && !self.is_leasing()
+            && !of_owners
+            && !of_shards
+            && !OTHERS.contains(&self.name)
     }
 
     /// Whether it matters to a router.
@@ -110,9 +128,10 @@ impl Knob {
         match self.kind {
             Kind::Time(..) | Kind::PlanTime(_) => "DURATION",
             Kind::Count(..) | Kind::Weight | Kind::Limit | Kind::PlanCount(_) => "NUMBER",
+            Kind::Seconds => "SECONDS",
             Kind::Labels => "NAME=VALUE,…",
             Kind::PlanText(_) => "RULE",
-            Kind::Switch(..) | Kind::YesNo => "true|false",
+            Kind::Switch(..) | Kind::YesNo | Kind::OnOff => "true|false",
             Kind::Rejoin => "auto|manual",
             Kind::Url => "URL",
             Kind::Cluster | Kind::Node => "NAME",
@@ -131,6 +150,7 @@ impl Knob {
             Kind::Filter => Some("warn"),
             Kind::Rejoin => Some("auto"),
             Kind::YesNo => Some("false"),
+            Kind::OnOff => Some("true"),
             _ if self.is_plan() => planning::default_text(self.name),
             _ => None,
         }
@@ -423,5 +443,25 @@ pub(crate) const KNOBS: &[Knob] = &[
         "required_labels",
         Kind::PlanText(planning::required_labels),
         "what a node must say of itself to have shards, such as disk=ssd",
+    ),
+    knob(
+        "shard_leasing",
+        Kind::OnOff,
+        "whether a worker of a queue owns shards and polls them alone; otherwise it looks into random ones",
+    ),
+    knob(
+        "shard_leasing_shards_per_worker",
+        Kind::Limit,
+        "into how many shards such a worker looks at most in one round; default: 16",
+    ),
+    knob(
+        "shard_leasing_ttl_secs",
+        Kind::Seconds,
+        "how long the lease of such a worker is good after a renewal; default: as the store suggests",
+    ),
+    knob(
+        "shard_leasing_renew_secs",
+        Kind::Seconds,
+        "how often that lease is renewed; default: a sixth of it",
     ),
 ];

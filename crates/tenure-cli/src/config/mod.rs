@@ -6,6 +6,7 @@
 pub(crate) mod duration;
 pub(crate) mod flags;
 pub(crate) mod knobs;
+pub(crate) mod leasing;
 mod near;
 pub(crate) mod planning;
 mod value;
@@ -26,8 +27,16 @@ pub(crate) const ENV_PREFIX: &str = "TENURE_";
 /// The environment variable that names the file.
 pub(crate) const ENV_FILE: &str = "TENURE_CONFIG";
 /// Variables of ours that are not settings.
-const ENV_OTHERS: [&str; 6] = [
+const ENV_OTHERS: [&str; 14] = [
     ENV_FILE,
+    "TENURE_BIN",
+    "TENURE_QUEUE",
+    "TENURE_TASK_ID",
+    "TENURE_TASK_ATTEMPT",
+    "TENURE_TASK_CLAIM",
+    "TENURE_TASK_DEADLINE",
+    "TENURE_TASK_DEADLINE_MS",
+    "TENURE_TASK_META",
     "TENURE_KEYSPACE",
     "TENURE_SHARD",
     "TENURE_EPOCH",
@@ -152,6 +161,10 @@ impl Config {
             Err(e) => return problems.push(format!("{shown} is not TOML: {e}")),
         };
         for (key, value) in &table {
+            if key == leasing::SECTION {
+                self.read_worker(&shown.to_string(), value, problems);
+                continue;
+            }
             match knobs::find(key) {
                 Some(knob) => {
                     let at = format!("{shown}: {key}");

@@ -14,6 +14,8 @@ fn samples(knob: &Knob) -> [(&'static str, &'static str); 3] {
         (_, Kind::Count(..) | Kind::Weight | Kind::Limit | Kind::PlanCount(_)) => {
             [("7", "7"), ("8", "8"), ("9", "9")]
         }
+        (_, Kind::Seconds) => [("7", "7s"), ("8", "8s"), ("9.5", "9500ms")],
+        (_, Kind::OnOff) => [("false", "false"), ("true", "true"), ("false", "false")],
         // Two values are all there are: the third is the first again.
         (_, Kind::YesNo) => [("true", "true"), ("false", "false"), ("true", "true")],
         (_, Kind::Rejoin) => [
@@ -362,4 +364,47 @@ fn what_does_not_fit_together_is_told_along_with_what_cannot_be_read() {
         "{all:?}"
     );
     assert!(all[1].contains("below this store's minimum"), "{all:?}");
+}
+
+#[test]
+fn the_section_of_a_worker_says_the_same_as_its_settings() {
+    use tenure_queue::{ENV_ENABLED, ENV_RENEW, ENV_SHARDS, ENV_TTL, ShardLeasing};
+
+    let text = "[worker.shard_leasing]\nenabled = false\nshards_per_worker = 4\n\
+        lease_ttl_secs = 30\nlease_renew_interval_secs = 2.5\n";
+    let section = file(text);
+    let by_file = Sources {
+        file: Some(section.path().to_owned()),
+        ..Sources::default()
+    };
+    let pairs = [
+        (ENV_ENABLED, "0"),
+        (ENV_SHARDS, "4"),
+        (ENV_TTL, "30"),
+        (ENV_RENEW, "2.5"),
+    ];
+    let by_env = Sources {
+        env: pairs.map(|(n, v)| (n.to_owned(), v.to_owned())).to_vec(),
+        ..Sources::default()
+    };
+    let wanted = ShardLeasing {
+        enabled: false,
+        shards_per_worker: Some(4),
+        lease_ttl_secs: Some(30.0),
+        lease_renew_interval_secs: Some(2.5),
+    };
+    for sources in [by_file, by_env] {
+        assert_eq!(Config::load(&sources).unwrap().leasing(), wanted);
+    }
+    let nothing = Config::load(&Sources::default()).unwrap();
+    assert_eq!(nothing.leasing(), ShardLeasing::default());
+    let odd = file("[worker]\nshards = 3\n[worker.shard_leasing]\nttl = 3\nenabled = 1\n");
+    let sources = Sources {
+        file: Some(odd.path().to_owned()),
+        ..Sources::default()
+    };
+    let told = Config::load(&sources).unwrap_err().join("\n");
+    for part in ["worker.shards", "worker.shard_leasing.ttl", "enabled"] {
+        assert!(told.contains(part), "{part} is not in {told}");
+    }
 }

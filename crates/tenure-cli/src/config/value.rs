@@ -43,6 +43,17 @@ pub(crate) fn from_text(knob: &Knob, text: &str) -> Result<Value, String> {
                 u32::MAX
             )),
         },
+        Kind::OnOff => match text {
+            "true" | "1" | "on" => Ok(Value::Switch(true)),
+            "false" | "0" | "off" => Ok(Value::Switch(false)),
+            _ => Err(format!("{text:?} is neither true (1) nor false (0)")),
+        },
+        Kind::Seconds => match text.parse::<f64>() {
+            Ok(number) => seconds(number)
+                .ok_or_else(|| format!("{text} is not a number of seconds above zero")),
+            Err(_) => duration::parse(text),
+        }
+        .map(Value::Time),
         Kind::Switch(..) | Kind::YesNo => match text {
             "true" => Ok(Value::Switch(true)),
             "false" => Ok(Value::Switch(false)),
@@ -71,16 +82,25 @@ pub(crate) fn from_toml(knob: &Knob, value: &toml::Value) -> Result<Value, Strin
         (Kind::Count(..) | Kind::Weight | Kind::Limit | Kind::PlanCount(_), _) => {
             wrong("a whole number without quotes")
         }
-        (Kind::Switch(..) | Kind::YesNo, toml::Value::Boolean(switch)) => {
+        (Kind::Switch(..) | Kind::YesNo | Kind::OnOff, toml::Value::Boolean(switch)) => {
             Ok(Value::Switch(*switch))
         }
-        (Kind::Switch(..) | Kind::YesNo, _) => wrong("true or false without quotes"),
+        (Kind::Seconds, toml::Value::Integer(_) | toml::Value::Float(_)) => {
+            from_text(knob, &value.to_string())
+        }
+        (Kind::Seconds, _) => wrong("a number of seconds without quotes"),
+        (Kind::Switch(..) | Kind::YesNo | Kind::OnOff, _) => wrong("true or false without quotes"),
         (_, toml::Value::String(text)) => from_text(knob, text),
         (Kind::Time(..) | Kind::PlanTime(_), _) => {
             wrong("a duration in quotes, such as \"2500ms\" or \"3s\"")
         }
         _ => wrong("a text in quotes"),
     }
+}
+
+fn seconds(number: f64) -> Option<Duration> {
+    let time = Duration::try_from_secs_f64(number).ok();
+    time.filter(|time| !time.is_zero())
 }
 
 fn check_text(knob: &Knob, text: &str) -> Result<(), String> {

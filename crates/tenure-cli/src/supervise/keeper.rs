@@ -30,6 +30,9 @@ pub(crate) struct KeepArgs {
     /// What each line of output begins with.
     #[arg(long)]
     label: Option<String>,
+    /// The command reads this process's standard input, and SIGUSR1 ends it and all that it forked at once.
+    #[arg(long)]
+    pipe: bool,
     /// The command and its arguments.
     #[arg(last = true, required = true)]
     command: Vec<OsString>,
@@ -100,12 +103,14 @@ async fn keep_until_dead(args: &KeepArgs) -> io::Result<i32> {
         signal(SignalKind::interrupt())?,
         signal(SignalKind::hangup())?,
         signal(SignalKind::quit())?,
-        signal(SignalKind::user_defined1())?,
     ];
+    let mut enough = signal(SignalKind::user_defined1())?;
     family::adopt_orphans()?;
     family::bind_to(args.parent, Signal::USR2)?;
     let (command, output) = spawn(args)?;
-    let grant = std::env::var_os("TENURE_GRANT").map(PathBuf::from);
+    // A grant that this process was born with is that of somebody further up.
+    let grant = std::env::var_os("TENURE_GRANT").filter(|_| !args.pipe);
+    let grant = grant.map(PathBuf::from);
     let clock = Clock::boot();
     let mut look_at = grant.as_ref().map_or(Time::NEVER, |_| clock.now());
     let status = loop {
@@ -117,6 +122,10 @@ async fn keep_until_dead(args: &KeepArgs) -> io::Result<i32> {
                     return Ok(128 + Signal::KILL.as_raw());
                 }
             }
+            _ = enough.recv() => if args.pipe {
+                family::end_descendants()?;
+                return Ok(128 + Signal::KILL.as_raw());
+            },
             () = clock.sleep_until(look_at) => match last_resort(grant.as_deref(), args.parent) {
                 Some(later) => look_at = later,
                 None => {
@@ -161,8 +170,10 @@ fn spawn(args: &KeepArgs) -> io::Result<(Pid, Vec<JoinHandle<()>>)> {
         .arg("__child")
         .arg(format!("--parent={}", getpid().as_raw_nonzero()))
         .arg("--")
-        .args(&args.command)
-        .stdin(Stdio::null());
+        .args(&args.command);
+    if !args.pipe {
+        command.stdin(Stdio::null());
+    }
     if args.label.is_some() {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
     }

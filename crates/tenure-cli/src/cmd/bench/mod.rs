@@ -10,6 +10,7 @@ mod idle;
 mod measure;
 mod moves;
 mod planner;
+mod queue;
 mod restarts;
 mod router;
 mod store;
@@ -55,6 +56,7 @@ enum Of {
     Moves(moves::MovesBench),
     Restarts(restarts::RestartsBench),
     Router(router::RouterBench),
+    Queue(queue::QueueBench),
 }
 
 /// What can be measured.
@@ -115,6 +117,7 @@ impl Bench {
             Some(Of::Moves(bench)) => return bench.run().await,
             Some(Of::Restarts(bench)) => return bench.run().await,
             Some(Of::Router(bench)) => return bench.run().await,
+            Some(Of::Queue(bench)) => return bench.run().await,
             None => {}
         }
         let all = [

@@ -270,6 +270,15 @@ impl Signals {
         ]))
     }
 
+    /// The same for who shares a terminal with somebody who decides: Ctrl-C is not for it.
+    pub(crate) fn without_interrupt() -> Result<Self, Fail> {
+        let mut signals = Self::new()?;
+        let quiet = signal(SignalKind::user_defined1());
+        signals.0[1] =
+            quiet.map_err(|e| Fail::no(format!("signals cannot be listened for: {e}")))?;
+        Ok(signals)
+    }
+
     pub(crate) async fn any(&mut self) {
         let [a, b, c] = &mut self.0;
         tokio::select! {

@@ -1,0 +1,75 @@
+//! Requests that concern the queue alone.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tenure_queue::{Filter, Queue};
+
+use super::wire::{ListOrder, Order, WireError};
+use crate::cmd::queue::asker;
+use crate::cmd::queue::spec::TaskSpec;
+
+/// How many tasks a page has unless the client says otherwise.
+const PAGE: usize = 100;
+
+/// Does what the client wants.
+pub(super) async fn answer(queue: &Queue, order: Order) -> Result<Value, WireError> {
+    match order {
+        Order::Submit { tasks } => submit(queue, tasks).await,
+        Order::Wait { task, timeout_ms } => {
+            let limit = Duration::from_millis(timeout_ms);
+            Ok(json!(queue.wait(&task, limit).await?))
+        }
+        Order::Get { task } => Ok(json!(queue.get(&task).await?)),
+        Order::List(list) => self::list(queue, *list).await,
+        Order::Cancel { task } => {
+            let is = queue.cancel(&task, Some(&asker())).await?;
+            Ok(json!({ "state": is }))
+        }
+        Order::Retry { task } => {
+            queue.retry(&task, Some(&asker())).await?;
+            Ok(json!({ "state": "ready" }))
+        }
+        Order::Stats {} => Ok(json!(queue.stats().await?)),
+        order => Err(WireError::new(
+            "invalid",
+            format!("{order:?} has no answer"),
+        )),
+    }
+}
+
+async fn submit(queue: &Queue, tasks: Vec<TaskSpec>) -> Result<Value, WireError> {
+    let (mut answers, mut fit) = (Vec::new(), Vec::new());
+    for spec in tasks {
+        match spec.submit() {
+            Ok(submit) => {
+                answers.push(Value::Null);
+                fit.push(submit);
+            }
+            Err(why) => answers.push(json!({ "error": WireError::new("invalid", why) })),
+        }
+    }
+    let mut submitted = queue.submit_many(fit).await.into_iter();
+    for answer in answers.iter_mut().filter(|answer| answer.is_null()) {
+        *answer = match submitted.next() {
+            Some(Ok(task)) => {
+                json!({ "id": task.id, "created": task.created, "differs": task.differs })
+            }
+            Some(Err(e)) => json!({ "error": WireError::from(e) }),
+            None => Value::Null,
+        };
+    }
+    Ok(Value::Array(answers))
+}
+
+async fn list(queue: &Queue, order: ListOrder) -> Result<Value, WireError> {
+    let filter = Filter {
+        states: order.states,
+        metadata: order.meta,
+        created_from: order.since,
+        created_before: order.before,
+    };
+    let limit = order.limit.unwrap_or(PAGE);
+    let page = queue.list(&filter, limit, order.from.as_deref()).await?;
+    Ok(json!({ "tasks": page.tasks, "corrupt": page.corrupt, "next": page.next }))
+}

@@ -1,0 +1,144 @@
+//! The handler of a pipe: tasks go out to the client, and what it makes of them comes back.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde_json::json;
+use tenure_queue::{ClaimId, Failure, Job, Outcome, TaskHandler, When};
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
+
+use super::Out;
+use super::wire::Order;
+
+type Answer = Result<Outcome, Failure>;
+
+/// The tasks that the client has. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct Desk(Arc<Inner>);
+
+struct Inner {
+    open: Mutex<HashMap<ClaimId, (Job, oneshot::Sender<Answer>)>>,
+    hurry: CancellationToken,
+    out: Out,
+}
+
+impl Desk {
+    pub(super) fn new(out: Out) -> Self {
+        Self(Arc::new(Inner {
+            open: Mutex::default(),
+            hurry: CancellationToken::new(),
+            out,
+        }))
+    }
+
+    /// Gives everything back: the client is gone.
+    pub(super) fn hurry(&self) {
+        self.0.hurry.cancel();
+    }
+
+    /// Takes what the client says of a task. What it says of one that it no longer has is of no use.
+    pub(super) fn take(&self, order: Order) {
+        let (claim, answer) = match order {
+            Order::Progress {
+                claim,
+                percent,
+                note,
+            } => {
+                if let Some((job, _)) = self.0.open().get(&claim) {
+                    let permille = percent.map(|p| (p.clamp(0.0, 100.0) * 10.0).round() as u16);
+                    job.report(permille, note);
+                }
+                return;
+            }
+            Order::Done { claim, result } => match result.payload() {
+                Ok(payload) => (claim, Ok(Outcome::Done(payload))),
+                Err(why) => (claim, Err(Failure::for_good(format!("the result: {why}")))),
+            },
+            Order::Fail {
+                claim,
+                why,
+                for_good,
+                after_ms,
+            } => (claim, Err(failure(why, for_good, after_ms))),
+            Order::Later {
+                claim,
+                in_ms,
+                at,
+                note,
+            } => {
+                let wait = Duration::from_millis(in_ms.unwrap_or(0));
+                let at = at.map_or(When::In(wait), When::At);
+                (claim, Ok(Outcome::Reschedule { at, note }))
+            }
+            _ => return,
+        };
+        if let Some((_, waiting)) = self.0.open().remove(&claim) {
+            let _ = waiting.send(answer);
+        }
+    }
+}
+
+fn failure(why: String, for_good: bool, after_ms: Option<u64>) -> Failure {
+    let failure = match for_good {
+        true => Failure::for_good(why),
+        false => Failure::new(why),
+    };
+    match after_ms {
+        Some(after) => failure.again_after(Duration::from_millis(after)),
+        None => failure,
+    }
+}
+
+impl Inner {
+    fn open(&self) -> MutexGuard<'_, HashMap<ClaimId, (Job, oneshot::Sender<Answer>)>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn hand_out(&self, job: &Job) {
+        let left = job.time_left().map(|left| left.as_millis() as u64);
+        self.out.send(&json!({
+            "event": "task", "claim": job.claim(), "task": job.id(), "attempt": job.attempt(),
+            "payload": job.payload(), "meta": job.metadata(), "time_left_ms": left,
+        }));
+    }
+}
+
+/// Takes a task off the desk, also if its attempt is dropped.
+struct Away<'a>(&'a Inner, ClaimId);
+
+impl Drop for Away<'_> {
+    fn drop(&mut self) {
+        self.0.open().remove(&self.1);
+    }
+}
+
+impl TaskHandler for Desk {
+    async fn handle(&self, job: Job) -> Answer {
+        let (sender, mut answer) = oneshot::channel();
+        let claim = job.claim();
+        self.0.open().insert(claim, (job.clone(), sender));
+        let _away = Away(&self.0, claim);
+        self.0.hand_out(&job);
+        let mut told = false;
+        loop {
+            tokio::select! {
+                answer = &mut answer => {
+                    let none = || Err(Failure::new("the client said nothing"));
+                    return answer.unwrap_or_else(|_| none());
+                }
+                () = job.cancelled(), if !told => {
+                    told = true;
+                    self.0.out.send(&json!({ "event": "cancel", "claim": claim, "task": job.id() }));
+                }
+                () = self.0.hurry.cancelled() => {
+                    return Ok(Outcome::Reschedule {
+                        at: When::In(Duration::ZERO),
+                        note: Some("its client went away".to_owned()),
+                    });
+                }
+            }
+        }
+    }
+}

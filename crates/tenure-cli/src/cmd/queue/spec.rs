@@ -1,0 +1,177 @@
+//! A task to be submitted, as a line of JSON has it: for bulk submissions and for clients of other languages.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::Deserialize;
+use serde_json::Value;
+use tenure_queue::{Moment, Payload, Retry, Submit};
+
+/// A task to be submitted. One of the four payloads is given, or none.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct TaskSpec {
+    /// A JSON value.
+    payload: Option<Value>,
+    /// Text.
+    text: Option<String>,
+    /// Bytes.
+    base64: Option<String>,
+    /// Where it stands instead.
+    #[serde(rename = "ref")]
+    reference: Option<String>,
+    key: Option<String>,
+    priority: Option<u8>,
+    delay_ms: Option<u64>,
+    at: Option<Moment>,
+    timeout_ms: Option<u64>,
+    lease_ms: Option<u64>,
+    attempts: Option<u32>,
+    retry_first_ms: Option<u64>,
+    retry_longest_ms: Option<u64>,
+    meta: BTreeMap<String, String>,
+}
+
+/// A payload or result in one of its four forms; none of them is JSON's `null`.
+pub(super) fn payload_of(
+    json: Option<Value>,
+    text: Option<String>,
+    base64: Option<String>,
+    reference: Option<String>,
+) -> Result<Payload, String> {
+    let given = [
+        json.is_some(),
+        text.is_some(),
+        base64.is_some(),
+        reference.is_some(),
+    ];
+    if given.into_iter().filter(|given| *given).count() > 1 {
+        return Err("more than one of payload, text, base64 and ref; give one".to_owned());
+    }
+    if let Some(base64) = &base64 {
+        STANDARD
+            .decode(base64)
+            .map_err(|e| format!("base64: {e}"))?;
+    }
+    Ok(match (json, text, base64, reference) {
+        (_, Some(text), _, _) => Payload::Text(text),
+        (_, _, Some(base64), _) => Payload::Base64(base64),
+        (_, _, _, Some(reference)) => Payload::Ref(reference),
+        (json, ..) => Payload::Json(json.unwrap_or_default()),
+    })
+}
+
+impl TaskSpec {
+    /// Reads a line.
+    pub(super) fn parse(line: &str) -> Result<Self, String> {
+        // A list would be taken for the fields in their order.
+        match line.trim_start().starts_with('{') {
+            true => serde_json::from_str(line).map_err(|e| e.to_string()),
+            false => Err("it is no object; write {\"payload\": …}".to_owned()),
+        }
+    }
+
+    /// The submission.
+    pub(super) fn submit(self) -> Result<Submit, String> {
+        let payload = payload_of(self.payload, self.text, self.base64, self.reference)?;
+        let mut submit = Submit::new(payload);
+        let millis = Duration::from_millis;
+        if let Some(key) = self.key {
+            submit = submit.key(key);
+        }
+        if let Some(priority) = self.priority {
+            submit = submit.priority(priority);
+        }
+        submit = match (self.delay_ms, self.at) {
+            (Some(_), Some(_)) => return Err("both delay_ms and at; give one".to_owned()),
+            (Some(delay), None) => submit.delay(millis(delay)),
+            (None, Some(at)) => submit.at(at),
+            (None, None) => submit,
+        };
+        if let Some(timeout) = self.timeout_ms {
+            submit = submit.timeout(millis(timeout));
+        }
+        if let Some(lease) = self.lease_ms {
+            submit = submit.lease(millis(lease));
+        }
+        if self.retry_first_ms.is_some() || self.retry_longest_ms.is_some() {
+            submit = submit.retry(retry(
+                self.retry_first_ms.map(millis),
+                self.retry_longest_ms.map(millis),
+            ));
+        }
+        if let Some(attempts) = self.attempts {
+            submit = submit.attempts(attempts);
+        }
+        for (name, value) in self.meta {
+            submit = submit.meta(name, value);
+        }
+        Ok(submit)
+    }
+}
+
+/// The waits between attempts, where at least one of them is given.
+pub(super) fn retry(first: Option<Duration>, longest: Option<Duration>) -> Retry {
+    let usual = Retry::default();
+    let first = first.unwrap_or(usual.first.min(longest.unwrap_or(usual.first)));
+    Retry {
+        first,
+        longest: longest.unwrap_or(usual.longest.max(first)),
+        ..usual
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn submit(line: &str) -> Result<Submit, String> {
+        TaskSpec::parse(line)?.submit()
+    }
+
+    #[test]
+    fn every_field_of_a_line_has_an_effect() {
+        let nothing = submit("{}").unwrap();
+        let lines = [
+            r#"{"payload": {"a": 1}}"#,
+            r#"{"text": "hi"}"#,
+            r#"{"base64": "AP8="}"#,
+            r#"{"ref": "s3://b/k"}"#,
+            r#"{"key": "k"}"#,
+            r#"{"priority": 9}"#,
+            r#"{"delay_ms": 5}"#,
+            r#"{"at": "2026-11-16T09:30:00Z"}"#,
+            r#"{"timeout_ms": 5}"#,
+            r#"{"lease_ms": 500}"#,
+            r#"{"attempts": 2}"#,
+            r#"{"retry_first_ms": 2}"#,
+            r#"{"retry_longest_ms": 2}"#,
+            r#"{"meta": {"a": "b"}}"#,
+        ];
+        let mut seen = vec![nothing];
+        for line in lines {
+            let made = submit(line).unwrap();
+            assert!(!seen.contains(&made), "{line} changes nothing");
+            seen.push(made);
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_named() {
+        for (line, word) in [
+            (r#"{"text": "a", "ref": "b"}"#, "more than one"),
+            (r#"{"delay_ms": 5, "at": "2026-11-16T09:30:00Z"}"#, "both"),
+            (r#"{"at": "tomorrow"}"#, "tomorrow"),
+            (r#"{"base64": "%"}"#, "base64"),
+            (r#"{"colour": "blue"}"#, "colour"),
+            ("[]", "no object"),
+            ("", "no object"),
+            ("{", "EOF"),
+        ] {
+            let told = submit(line).unwrap_err();
+            assert!(told.contains(word), "{line}: {told}");
+        }
+    }
+}

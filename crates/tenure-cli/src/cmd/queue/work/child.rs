@@ -1,0 +1,153 @@
+//! Programs that do not outlive their worker.
+//!
+//! Each runs below a keeper (`tenure __keep`), which adopts whatever the program forks and kills all of it when the program
+//! ends, when it is told to, and when the worker dies. The kernel tells the keeper of the death of the *thread* that started
+//! it: so one thread, which lives as long as the process, starts them all.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::Stdio;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, getpid, kill_process, kill_process_group};
+use tokio::process::{Child, Command};
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+
+use crate::fail::Fail;
+use crate::supervise::myself;
+
+/// How long a keeper may take to kill everything below it.
+const LAST_RESORT: Duration = Duration::from_secs(2);
+
+type Errand = (Command, oneshot::Sender<io::Result<Child>>);
+
+/// The thread that starts programs. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct Spawner(mpsc::Sender<Errand>);
+
+impl Spawner {
+    /// Begins, within a runtime.
+    pub(super) fn begin() -> Result<Self, Fail> {
+        let (sender, errands) = mpsc::channel::<Errand>();
+        let handle = Handle::current();
+        let thread = std::thread::Builder::new().name("spawner".to_owned());
+        let begun = thread.spawn(move || {
+            let _within = handle.enter();
+            for (mut command, answer) in errands {
+                // If nobody waits any more, the child is dropped and thereby killed.
+                let _ = answer.send(command.spawn());
+            }
+            // Never before the process ends: the keepers would take it for the end of their worker.
+            loop {
+                std::thread::park();
+            }
+        });
+        begun.map_err(|e| Fail::no(format!("no thread can be started: {e}")))?;
+        Ok(Self(sender))
+    }
+
+    /// Starts a program with pipes to all of its ends.
+    pub(super) async fn start(
+        &self,
+        command: &[OsString],
+        env: Vec<(&'static str, String)>,
+    ) -> io::Result<Running> {
+        let mut keeper = myself();
+        keeper
+            .arg("__keep")
+            .arg("--pipe")
+            .arg(format!("--parent={}", getpid().as_raw_nonzero()))
+            .arg("--")
+            .args(command)
+            .envs(env)
+            .process_group(0)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut keeper = Command::from(keeper);
+        keeper.kill_on_drop(true);
+        let (sender, answer) = oneshot::channel();
+        let gone = || io::Error::other("the thread that starts programs is gone");
+        self.0.send((keeper, sender)).map_err(|_| gone())?;
+        let child = answer.await.map_err(|_| gone())??;
+        let pid = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
+        Ok(Running {
+            pid: pid.ok_or_else(gone)?,
+            child: Some(child),
+            runtime: Handle::current(),
+        })
+    }
+}
+
+/// A program that runs. When dropped, it is killed with all that it forked.
+pub(super) struct Running {
+    pid: Pid,
+    child: Option<Child>,
+    runtime: Handle,
+}
+
+impl Running {
+    /// The pipes; each can be taken once.
+    pub(super) fn child(&mut self) -> Option<&mut Child> {
+        self.child.as_mut()
+    }
+
+    /// Waits until it and all that it forked is dead; gives its exit code, 128 + N if it died of signal N.
+    pub(super) async fn ended(&mut self) -> io::Result<i32> {
+        let Some(child) = &mut self.child else {
+            return Err(io::Error::other("it has ended before"));
+        };
+        let status = child.wait().await?;
+        self.child = None;
+        Ok(exit_code(status))
+    }
+
+    /// Asks it to stop.
+    pub(super) fn terminate(&self) {
+        if self.child.is_some() {
+            let _ = kill_process_group(self.pid, Signal::TERM);
+            // A stopped process acts on it only when it goes on.
+            let _ = kill_process_group(self.pid, Signal::CONT);
+        }
+    }
+
+    /// Kills it with all that it forked, and waits for that.
+    pub(super) async fn kill(mut self) {
+        if let Some(child) = self.child.take() {
+            end(child, self.pid).await;
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(child) = self.child.take() {
+            // If the runtime ends first, so does this process, and the keeper does it by itself.
+            self.runtime.spawn(end(child, self.pid));
+        }
+    }
+}
+
+/// Has the keeper kill everything; kills the keeper if it does not. Until it is waited for, its number is nobody else's.
+async fn end(mut child: Child, pid: Pid) {
+    let _ = kill_process(pid, Signal::USR1);
+    let _ = kill_process(pid, Signal::CONT);
+    if tokio::time::timeout(LAST_RESORT, child.wait())
+        .await
+        .is_err()
+    {
+        let _ = kill_process_group(pid, Signal::KILL);
+        let _ = child.wait().await;
+    }
+}
+
+fn exit_code(status: std::process::ExitStatus) -> i32 {
+    use std::os::unix::process::ExitStatusExt as _;
+    match (status.code(), status.signal()) {
+        (Some(code), _) => code,
+        (None, signal) => 128 + signal.unwrap_or(0),
+    }
+}

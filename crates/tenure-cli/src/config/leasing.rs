@@ -1,0 +1,82 @@
+//! How a worker of a queue comes by shards: the section `[worker.shard_leasing]` of the file, and what all sources make of it.
+
+use tenure_queue::ShardLeasing;
+
+use super::{Config, Source, Value, knobs, near, value};
+
+/// What the names of these settings begin with.
+pub(super) const PREFIX: &str = "shard_leasing";
+/// The table of the file that holds the section.
+pub(super) const SECTION: &str = "worker";
+
+/// Names within the section, and of the settings that they stand for.
+const KEYS: [(&str, &str); 4] = [
+    ("enabled", "shard_leasing"),
+    ("shards_per_worker", "shard_leasing_shards_per_worker"),
+    ("lease_ttl_secs", "shard_leasing_ttl_secs"),
+    ("lease_renew_interval_secs", "shard_leasing_renew_secs"),
+];
+
+impl Config {
+    /// Takes what stands in `[worker.shard_leasing]`.
+    pub(super) fn read_worker(
+        &mut self,
+        file: &str,
+        section: &toml::Value,
+        problems: &mut Vec<String>,
+    ) {
+        let known = format!("[{SECTION}.{PREFIX}]");
+        let Some(table) = section.as_table() else {
+            return problems.push(format!(
+                "{file}: {SECTION:?} is no table; write it as {known}"
+            ));
+        };
+        for (key, inner) in table {
+            match inner.as_table() {
+                Some(inner) if key == PREFIX => self.read_section(file, inner, problems),
+                _ => problems.push(format!(
+                    "{file}: unknown key \"{SECTION}.{key}\"; known is {known}"
+                )),
+            }
+        }
+    }
+
+    fn read_section(&mut self, file: &str, table: &toml::Table, problems: &mut Vec<String>) {
+        for (key, given) in table {
+            let at = format!("{file}: {SECTION}.{PREFIX}.{key}");
+            let name = KEYS.iter().find(|(known, _)| known == key);
+            match name.and_then(|(_, name)| knobs::find(name)) {
+                Some(knob) => {
+                    let value = value::from_toml(knob, given);
+                    self.take(knob, value, Source::File, &at, problems);
+                }
+                None => {
+                    let names = KEYS.iter().map(|(known, _)| *known);
+                    let meant = match near::nearest(key, names.clone()) {
+                        Some(name) => format!("did you mean {name:?}?"),
+                        None => format!("known are {}", names.collect::<Vec<_>>().join(", ")),
+                    };
+                    problems.push(format!("{at} is unknown; {meant}"));
+                }
+            }
+        }
+    }
+
+    /// How a worker comes by shards, as far as anything was said of it.
+    pub(crate) fn leasing(&self) -> ShardLeasing {
+        let mut leasing = ShardLeasing::default();
+        if let Some(Value::Switch(enabled)) = self.value("shard_leasing") {
+            leasing.enabled = *enabled;
+        }
+        if let Some(Value::Count(shards)) = self.value("shard_leasing_shards_per_worker") {
+            leasing.shards_per_worker = Some(*shards);
+        }
+        let seconds = |name| match self.value(name) {
+            Some(Value::Time(time)) => Some(time.as_secs_f64()),
+            _ => None,
+        };
+        leasing.lease_ttl_secs = seconds("shard_leasing_ttl_secs");
+        leasing.lease_renew_interval_secs = seconds("shard_leasing_renew_secs");
+        leasing
+    }
+}

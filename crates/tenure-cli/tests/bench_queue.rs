@@ -1,0 +1,39 @@
+//! `tenure bench queue`, so small that its figures say nothing: they are there, and idle workers write nothing for their shards.
+
+use std::process::Command;
+
+use serde_json::Value;
+
+#[test]
+fn the_queue_is_measured_under_load_and_at_rest() {
+    let output = Command::new(env!("CARGO_BIN_EXE_tenure"))
+        .args(["bench", "queue", "--workers", "1", "--workers", "3"])
+        .args(["--tasks", "100", "--shards", "8", "--idle", "20s", "--json"])
+        .args(["--idle-case", "3x64"])
+        .env_remove("TENURE_STORE")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let rows = report["rows"].as_array().unwrap();
+    let row = |case: &str| {
+        let found = rows.iter().find(|row| row["case"] == case);
+        found.unwrap_or_else(|| panic!("{case} is not in {report:#}"))
+    };
+    for workers in [1, 3] {
+        for what in ["tasks", "writes per task", "reads per task"] {
+            let row = row(&format!("{what}, {workers} workers"));
+            assert!(row["figure"]["median"].as_f64() > Some(0.0), "{row}");
+        }
+    }
+    // B9: with a lease per shard, each of 64 shards would be written six times a minute.
+    let row = row("3 × 64: writes");
+    let (ours, theirs) = (
+        &row["figure"]["median"],
+        &row["baseline"]["figure"]["median"],
+    );
+    println!("{ours} writes beside {theirs}");
+    assert_eq!(theirs, 64.0 * 6.0);
+    assert!(ours.as_f64() < Some(64.0 * 6.0 / 5.0), "{row}");
+}

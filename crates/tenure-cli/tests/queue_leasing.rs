@@ -1,0 +1,425 @@
+//! Workers that own shards, and workers that do not: B1 to B8 and B10, with real processes.
+//!
+//! Each scene is played on a store that it is given; `scenes!` names the stores.
+
+mod queue_support;
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use queue_support::*;
+use rustix::process::Signal;
+use serde_json::Value;
+use tenure_store::servers::binary;
+use tenure_store::servers::postgres::Postgres;
+use tenure_store::servers::s3::S3;
+
+/// Where `.ci/servers` puts libraries unless told otherwise.
+const FETCHED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/servers");
+/// Short, but long enough for a bucket that is looked at every tenth of a second.
+const TTL: Duration = Duration::from_secs(3);
+const LEASED: &[&str] = &["--shard-leasing-ttl-secs", "3"];
+const SWEEPING: &[&str] = &["--shard-leasing", "false"];
+
+/// Plays every scene on each store.
+macro_rules! scenes {
+    ($($scene:ident)*) => {
+        mod sqlite {
+            $(#[test] fn $scene() { super::$scene(super::Site::new()); })*
+        }
+        mod s3 {
+            $(#[test] fn $scene() {
+                let s3 = super::S3::start();
+                super::$scene(super::Site::on(&super::bucket(&s3)));
+            })*
+        }
+    };
+}
+
+scenes! {
+    workers_with_and_without_leasing_share_a_queue_whose_objects_are_all_readable
+    a_killed_owners_shards_and_task_are_taken_over_and_the_task_runs_once_more
+    a_stopped_owner_that_wakes_up_claims_nothing_and_takes_part_again
+    a_worker_that_stops_has_its_shards_polled_by_others_at_once
+    a_task_longer_than_the_lease_costs_its_worker_neither_the_task_nor_its_shards
+    every_shard_is_polled_by_one_worker_and_a_joining_one_gets_its_share
+    a_corrupt_record_of_ownership_costs_no_task
+}
+
+/// A place in a bucket, which nodes look at more often than they would if that were paid for.
+fn bucket(s3: &S3) -> String {
+    s3.url("queue").replace("poll=20ms", "poll=100ms")
+}
+
+/// All records of the store, by key.
+fn records(site: &Site) -> Vec<(String, Vec<u8>)> {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let store = tenure_store::open(&site.store).await.unwrap();
+        let listing = store.list("").await.unwrap();
+        let entries = listing.entries.into_iter();
+        entries.map(|e| (e.key, e.value.to_vec())).collect()
+    })
+}
+
+/// The sessions of a worker that have not ended.
+fn sessions(site: &Site, node: &str) -> Vec<Value> {
+    let sessions = records(site).into_iter();
+    let sessions = sessions.filter(|(key, _)| key.starts_with(&format!("{CLUSTER}/sessions/")));
+    let parsed = sessions.map(|(_, value)| serde_json::from_slice::<Value>(&value).unwrap());
+    parsed
+        .filter(|s| s["node"] == node && s.get("ended").is_none())
+        .collect()
+}
+
+fn until_shares(site: &Site, names: &[&str], wanted: &[usize]) {
+    until(&format!("{names:?} have {wanted:?}"), || {
+        site.shares(names) == wanted
+    });
+}
+
+// B1
+fn workers_with_and_without_leasing_share_a_queue_whose_objects_are_all_readable(site: Site) {
+    let site = site.with_queue(&[]);
+    // A submission before, beside and after a change of the workers is the same command.
+    let early = site.submit(&["early"]);
+    let script = r#"echo "$TENURE_TASK_ID $WORKER" >> "$MARKS"; cat"#;
+    let start = |name: &str, options: &[&str]| {
+        let mut command = site.worker_command(name, options);
+        command.env("MARKS", site.path("marks")).env("WORKER", name);
+        Process::spawn(command.args(["--concurrency", "1", "--exec", "sh", "-c", script]))
+    };
+    let mut sweeper = start("sweeper", SWEEPING);
+    assert_eq!(state(&site.ended(&early)), "done");
+    let _owner = start("owner", LEASED);
+    until_shares(&site, &["owner", "sweeper"], &[16, 0]);
+    let mut count = 1;
+    until("both have done something", || {
+        site.ended(&site.submit(&["more"]));
+        count += 1;
+        ["owner", "sweeper"].iter().all(|name| {
+            let marks = site.marks("marks");
+            marks.iter().any(|mark| mark.ends_with(name))
+        })
+    });
+    assert!(sweeper.terminate().success());
+    site.ended(&site.submit(&["late"]));
+    let marks = site.marks("marks");
+    assert_eq!(marks.len(), count + 1, "each once: {marks:?}");
+    for (key, value) in records(&site) {
+        let is_entry = ["ready", "lease", "done", "dead"]
+            .iter()
+            .any(|index| key.contains(&format!("/q/{index}/")));
+        let read = serde_json::from_slice::<Value>(&value);
+        assert!(is_entry || read.is_ok(), "{key} is no JSON");
+    }
+}
+
+// B2, B8
+fn a_killed_owners_shards_and_task_are_taken_over_and_the_task_runs_once_more(site: Site) {
+    let site = site.with_queue(&["--lease", "2s"]);
+    let script = r#"echo "$TENURE_TASK_ATTEMPT $WORKER" >> "$MARKS"; [ "$WORKER" = a ] && sleep 600; echo ok"#;
+    let start = |name: &str| {
+        let mut command = site.worker_command(name, LEASED);
+        command.env("MARKS", site.path("marks")).env("WORKER", name);
+        Process::spawn(command.args(["--exec", "sh", "-c", script]))
+    };
+    let mut a = start("a");
+    until_shares(&site, &["a"], &[16]);
+    let id = site.submit(&["x"]);
+    until("a is at it", || !site.marks("marks").is_empty());
+    let _b = start("b");
+    // A live owner's shards are taken only by its giving them.
+    until_shares(&site, &["a", "b"], &[8, 8]);
+    a.kill();
+    let task = site.ended(&id);
+    assert_eq!((state(&task), &task["attempts"]), ("done", &2.into()));
+    let wanted = ["submitted", "claimed", "expired", "claimed", "finished"];
+    assert_eq!(events(&task), wanted);
+    assert_eq!(site.marks("marks"), ["1 a", "2 b"]);
+    until_shares(&site, &["a", "b"], &[0, 16]);
+}
+
+// B3
+fn a_stopped_owner_that_wakes_up_claims_nothing_and_takes_part_again(site: Site) {
+    let site = site.with_queue(&["--lease", "2s"]);
+    let script = r#"echo "$TENURE_TASK_ID $WORKER" >> "$MARKS""#;
+    let start = |name: &str| {
+        let mut command = site.worker_command(name, LEASED);
+        command.env("MARKS", site.path("marks")).env("WORKER", name);
+        Process::spawn(command.args(["--exec", "sh", "-c", script]))
+    };
+    let a = start("a");
+    until_shares(&site, &["a"], &[16]);
+    let _b = start("b");
+    until_shares(&site, &["a", "b"], &[8, 8]);
+    site.freeze(&a);
+    until_shares(&site, &["a", "b"], &[0, 16]);
+    let ids: Vec<String> = (0..20).map(|_| site.submit(&["x"])).collect();
+    for id in &ids {
+        assert_eq!(state(&site.ended(id)), "done");
+    }
+    a.signal(Signal::CONT);
+    until_shares(&site, &["a", "b"], &[8, 8]);
+    let marks = site.marks("marks");
+    assert_eq!(marks.len(), ids.len(), "{marks:?}");
+    assert!(marks.iter().all(|mark| mark.ends_with(" b")), "{marks:?}");
+}
+
+// B3
+fn a_worker_that_stops_has_its_shards_polled_by_others_at_once(site: Site) {
+    let site = site.with_queue(&[]);
+    // So long a lease that nothing could come of waiting for its end.
+    let long = ["--shard-leasing-ttl-secs", "40"];
+    let mut a = site.worker("a", &long, "cat");
+    until_shares(&site, &["a"], &[16]);
+    let _b = site.worker("b", &long, "cat");
+    until_shares(&site, &["a", "b"], &[8, 8]);
+    assert!(a.terminate().success());
+    let begun = Instant::now();
+    let ids: Vec<String> = (0..16).map(|_| site.submit(&["x"])).collect();
+    for id in &ids {
+        let task = site.ended(id);
+        assert_eq!(events(&task), ["submitted", "claimed", "finished"]);
+    }
+    let took = begun.elapsed();
+    println!("16 tasks done {took:?} after a clean stop");
+    assert!(took < Duration::from_secs(20), "{took:?}");
+}
+
+// B4
+fn a_task_longer_than_the_lease_costs_its_worker_neither_the_task_nor_its_shards(site: Site) {
+    let site = site.with_queue(&["--lease", "1s"]);
+    let script = r#"echo 'tenure-progress 45% half way' >&2; echo begun >> "$MARKS"; sleep "$(cat)"; echo slept"#;
+    let mut command = site.worker_command("a", LEASED);
+    command.env("MARKS", site.path("marks"));
+    let _a = Process::spawn(command.args(["--exec", "sh", "-c", script]));
+    until_shares(&site, &["a"], &[16]);
+    let id = site.submit(&["10"]);
+    until("the program has begun", || !site.marks("marks").is_empty());
+    let first = &site.task(&id)["state"]["expires"];
+    // A rival that would take whatever it could get.
+    let _b = site.worker("b", LEASED, "echo rival");
+    until_shares(&site, &["a", "b"], &[8, 8]);
+    until("the claim is extended and the progress noted", || {
+        let task = site.task(&id);
+        state(&task) == "running"
+            && task["state"]["expires"].as_str() > first.as_str()
+            && task["state"]["progress"]["permille"] == 450
+    });
+    let task = site.ended(&id);
+    assert_eq!(events(&task), ["submitted", "claimed", "finished"]);
+    assert_eq!(task["state"]["result"]["text"], "slept\n");
+    assert!(TTL * 3 < Duration::from_secs(10), "longer than both leases");
+    assert_eq!(site.shares(&["a", "b"]), [8, 8]);
+    assert_eq!(sessions(&site, "a").len(), 1);
+}
+
+// B5
+fn every_shard_is_polled_by_one_worker_and_a_joining_one_gets_its_share(site: Site) {
+    let site = site.with_queue(&["--shards", "3"]);
+    let names = ["a", "b", "c", "d"];
+    let mut workers = Vec::new();
+    for (n, wanted) in [&[3][..], &[2, 1], &[1, 1, 1], &[1, 1, 1, 0]]
+        .iter()
+        .enumerate()
+    {
+        workers.push(site.worker(names[n], LEASED, "cat"));
+        let mut sorted = Vec::new();
+        until(&format!("{} workers have {wanted:?}", n + 1), || {
+            sorted = site.shares(&names[..=n]);
+            sorted.sort_unstable_by(|a, b| b.cmp(a));
+            sorted == *wanted
+        });
+        let id = site.submit(&["x"]);
+        assert_eq!(state(&site.ended(&id)), "done");
+    }
+}
+
+// B7
+fn a_corrupt_record_of_ownership_costs_no_task(site: Site) {
+    let site = site.with_queue(&["--shards", "4"]);
+    let mut a = site.worker("a", LEASED, "cat");
+    until_shares(&site, &["a"], &[4]);
+    a.kill();
+    let ids: Vec<String> = (0..20).map(|_| site.submit(&["x"])).collect();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let key = format!("{CLUSTER}/shards/queue.q/2");
+    runtime.block_on(async {
+        let store = tenure_store::open(&site.store).await.unwrap();
+        let entry = store.get(&key).await.unwrap().unwrap();
+        let put = tenure_store::PutIf::update(&key, &b"{ no record"[..], entry.version);
+        store.put_if(put).await.unwrap();
+    });
+    let _b = site.worker("b", LEASED, "cat");
+    until("the other shards are served", || site.shares(&["b"]) == [3]);
+    let status = site.run(&["status", "--json"]).json();
+    let problems = status["problems"].to_string();
+    assert!(problems.contains("queue.q/2"), "{problems}");
+    let repair = ["repair", "queue.q/2"];
+    site.run(&repair).with(0);
+    for id in &ids {
+        assert_eq!(state(&site.ended(id)), "done");
+    }
+}
+
+/// Stores whose clock is their own; that of SQLite is the machine's.
+mod clocks {
+    use super::*;
+
+    #[test]
+    fn in_postgres_a_worker_whose_wall_clock_is_hours_off_changes_nothing() {
+        let postgres = Postgres::start();
+        a_worker_whose_wall_clock_is_hours_off_changes_nothing(Site::on(&postgres.url()));
+    }
+
+    #[test]
+    fn in_a_bucket_a_worker_whose_wall_clock_is_hours_off_changes_nothing() {
+        let s3 = S3::start();
+        a_worker_whose_wall_clock_is_hours_off_changes_nothing(Site::on(&bucket(&s3)));
+    }
+}
+
+// B6
+fn a_worker_whose_wall_clock_is_hours_off_changes_nothing(site: Site) {
+    let site = site.with_queue(&["--lease", "3s"]);
+    let arch = std::env::consts::ARCH;
+    let library = format!("faketime/usr/lib/{arch}-linux-gnu/faketime/libfaketimeMT.so.1");
+    let library = binary(&[&library], &[FETCHED]);
+    let mut workers = Vec::new();
+    for (name, by) in [("early", "-7h"), ("late", "+5h")] {
+        let mut command = site.worker_command(name, LEASED);
+        command
+            .env("LD_PRELOAD", &library)
+            .env("FAKETIME", by)
+            .env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+        let script = r#"date -u +%Y-%m-%dT%H >> "$MARKS"; sleep "$(cat)""#;
+        command.env("MARKS", site.path("marks"));
+        workers.push(Process::spawn(command.args(["--exec", "sh", "-c", script])));
+    }
+    until("both have shards", || {
+        site.shares(&["early", "late"]).iter().all(|n| *n > 0)
+    });
+    // Not due for either of them before its time; long enough that claims have to be extended.
+    let delayed = site.submit(&["0", "--delay", "3s"]);
+    let ids: Vec<String> = (0..8).map(|_| site.submit(&["4"])).collect();
+    let task = site.ended(&delayed);
+    let at = |event: &Value| {
+        event["at"]
+            .as_str()
+            .unwrap()
+            .parse::<tenure_queue::Moment>()
+    };
+    let waited = at(&task["history"][1])
+        .unwrap()
+        .since(at(&task["history"][0]).unwrap());
+    assert!(waited >= Duration::from_millis(2900), "{waited:?}");
+    assert!(waited < Duration::from_secs(60), "{waited:?}");
+    for id in &ids {
+        let task = site.ended(id);
+        assert_eq!(events(&task), ["submitted", "claimed", "finished"]);
+    }
+    let mut hours = site.marks("marks");
+    hours.sort_unstable();
+    hours.dedup();
+    assert!(hours.len() >= 2, "their clocks were hours apart: {hours:?}");
+}
+
+/// Starts a worker with a setting from one source, and gives what it says.
+fn with_setting(site: &Site, source: &str, knob: (&str, &str, &str), value: &str) -> Ran {
+    let (key, env, flag) = knob;
+    let mut command = site.command(&["queue", "work", "q", "--node", "w"]);
+    match source {
+        "file" => {
+            let text = format!("[worker.shard_leasing]\n{key} = {value}\n");
+            let path = site.path("tenure.toml");
+            fs::write(&path, text).unwrap();
+            command.arg("--config").arg(path);
+        }
+        "env" => drop(command.env(env, value)),
+        _ => drop(command.args([flag, value])),
+    }
+    command.args(["--exec", "cat"]);
+    ran(&mut command)
+}
+
+const KNOBS: [(&str, &str, &str); 4] = [
+    ("enabled", "TENURE_SHARD_LEASING", "--shard-leasing"),
+    (
+        "shards_per_worker",
+        "TENURE_SHARD_LEASING_SHARDS_PER_WORKER",
+        "--shard-leasing-shards-per-worker",
+    ),
+    (
+        "lease_ttl_secs",
+        "TENURE_SHARD_LEASING_TTL_SECS",
+        "--shard-leasing-ttl-secs",
+    ),
+    (
+        "lease_renew_interval_secs",
+        "TENURE_SHARD_LEASING_RENEW_SECS",
+        "--shard-leasing-renew-secs",
+    ),
+];
+
+// B10
+#[test]
+fn every_setting_of_leasing_is_heard_from_file_environment_and_flag() {
+    let site = Site::new().with_queue(&[]);
+    for source in ["file", "env", "flag"] {
+        for (knob, value, told) in [
+            (KNOBS[0], "7", "7"),
+            (KNOBS[1], "0", "shards_per_worker is 0"),
+            (KNOBS[2], "0.01", "lease_ttl_secs"),
+            (KNOBS[3], "3600", "lease_renew_interval_secs"),
+        ] {
+            with_setting(&site, source, knob, value)
+                .with(2)
+                .telling(&[told]);
+        }
+    }
+    fs::write(
+        site.path("odd.toml"),
+        "[worker.shard_leasing]\nenable = true\n",
+    )
+    .unwrap();
+    let path = site.path("odd.toml").display().to_string();
+    site.run(&["--config", &path, "queue", "ls"])
+        .with(2)
+        .telling(&["worker.shard_leasing.enable", "did you mean \"enabled\"?"]);
+    // And each makes a difference.
+    let _default = site.worker("default", &[], "cat");
+    until("it has shards", || site.shares(&["default"]) == [16]);
+    let session = &sessions(&site, "default")[0];
+    assert_eq!(session["ttl_ms"], 2500);
+    let slow = site.worker(
+        "slow",
+        &[
+            "--shard-leasing-ttl-secs",
+            "40",
+            "--shard-leasing-renew-secs",
+            "10",
+        ],
+        "cat",
+    );
+    let quick = site.worker(
+        "quick",
+        &[
+            "--shard-leasing-ttl-secs",
+            "40",
+            "--shard-leasing-renew-secs",
+            "0.1",
+        ],
+        "cat",
+    );
+    let renewals = |name: &str| sessions(&site, name)[0]["renewals"].as_u64().unwrap();
+    let before = [renewals("slow"), renewals("quick")];
+    assert_eq!(sessions(&site, "slow")[0]["ttl_ms"], 40_000);
+    until("one is renewed ten times", || {
+        renewals("quick") >= before[1] + 10
+    });
+    assert!(renewals("slow") <= before[0] + 3);
+    let sweeper = site.worker("sweeper", &["--shard-leasing", "0"], "cat");
+    assert!(sessions(&site, "sweeper").is_empty());
+    drop((slow, quick, sweeper));
+}
