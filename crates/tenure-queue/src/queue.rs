@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 
 use crate::change::{Change, Refusal};
 use crate::error::QueueError;
-use crate::ids::{QueueName, TaskId};
+use crate::ids::{NAME_MAX, QueueName, TaskId};
 use crate::layout::Layout;
 use crate::metrics::Metrics;
 use crate::record::{QueueRecord, QueueSettings, decode, encode};
@@ -19,6 +19,8 @@ use crate::submit::{Submit, Submitted};
 use crate::task::{Is, State, Task};
 use crate::time::Moment;
 
+/// What the keyspace of a queue's shards is called, before the queue's name.
+pub(crate) const KEYSPACE: &str = "queue.";
 /// How soon a waiting caller looks again at first, and how late at most.
 const LOOK_FIRST: Duration = Duration::from_millis(10);
 const LOOK_LATEST: Duration = Duration::from_secs(1);
@@ -62,6 +64,7 @@ impl Queue {
     ) -> Result<Self, QueueError> {
         settings.check()?;
         let (shards, name) = (settings.shards, QueueName::new(name)?);
+        check_length(&name)?;
         let layout = Layout::new(cluster, &name, shards);
         let shelf = Shelf::new(store, layout, Arc::default());
         let key = shelf.layout.record();
@@ -384,6 +387,18 @@ impl Queue {
         if record.rev >= kept.rev {
             *kept = Arc::new(record);
         }
+    }
+}
+
+/// Workers own the shards of a keyspace that is named after the queue, and names of keyspaces are no longer than others.
+fn check_length(name: &QueueName) -> Result<(), QueueError> {
+    let most = NAME_MAX - KEYSPACE.len();
+    match name.as_str().len() <= most {
+        true => Ok(()),
+        false => Err(QueueError::invalid(format!(
+            "queue {:?}… is longer than {most} bytes; shorten it",
+            name.as_str().chars().take(80).collect::<String>()
+        ))),
     }
 }
 

@@ -8,6 +8,8 @@ use std::sync::Arc;
 use tenure_store::{Put, PutIf, Store, StoreError};
 use tokio::sync::{mpsc, oneshot};
 
+use crate::shelf::in_time;
+
 /// How many writes go together at most.
 const BATCH: usize = 256;
 
@@ -44,11 +46,15 @@ async fn write(store: &dyn Store, mut batch: Vec<Asked>) {
     if batch.len() == 1
         && let Some((put, reply)) = batch.pop()
     {
-        let _ = reply.send(store.put_if(put).await);
+        let _ = reply.send(in_time(store.put_if(put)).await);
         return;
     }
     let (puts, replies): (Vec<_>, Vec<_>) = batch.into_iter().unzip();
-    for (reply, answer) in replies.into_iter().zip(store.put_many(puts).await) {
+    // Those who wait have given up by then: what is never answered must not hold up the next batch.
+    let Ok(answers) = in_time(async { Ok(store.put_many(puts).await) }).await else {
+        return;
+    };
+    for (reply, answer) in replies.into_iter().zip(answers) {
         let _ = reply.send(answer);
     }
 }

@@ -6,6 +6,7 @@
 //! comes to an entry whose task is in another state writes the right one and removes this one, unless the entry is ahead of
 //! its task and young: then somebody is about to follow. A crash between any two writes costs one such look.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -223,10 +224,19 @@ impl Shelf {
 
     /// Writes entries; false if not all of them are there now.
     pub(crate) async fn put_entries(&self, entries: Vec<Entry>) -> bool {
+        self.missing_entries(entries).await.is_empty()
+    }
+
+    /// Writes entries; gives the keys of those that are not there now, and why.
+    pub(crate) async fn missing_entries(
+        &self,
+        entries: Vec<Entry>,
+    ) -> BTreeMap<String, StoreError> {
         let mut left: Vec<String> = entries.iter().map(|e| self.layout.entry(e)).collect();
+        let mut missing = BTreeMap::new();
         for attempt in 0..ENTRY_ATTEMPTS {
             if left.is_empty() {
-                return true;
+                return missing;
             }
             if attempt > 0 {
                 let wait = Duration::from_millis(50) * 2u32.pow(attempt);
@@ -234,18 +244,18 @@ impl Shelf {
             }
             let puts: Vec<PutIf> = left.iter().map(|key| PutIf::create(key, *b"{}")).collect();
             let answers = self.put_many(puts).await;
-            let mut answers = answers.into_iter();
             // One that is there already is as good as written.
-            left.retain(|_| answers.next().is_none_or(|answer| answer.is_err()));
+            let answers = left.drain(..).zip(answers);
+            missing = answers
+                .filter_map(|(key, answer)| Some((key, answer.err()?)))
+                .collect();
+            left = missing.keys().cloned().collect();
         }
-        if !left.is_empty() {
-            tracing::warn!(
-                count = left.len(),
-                key = left[0],
-                "an index entry was not written; its task is found later"
-            );
+        if let Some((key, error)) = missing.first_key_value() {
+            let count = missing.len();
+            tracing::warn!(count, key, %error, "an index entry was not written");
         }
-        left.is_empty()
+        missing
     }
 
     /// Removes entries. One that stays behind costs a look later on.

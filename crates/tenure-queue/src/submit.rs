@@ -202,7 +202,8 @@ impl Submit {
         let due = match self.due {
             Due::Now => now,
             Due::In(delay) => now.plus(delay),
-            Due::At(at) => at,
+            // An entry from the past would be taken for a stray before its task is there.
+            Due::At(at) => at.max(now),
         };
         let retry = self.retries(queue);
         let spec = Spec {
@@ -230,6 +231,18 @@ pub struct Submitted {
     pub(crate) due: Moment,
 }
 
+/// Nothing was submitted, whatever became of the entry.
+fn not_led_to(task: &Task, error: &StoreError) -> QueueError {
+    let why = format!(
+        "no index entry can be written for task {:?}: {error}",
+        task.id
+    );
+    match error {
+        StoreError::Denied { .. } => StoreError::denied(why).into(),
+        _ => StoreError::unavailable(why).into(),
+    }
+}
+
 impl Shelf {
     /// Submits tasks: entries first, then the tasks. Each is answered by itself.
     pub(crate) async fn submit(
@@ -249,9 +262,17 @@ impl Shelf {
                 submit.task(settings, now, self.chance.draw(), self.nonce())
             })
             .collect();
+        let fit = tasks.iter().filter_map(|t| t.as_ref().ok());
+        let missing = self.missing_entries(fit.map(Entry::of).collect()).await;
+        // A task that nothing leads to would never be found.
+        let led_to = |task: Task| match missing.get(&self.layout.entry(&Entry::of(&task))) {
+            Some(error) => Err(not_led_to(&task, error)),
+            None => Ok(task),
+        };
+        let tasks: Vec<Result<Task, QueueError>> =
+            tasks.into_iter().map(|t| t.and_then(led_to)).collect();
         let fit: Vec<&Task> = tasks.iter().filter_map(|t| t.as_ref().ok()).collect();
         let entries: Vec<Entry> = fit.iter().map(|task| Entry::of(task)).collect();
-        self.put_entries(entries.clone()).await;
         let puts = fit.iter().map(|task| self.creation(task)).collect();
         let mut written = self.put_many(puts).await.into_iter();
         let mut answers = Vec::with_capacity(tasks.len());

@@ -2,7 +2,8 @@
 //!
 //! Five fields: minute, hour, day of the month, month, day of the week; each `*`, a value, a range `a-b`, a step `*/n` or
 //! `a-b/n`, or a list of these. Months and days have names too (`jan`, `mon`); Sunday is 0 or 7. If both days are restricted,
-//! either is enough, as in cron. Also `@hourly`, `@daily`, `@weekly`, `@monthly` and `@yearly`.
+//! either is enough, as in cron; with a day that begins with `*` both have to fit. Also `@hourly`,
+//! `@daily`, `@weekly`, `@monthly` and `@yearly`.
 //!
 //! Where clocks are put forward, a time that does not exist comes once, as much later as the clocks were moved; where they are put
 //! back, a time that exists twice comes once, the first time. That is for hours that are named: `*` and `*/n` mean the hours that
@@ -16,8 +17,9 @@ use jiff::civil::Date;
 use jiff::tz::{AmbiguousOffset, TimeZone};
 use jiff::{Timestamp, ToSpan};
 
-/// For how many days the next time is looked for: 29 February comes again after eight years at the latest.
-const DAYS: u32 = 366 * 8 + 2;
+/// For how many days the next time is looked for: 29 February comes again after eight years at the latest, and on the same day of
+/// the week after forty.
+const DAYS: u32 = 366 * 40 + 2;
 
 /// A recurring time.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,10 +83,9 @@ impl Cron {
         let weekday = date.weekday().to_sunday_zero_offset();
         let day = self.days.contains(&date.day());
         let weekday = self.weekdays.contains(&weekday);
-        let fits = match (self.any_day, self.any_weekday) {
-            (true, _) => weekday,
-            (false, true) => day,
-            (false, false) => day || weekday,
+        let fits = match self.any_day || self.any_weekday {
+            true => day && weekday,
+            false => day || weekday,
         };
         fits && self.months.contains(&date.month())
     }

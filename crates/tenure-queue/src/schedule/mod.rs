@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
-use tenure_store::{Put, PutIf, StoreError, Version};
+use tenure_store::{Delete, DeleteIf, Put, PutIf, StoreError, Version};
 
 pub use cron::Cron;
 
@@ -175,15 +175,26 @@ impl Queue {
     /// Removes a schedule. Tasks that it has submitted stay.
     pub async fn unschedule(&self, name: &str) -> Result<(), QueueError> {
         let name = ScheduleName::new(name)?;
-        if self.read_schedule(&name).await?.is_none() {
-            return Err(QueueError::NoSchedule(name.to_string()));
-        }
         let key = self.layout().schedule(&name);
-        let removed = in_time(async { Ok(self.store().discard(vec![key]).await) });
-        for answer in self.shelf().counted(removed.await)? {
-            answer?;
+        let mut tried = false;
+        loop {
+            // By its version, not by what it says: one that cannot be read can be removed, too.
+            let got = in_time(self.store().get(&key)).await;
+            let Some(entry) = self.shelf().counted(got)? else {
+                return match tried {
+                    true => Ok(()),
+                    false => Err(QueueError::NoSchedule(name.to_string())),
+                };
+            };
+            tried = true;
+            let delete = DeleteIf::new(&key, entry.version);
+            let removed = in_time(self.store().delete_if(delete)).await;
+            match self.shelf().counted(removed) {
+                Ok(Delete::Won) => return Ok(()),
+                Ok(Delete::Lost) | Err(StoreError::Unknown { .. }) => {}
+                Err(e) => return Err(e.into()),
+            }
         }
-        Ok(())
     }
 
     /// All schedules, by name. Those that cannot be read are named and left out.

@@ -27,6 +27,10 @@ const PASS_CLAIMED: Duration = Duration::from_secs(2);
 /// For how long a task whose claim came to nothing is passed over.
 const PASS_LOST: Duration = Duration::from_millis(200);
 
+/// How soon a claim whose outcome is unknown is looked at again, at first and at last.
+const SETTLE_FIRST: Duration = Duration::from_millis(50);
+const SETTLE_LATEST: Duration = Duration::from_secs(1);
+
 /// A claim that is about to be written.
 struct Bid {
     entry: Entry,
@@ -46,6 +50,8 @@ pub(super) async fn claim<H: TaskHandler>(
     }
     let ids: Vec<TaskId> = entries.iter().map(|entry| entry.id.clone()).collect();
     let read = engine.shelf.read_many(&ids).await;
+    // Claims are good from here on, by the store's clock and by ours.
+    let sent = Instant::now();
     let Ok(now) = engine.shelf.now().await else {
         return;
     };
@@ -60,25 +66,50 @@ pub(super) async fn claim<H: TaskHandler>(
     // Asked again at the last instant: reading may have taken its time.
     let layout = &engine.shelf.layout;
     bids.retain(|bid| engine.may_claim(layout.shard_of(&bid.next.id)));
-    let sent = Instant::now();
     let puts = bids
         .iter()
         .map(|bid| engine.shelf.update(&bid.next, bid.was.version.clone()));
     let written = engine.shelf.put_many(puts.collect()).await;
     for (bid, answer) in bids.into_iter().zip(written) {
-        let id = bid.next.id.clone();
-        match settle(engine, &bid, answer).await {
-            Some(held) => {
-                engine.shelf.metrics.claimed.one();
-                engine.pass_over(&id, None);
-                attempt::start(engine, handler, held, bid.entry, sent, bid.permit);
+        match answer {
+            Ok(Put::Won(version)) => {
+                let task = bid.next.clone();
+                won(engine, handler, bid, Held { task, version }, sent);
             }
-            None => {
-                engine.shelf.metrics.claims_lost.one();
-                engine.pass_over(&id, Some(engine.shelf.chance.around(PASS_LOST)));
+            // Somebody else was quicker.
+            Ok(Put::Lost) => lost(engine, &bid.next.id),
+            Err(StoreError::Unknown { .. }) => {
+                // Nobody else's claim waits for this, and the worker does not stop before it is known.
+                engine.pass_over(&bid.next.id, None);
+                let (engine, handler, counted) = (engine.clone(), handler.clone(), engine.begin());
+                tokio::spawn(async move {
+                    tokio::select! {
+                        () = settle(&engine, &handler, bid, sent) => {}
+                        () = engine.vanish.cancelled() => {}
+                    }
+                    drop(counted);
+                });
             }
+            Err(_) => lost(engine, &bid.next.id),
         }
     }
+}
+
+fn won<H: TaskHandler>(
+    engine: &Arc<Engine>,
+    handler: &Arc<H>,
+    bid: Bid,
+    held: Held,
+    sent: Instant,
+) {
+    engine.shelf.metrics.claimed.one();
+    engine.pass_over(&held.task.id, None);
+    attempt::start(engine, handler, held, bid.entry, sent, bid.permit);
+}
+
+fn lost(engine: &Engine, id: &TaskId) {
+    engine.shelf.metrics.claims_lost.one();
+    engine.pass_over(id, Some(engine.shelf.chance.around(PASS_LOST)));
 }
 
 /// The task that an entry leads to, if it may be claimed. Otherwise the entry is put right.
@@ -151,19 +182,33 @@ fn bid(engine: &Engine, entry: Entry, was: Held, now: Moment) -> Option<Bid> {
     })
 }
 
-/// The claim, if it was won. An unknown outcome is settled by reading; one that lands later runs out by itself.
-async fn settle(engine: &Engine, bid: &Bid, answer: Result<Put, StoreError>) -> Option<Held> {
-    match answer {
-        Ok(Put::Won(version)) => Some(Held {
-            task: bid.next.clone(),
-            version,
-        }),
-        Ok(Put::Lost) | Err(StoreError::Unknown { .. }) => {
-            let held = engine.shelf.read(&bid.next.id).await.ok()??;
-            is_ours(&held.task, bid.next.nonce).then_some(held)
+/// Finds out what became of a claim whose outcome is unknown, for as long as it would be good: a claim that stands there and
+/// that nobody works under would count as a failed attempt. Where it is not there, it is written again under the same
+/// condition: one of the two comes too late.
+async fn settle<H: TaskHandler>(engine: &Arc<Engine>, handler: &Arc<H>, bid: Bid, sent: Instant) {
+    let (shelf, id) = (&engine.shelf, &bid.next.id);
+    let until = sent + bid.next.lease;
+    let mut pause = SETTLE_FIRST;
+    while Instant::now() < until {
+        match shelf.read(id).await {
+            Ok(Some(held)) if is_ours(&held.task, bid.next.nonce) => {
+                return won(engine, handler, bid, held, sent);
+            }
+            Ok(Some(held)) if held.version == bid.was.version => {
+                let put = vec![shelf.update(&bid.next, held.version)];
+                if let Some(Ok(Put::Won(version))) = shelf.put_many(put).await.pop() {
+                    let task = bid.next.clone();
+                    return won(engine, handler, bid, Held { task, version }, sent);
+                }
+            }
+            Ok(_) => break,
+            Err(e) if e.is_unreadable() => break,
+            Err(_) => {}
         }
-        Err(_) => None,
+        tokio::time::sleep(shelf.chance.around(pause)).await;
+        pause = (pause * 2).min(SETTLE_LATEST);
     }
+    lost(engine, id);
 }
 
 /// Whether the claim with this nonce is the one that holds.

@@ -30,7 +30,7 @@ use crate::handler::TaskHandler;
 use crate::ids::WorkerName;
 use crate::leasing::ShardLeasing;
 use crate::metrics::Metrics;
-use crate::queue::Queue;
+use crate::queue::{KEYSPACE, Queue};
 use engine::Engine;
 pub use engine::WorkerSettings;
 use shards::Shards;
@@ -55,6 +55,8 @@ type SetUp = Box<dyn FnOnce(Builder) -> Builder + Send>;
 pub struct Worker {
     engine: Arc<Engine>,
     node: Option<Node>,
+    /// The loop that claims.
+    claims: JoinHandle<()>,
     loops: Vec<JoinHandle<()>>,
 }
 
@@ -104,6 +106,8 @@ impl Worker {
             Some(node) => node.stop().await.map_err(|e| e.to_string()),
             None => Ok(()),
         };
+        // A claim under way is seen through: if it is won, its attempt is among those that are waited for.
+        let _ = tokio::time::timeout(engine::ABORT_LIMIT, &mut self.claims).await;
         if !self
             .engine
             .idle_within(self.engine.settings.stop_limit)
@@ -136,6 +140,7 @@ impl Drop for Worker {
     fn drop(&mut self) {
         self.engine.stop.cancel();
         self.engine.vanish.cancel();
+        self.claims.abort();
         for running in self.loops.drain(..) {
             running.abort();
         }
@@ -205,14 +210,14 @@ impl WorkerBuilder {
         let mut worker = Worker {
             engine: engine.clone(),
             node: None,
+            claims: tokio::spawn(poll::run(engine.clone(), handler)),
             loops: vec![
-                tokio::spawn(poll::run(engine.clone(), handler)),
                 tokio::spawn(tend::run(engine.clone())),
                 tokio::spawn(poll::listen(engine.clone())),
             ],
         };
         if leasing.enabled {
-            let keyspace = format!("queue.{}", self.queue.name());
+            let keyspace = format!("{KEYSPACE}{}", self.queue.name());
             let builder = match self.url {
                 Some(url) => Node::builder(url, self.queue.cluster()),
                 None => {

@@ -123,11 +123,17 @@ fn sync(engine: &Engine, looks: &mut BTreeMap<u32, Look>) {
         for shard in owned {
             looks.entry(shard).or_insert_with(|| fresh(Duration::ZERO));
         }
-    } else if looks.is_empty() {
+    } else if !sweeps(engine, looks) {
         let shards = u64::from(engine.queue.layout().shards());
         let shard = engine.shelf.chance.below(shards) as u32;
         looks.insert(shard, fresh(Duration::ZERO));
     }
+}
+
+/// Whether a look comes soon enough without leasing. Looks at what is due much later are no sweeping.
+fn sweeps(engine: &Engine, looks: &BTreeMap<u32, Look>) -> bool {
+    let latest = Instant::now() + engine.settings.poll_latest * 2;
+    looks.values().any(|look| look.at <= latest)
 }
 
 /// Looks earlier where something is known to be due.
@@ -344,7 +350,7 @@ impl Stock {
 /// Without leasing: after a look into one shard, the next is into another one by chance.
 fn sweep_on(engine: &Engine, shard: u32, looks: &mut BTreeMap<u32, Look>) {
     if let Some(look) = looks.remove(&shard)
-        && looks.is_empty()
+        && !sweeps(engine, looks)
     {
         let shards = u64::from(engine.queue.layout().shards());
         looks.insert(engine.shelf.chance.below(shards) as u32, look);

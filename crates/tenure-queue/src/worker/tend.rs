@@ -166,7 +166,7 @@ async fn recover_all(engine: &Engine, rounds: &BTreeMap<u32, Round>) -> Result<b
         .filter_map(|k| layout.entry_of(k))
         .collect();
     entries.retain(|e| e.at <= now && rounds.contains_key(&layout.shard_of(&e.id)));
-    look_at_all(engine, &entries).await?;
+    look_at_all(engine, &entries).await;
     Ok(true)
 }
 
@@ -179,7 +179,7 @@ async fn recover(engine: &Engine, shard: u32) -> Result<(), QueueError> {
         let page = shelf.keys(&prefix, after.as_deref(), PAGE).await?;
         let parsed = page.keys.iter().filter_map(|k| shelf.layout.entry_of(k));
         let (due, later): (Vec<Entry>, Vec<Entry>) = parsed.partition(|entry| entry.at <= now);
-        look_at_all(engine, &due).await?;
+        look_at_all(engine, &due).await;
         after = page.keys.last().cloned();
         if !later.is_empty() || !page.more {
             return Ok(());
@@ -187,18 +187,22 @@ async fn recover(engine: &Engine, shard: u32) -> Result<(), QueueError> {
     }
 }
 
-async fn look_at_all(engine: &Engine, entries: &[Entry]) -> Result<(), QueueError> {
+async fn look_at_all(engine: &Engine, entries: &[Entry]) {
     let shelf = &engine.shelf;
     let ids: Vec<TaskId> = entries.iter().map(|entry| entry.id.clone()).collect();
     for (entry, held) in entries.iter().zip(shelf.read_many(&ids).await) {
         match held {
-            Ok(Some(held)) => look_at(engine, entry, held).await?,
+            Ok(Some(held)) => {
+                // The others are not to wait for one that cannot be written.
+                if let Err(error) = look_at(engine, entry, held).await {
+                    tracing::warn!(task = %entry.id, %error, "a claim that ran out was not taken back");
+                }
+            }
             // A claimed task was there: it has been removed since.
             Ok(None) => shelf.remove_entries(vec![entry.clone()]).await,
             Err(error) => shelf.note_corrupt(&error),
         }
     }
-    Ok(())
 }
 
 async fn look_at(engine: &Engine, entry: &Entry, held: Held) -> Result<(), QueueError> {

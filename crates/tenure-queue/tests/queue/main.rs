@@ -3,6 +3,7 @@
 mod bad_input;
 mod clock;
 mod crashes;
+mod edges;
 mod endings;
 mod faults;
 mod index;

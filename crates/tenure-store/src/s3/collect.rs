@@ -10,6 +10,7 @@ use std::time::{Duration, SystemTime};
 
 use super::S3Store;
 use super::calls::If;
+use super::hub::Hub;
 
 /// Until then nobody who reads the mark need come too late.
 const SOON: Duration = Duration::from_secs(60);
@@ -31,14 +32,21 @@ impl S3Store {
         manners.was_raced() && age.is_some_and(|age| age > wait)
     }
 
+    /// The same, if nothing but the mark can go with it. Keys are asked for where there are many and each of them counts, such as
+    /// tasks: none of them may be taken for one that was deleted by hand.
+    pub(super) fn is_old_and_alone(&self, made: &str, now: Option<SystemTime>) -> bool {
+        self.client.site.manners.removes_on_condition() && self.is_old(made, now)
+    }
+
     /// Removes these marks in the background, unless that is being done already.
     pub(super) fn collect(&self, mut old: Vec<(String, Arc<str>)>) {
         if old.is_empty() || self.hub.collecting.swap(true, Ordering::AcqRel) {
             return;
         }
         old.truncate(AT_A_TIME);
-        let (client, hub) = (self.client.clone(), self.hub.clone());
+        let (client, collecting) = (self.client.clone(), Collecting(self.hub.clone()));
         tokio::spawn(async move {
+            let _collecting = collecting;
             for (object, etag) in old {
                 if let Err(e) = client.remove(&object, Some(&If::Etag(etag))).await {
                     // The next walk finds them again.
@@ -46,7 +54,15 @@ impl S3Store {
                     break;
                 }
             }
-            hub.collecting.store(false, Ordering::Release);
         });
+    }
+}
+
+/// Says that nobody collects any more, also if that is because the runtime has ended.
+struct Collecting(Arc<Hub>);
+
+impl Drop for Collecting {
+    fn drop(&mut self) {
+        self.0.collecting.store(false, Ordering::Release);
     }
 }

@@ -82,6 +82,11 @@ impl About<'_> {
                 "S3 service {host} was busy with another write of {:?} ({code})",
                 self.object
             )),
+            // S3 says so with a status that means something else.
+            (400, "RequestTimeout") => self.open(format!(
+                "S3 service {host} waited too long for a request to {} ({code})",
+                self.verb
+            )),
             (408 | 500.., _) if answer.status != 501 => self.open(format!(
                 "S3 service {host} failed to {} ({code})",
                 self.verb

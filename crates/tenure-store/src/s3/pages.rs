@@ -1,5 +1,7 @@
 //! Pages of keys without their values, and removals without a trace: for indexes, which may be long.
 
+use std::sync::Arc;
+
 use super::S3Store;
 use super::body::DELETED_LENGTH;
 use super::calls::From;
@@ -39,13 +41,18 @@ impl S3Store {
                 from = From::After(self.names.prefix(after));
             }
         }
-        let mut keys = Vec::new();
+        let (mut keys, mut old) = (Vec::new(), Vec::new());
         loop {
             let page = self.client.page(&objects, &from, most).await?;
             for object in page.objects {
                 let Some(key) = self.names.key(&object.key) else {
                     continue;
                 };
+                if object.size == DELETED_LENGTH
+                    && self.is_old_and_alone(&object.last_modified, page.date)
+                {
+                    old.push((object.key, Arc::from(&*object.etag)));
+                }
                 let fits = key.starts_with(prefix) && after.is_none_or(|after| &*key > after);
                 let is_within = key.get(folder..).is_some_and(|rest| rest.contains('/'));
                 folders |= is_within && !ordered;
@@ -58,6 +65,7 @@ impl S3Store {
                 _ => break,
             }
         }
+        self.collect(old);
         keys.sort_unstable();
         Ok(Keys::page(keys.into_iter(), limit))
     }

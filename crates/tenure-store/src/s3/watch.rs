@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use super::S3Store;
 use super::body::Nonces;
 use super::http::Client;
-use super::hub::{Hub, State};
+use super::hub::Hub;
 use super::names::Names;
 use crate::error::StoreError;
 use crate::store::StoreInfo;
@@ -28,18 +28,15 @@ impl S3Store {
             prefix: prefix.to_owned(),
             upto: from,
         };
-        let known = |state: &State| {
-            state
-                .known_since(prefix)
-                .is_some_and(|since| since <= from.0)
-        };
-        if known(&self.hub.lock()) {
-            // Values that nobody had asked for are read now, and what has happened since the last look.
-            let _alone = self.hub.walking.lock().await;
-            self.learn(prefix).await?;
-        } else {
+        // Only who walks forgets: what is known now stays known until it has been looked at.
+        let alone = self.hub.walking.lock().await;
+        let since = self.hub.lock().known_since(prefix);
+        if since.is_none_or(|since| since > from.0) {
             return Ok(Watch::new(Ended));
         }
+        // Values that nobody had asked for are read now, and what has happened since the last look.
+        self.learn(prefix).await?;
+        drop(alone);
         self.keep_polling();
         Ok(Watch::new(watch))
     }

@@ -113,6 +113,7 @@ async fn what_a_busy_service_says_of_a_write_is_not_taken_for_a_lost_race() {
         (Fault::ConflictsOnWrites, false),
         (Fault::FailsWrites, false),
         (Fault::SlowsDownWrites, true),
+        (Fault::TimesOutWrites, false),
     ] {
         let service = Imitation::start(Fault::None).await;
         let store = open(&service.url("x")).await.unwrap();

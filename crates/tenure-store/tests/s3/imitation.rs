@@ -40,6 +40,7 @@ pub(crate) enum Fault {
     ConflictsAfterWriting,
     FailsWrites,
     SlowsDownWrites,
+    TimesOutWrites,
     DeletionsAreDaysOld,
 }
 
@@ -205,6 +206,7 @@ fn refused(fault: Fault, method: &Method, headers: &HeaderMap) -> Option<Answer>
         Fault::ConflictsOnWrites if writes => error(409, "ConditionalRequestConflict", ""),
         Fault::FailsWrites if writes => error(500, "InternalError", ""),
         Fault::SlowsDownWrites if writes => error(503, "SlowDown", ""),
+        Fault::TimesOutWrites if writes => error(400, "RequestTimeout", ""),
         _ => return None,
     };
     let date = httpdate::fmt_http_date(now(fault));

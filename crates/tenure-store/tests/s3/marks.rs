@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use tenure_store::{Change, DeleteIf, open};
+use tenure_store::{Change, DeleteIf, WatchEnd, open};
 
 use super::imitation::{Fault, Imitation};
 use super::{bounded, create};
@@ -43,6 +43,57 @@ async fn a_deletion_leaves_a_mark_that_is_removed_when_it_is_old() {
         // That a mark is gone is no news to anybody.
         assert_eq!(store.list("").await.unwrap().revision, revision);
         create(&*store, "k/0").await;
+    }
+}
+
+#[tokio::test]
+async fn those_who_only_ask_for_keys_remove_old_marks_too_where_nothing_else_can_go_with_them() {
+    for (fault, goes) in [
+        (Fault::None, true),
+        (Fault::IgnoresConditionsOfRemovals, false),
+    ] {
+        let service = Imitation::start(fault).await;
+        let store = open(&service.url("x")).await.unwrap();
+        let version = create(&*store, "k/1").await;
+        create(&*store, "other").await;
+        store
+            .delete_if(DeleteIf::new("k/1", version))
+            .await
+            .unwrap();
+        service.become_faulty(Fault::DeletionsAreDaysOld);
+        let keys = async || drop(store.keys("k/", None, 10).await.unwrap());
+        match goes {
+            true => until_gone(&service, keys).await,
+            false => {
+                keys().await;
+                // Of what is started in the background, this would be the last.
+                create(&*store, "later").await;
+                assert_eq!(marks(&service), 1, "a task made anew could go with it");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_watch_that_waits_while_its_past_is_forgotten_says_so() {
+    let service = Imitation::start(Fault::None).await;
+    let store = open(&service.url("x")).await.unwrap();
+    create(&*store, "a/b/k").await;
+    let from = store.list("a/").await.unwrap().revision;
+    for n in 0..15 {
+        store.list(&format!("p{n}/")).await.unwrap();
+    }
+    store.discard(vec!["a/b/k".to_owned()]).await;
+    // The list comes first, and is one too many: what was known of `a/` goes.
+    let (listed, watch) = tokio::join!(store.list("p15/"), store.watch("a/b/", from));
+    listed.unwrap();
+    let next = bounded(watch.unwrap().next()).await;
+    let deleted = Change::Deleted {
+        key: "a/b/k".to_owned(),
+    };
+    match next {
+        Ok(batch) => assert_eq!(batch.changes, [deleted]),
+        Err(end) => assert_eq!(end, WatchEnd::Gap),
     }
 }
 
