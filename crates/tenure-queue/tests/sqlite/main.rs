@@ -119,7 +119,9 @@ async fn a_long_task_keeps_its_claim_and_a_dead_workers_task_goes_to_another() {
     );
 
     let cut = producer.submit(Submit::json(&2).unwrap()).await.unwrap().id;
-    while producer.get(&cut).await.unwrap().is() != Is::Running {
+    // Claimed, and begun: a claim comes before its handler.
+    let begun = || counted.0.lock().unwrap().contains_key(&2);
+    while producer.get(&cut).await.unwrap().is() != Is::Running || !begun() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     drop(first);
