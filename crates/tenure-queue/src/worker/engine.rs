@@ -97,11 +97,23 @@ pub(super) struct Engine {
     owned: Mutex<BTreeMap<u32, Grant>>,
     /// Tasks to be passed over when they are found: they are being worked on, or cannot be.
     passed: Mutex<BTreeMap<TaskId, Option<Instant>>>,
+    /// The shards that a worker without leasing has yet to look into, before it begins again.
+    to_sweep: Mutex<Vec<u32>>,
     active: AtomicUsize,
     idle: Notify,
 }
 
 impl Engine {
+    /// The shard that a worker without leasing looks into next: by chance, but each once before any a second time.
+    pub(super) fn swept_next(&self) -> u32 {
+        let mut rest = self.to_sweep.lock().unwrap_or_else(PoisonError::into_inner);
+        if rest.is_empty() {
+            rest.extend(0..self.queue.layout().shards());
+        }
+        let at = self.shelf.chance.below(rest.len() as u64) as usize;
+        rest.swap_remove(at)
+    }
+
     pub(super) fn new(
         queue: &Queue,
         name: WorkerName,
@@ -123,6 +135,7 @@ impl Engine {
             changed: watch::Sender::new(()),
             owned: Mutex::default(),
             passed: Mutex::default(),
+            to_sweep: Mutex::default(),
             active: AtomicUsize::new(0),
             idle: Notify::new(),
         })

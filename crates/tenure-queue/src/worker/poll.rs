@@ -124,9 +124,7 @@ fn sync(engine: &Engine, looks: &mut BTreeMap<u32, Look>) {
             looks.entry(shard).or_insert_with(|| fresh(Duration::ZERO));
         }
     } else if !sweeps(engine, looks) {
-        let shards = u64::from(engine.queue.layout().shards());
-        let shard = engine.shelf.chance.below(shards) as u32;
-        looks.insert(shard, fresh(Duration::ZERO));
+        looks.insert(engine.swept_next(), fresh(Duration::ZERO));
     }
 }
 
@@ -347,13 +345,12 @@ impl Stock {
     }
 }
 
-/// Without leasing: after a look into one shard, the next is into another one by chance.
+/// Without leasing: after a look into one shard, the next is into another one by chance, and none twice before all had one.
 fn sweep_on(engine: &Engine, shard: u32, looks: &mut BTreeMap<u32, Look>) {
     if let Some(look) = looks.remove(&shard)
         && !sweeps(engine, looks)
     {
-        let shards = u64::from(engine.queue.layout().shards());
-        looks.insert(engine.shelf.chance.below(shards) as u32, look);
+        looks.insert(engine.swept_next(), look);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use tenure_queue::{Queue, ShardLeasing, Worker};
+use tenure_queue::{Queue, ShardLeasing, Worker, WorkerSettings};
 use tenure_store::Op;
 use tenure_store::observe::ObservedStore;
 
@@ -303,4 +303,28 @@ async fn a_node_may_have_connections_of_its_own() {
     let id = submitted(&queue, text("x")).await;
     ended(&queue, &id).await;
     worker.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sweeper_looks_into_every_shard_before_any_a_second_time() {
+    // By chance alone, a task would wait longer than this in more than a third of all cases.
+    for n in 0..20 {
+        let world = World::new();
+        let queue = world.queue(settings(16)).await;
+        let id = submitted(&queue, text(format!("{n}"))).await;
+        let another = world.queue(settings(16)).await;
+        let mut worker = world
+            .worker(&another, "sweeper")
+            .leasing(ShardLeasing::off());
+        worker = worker.settings(WorkerSettings {
+            follow: false,
+            ..WorkerSettings::for_store("memory")
+        });
+        let worker = worker.start(Hand::default()).await.unwrap();
+        let begun = tokio::time::Instant::now();
+        ended(&queue, &id).await;
+        let took = begun.elapsed();
+        assert!(took <= secs(16) * 5 / 4 + secs(1), "{took:?}");
+        worker.stop().await.unwrap();
+    }
 }
