@@ -247,7 +247,7 @@ fn schedules_submit_by_the_clock() {
 
 #[test]
 fn cancellation_and_timeouts_reach_the_program_also_if_it_does_not_listen() {
-    let site = Site::new().with_queue(&["--lease", "1s", "--attempts", "1"]);
+    let site = Site::new().with_queue(&["--lease", "4s", "--attempts", "1"]);
     let script = r#"case "$(cat)" in
         polite) trap 'echo "told $TENURE_TASK_ID" >> "$MARKS"; exit 1' TERM; echo "begun $TENURE_TASK_ID" >> "$MARKS"; sleep 600 & wait;;
         deaf) trap '' TERM; echo "begun $$" >> "$MARKS"; while :; do sleep 600; done;;

@@ -15,11 +15,18 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::FdFlags;
+use rustix::process::{Pid, test_kill_process};
 use serde::{Deserialize, Serialize};
 use tenure_core::ids::SessionId;
+
+use crate::clock::Clock;
+
+/// How soon a lock that is about to be free is tried again.
+const RETRY: Duration = Duration::from_millis(20);
 
 /// Why a data directory cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -103,6 +110,28 @@ impl DataDir {
         })
     }
 
+    /// Opens and locks a directory whose last holder may have been killed a moment ago.
+    ///
+    /// Whoever inherited the lock from a process that was killed holds it until it is dead itself, which takes its supervisor
+    /// a moment: that is waited for, at most for `patience`. A holder that is alive is not waited for. Can be dropped at any
+    /// time.
+    pub async fn open_after_death(
+        path: impl Into<PathBuf>,
+        clock: &Clock,
+        patience: Duration,
+    ) -> Result<Self, DataDirError> {
+        let path = path.into();
+        let until = clock.now() + patience;
+        loop {
+            match Self::open(&path, clock.id()) {
+                Err(DataDirError::InUse { pid, .. }) if !is_alive(pid) && clock.now() < until => {
+                    clock.sleep(RETRY).await;
+                }
+                opened => return opened,
+            }
+        }
+    }
+
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
@@ -158,6 +187,34 @@ fn lock(path: &Path) -> io::Result<Option<(File, bool)>> {
         let local = is_local(&file);
         return Ok(Some((file, local)));
     }
+}
+
+/// Whether a process is there and not about to go. A killed one whose parent has not asked for its end is not.
+fn is_alive(pid: Option<u32>) -> bool {
+    let Some(pid) = pid
+        .and_then(|pid| i32::try_from(pid).ok())
+        .and_then(Pid::from_raw)
+    else {
+        // Whoever has just taken the lock has not said yet who it is; the next try tells.
+        return false;
+    };
+    // A process that may not be signalled is there.
+    test_kill_process(pid) != Err(rustix::io::Errno::SRCH) && !is_zombie(pid)
+}
+
+#[cfg(target_os = "linux")]
+fn is_zombie(pid: Pid) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
+    // The state follows the name, which is in brackets and may contain any.
+    let state = stat
+        .ok()
+        .and_then(|stat| stat.rsplit_once(") ")?.1.chars().next());
+    matches!(state, Some('Z' | 'X'))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn is_zombie(_pid: Pid) -> bool {
+    false
 }
 
 fn remembered(path: &Path) -> Option<Remembered> {
@@ -239,6 +296,47 @@ mod tests {
         drop(child.stdin.take());
         child.wait().unwrap();
         DataDir::open(dir.path(), boot()).unwrap();
+    }
+
+    #[tokio::test]
+    async fn the_heirs_of_a_killed_holder_are_waited_for_and_a_live_holder_is_not() {
+        let dir = dir_with_session();
+        let clock = Clock::boot();
+        let again = async |patience| {
+            let opened = DataDir::open_after_death(dir.path(), &clock, patience);
+            opened.await.map(|_| ())
+        };
+        let long = Duration::from_secs(3600);
+        let data = DataDir::open(dir.path(), boot()).unwrap();
+        // Its own process is alive.
+        again(long).await.unwrap_err();
+        data.inherit().unwrap();
+        let piped = |name| {
+            let mut command = std::process::Command::new(name);
+            command.stdin(std::process::Stdio::piped()).spawn().unwrap()
+        };
+        let mut heir = piped("cat");
+        let mut holder = piped("cat");
+        drop(data);
+        fs::write(dir.path().join("lock"), holder.id().to_string()).unwrap();
+        again(long).await.unwrap_err();
+        // Dead, and nobody has asked for its end yet. It inherited the lock, too.
+        holder.kill().unwrap();
+        let soon = Duration::from_millis(200);
+        while is_alive(Some(holder.id())) {
+            clock.sleep(RETRY).await;
+        }
+        again(soon).await.unwrap_err();
+        let ((), opened) = tokio::join!(
+            async {
+                clock.sleep(soon).await;
+                drop(heir.stdin.take());
+                heir.wait().unwrap();
+            },
+            again(long)
+        );
+        opened.unwrap();
+        holder.wait().unwrap();
     }
 
     #[test]

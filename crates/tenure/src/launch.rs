@@ -127,7 +127,10 @@ impl Launch {
         let timing = checked(&settings, store.info().min_ttl, hold)?;
         let data_dir = match (self.builder.locked.take(), &self.builder.data_dir) {
             (Some(locked), _) => Some(Arc::new(locked)),
-            (None, Some(path)) => Some(Arc::new(DataDir::open(path, self.builder.clock.id())?)),
+            (None, Some(path)) => {
+                let opened = DataDir::open_after_death(path, &self.builder.clock, timing.ttl);
+                Some(Arc::new(opened.await?))
+            }
             (None, None) => None,
         };
         let ground = Ground {

@@ -7,10 +7,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use rusqlite::Connection;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
+
+#[path = "../stopping/mod.rs"]
+mod stopping;
+pub(crate) use stopping::{send, stop_outside};
 
 pub(crate) const TENURE: &str = env!("CARGO_BIN_EXE_tenure");
 pub(crate) const CLUSTER: &str = "shop";
@@ -313,25 +316,6 @@ impl Drop for Process {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
-}
-
-/// Sends a signal to a process of this test; that it is gone is as good.
-pub(crate) fn send(pid: i32, signal: Signal) {
-    let _ = kill_process(Pid::from_raw(pid).unwrap(), signal);
-}
-
-/// Stops a process, but not in the middle of a transaction on this database: that would lock everybody out.
-pub(crate) fn stop_outside(pid: i32, database: &Path) {
-    until("the process is stopped between transactions", || {
-        send(pid, Signal::STOP);
-        let database = Connection::open(database).unwrap();
-        database.busy_timeout(Duration::from_millis(200)).unwrap();
-        let free = database.execute_batch("BEGIN IMMEDIATE; ROLLBACK").is_ok();
-        if !free {
-            send(pid, Signal::CONT);
-        }
-        free
-    });
 }
 
 pub(crate) fn is_alive(pid: i32) -> bool {
