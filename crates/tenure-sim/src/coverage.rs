@@ -41,6 +41,8 @@ pub struct Coverage {
     pub load_failures: u64,
     pub other_keyspaces: u64,
     pub named_shards_served: u64,
+    pub doomed: u64,
+    pub created_again: u64,
     pub would_haves: u64,
     pub modes_told: u64,
     pub operated: u64,
@@ -123,6 +125,8 @@ impl Coverage {
         self.load_failures += other.load_failures;
         self.other_keyspaces += other.other_keyspaces;
         self.named_shards_served += other.named_shards_served;
+        self.doomed += other.doomed;
+        self.created_again += other.created_again;
         self.would_haves += other.would_haves;
         self.modes_told += other.modes_told;
         self.operated += other.operated;

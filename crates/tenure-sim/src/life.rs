@@ -7,6 +7,7 @@ use std::sync::Arc;
 use tenure_core::ids::NodeName;
 use tenure_core::layout::Key;
 use tenure_core::record::{ClusterRecord, NodeRecord, Record, ShardRecord};
+use tenure_core::shard::Change;
 
 use crate::check::Verdict;
 use crate::clock::SEC;
@@ -32,6 +33,10 @@ pub enum Act {
     },
     /// Wants the first keyspace evened out.
     Rebalance,
+    /// Wants a named shard deleted.
+    Doom(usize),
+    /// Wants a named shard to be there, again if need be.
+    Create(usize),
 }
 
 impl std::fmt::Display for Act {
@@ -42,6 +47,8 @@ impl std::fmt::Display for Act {
             Self::Thaw => f.write_str("thaw"),
             Self::Wish { shard, node } => write!(f, "wish {shard} n{node}"),
             Self::Rebalance => f.write_str("rebalance"),
+            Self::Doom(shard) => write!(f, "doom {shard}"),
+            Self::Create(shard) => write!(f, "create {shard}"),
         }
     }
 }
@@ -72,16 +79,41 @@ pub(crate) fn add(plan: &mut Plan) {
     plan.faults.sort_by_key(|(at, _)| *at);
 }
 
+/// Adds the deletion and creation of named shards at any time. All that are gone when faults are over are created then.
+pub(crate) fn add_deletions(plan: &mut Plan) {
+    let named = plan.named_shards();
+    if named.is_empty() || !matches!(plan.class, Class::Chaos | Class::Beyond) {
+        return;
+    }
+    let mut rng = plan.rng(22);
+    for _ in 0..rng.between(0, 6) {
+        let shard = *rng.pick(&named);
+        let at = rng.between(5 * SEC, plan.heal_at - SEC);
+        plan.faults.push((at, Fault::Operator(Act::Doom(shard))));
+        if rng.permille(700) {
+            let again = at + rng.skewed(0, 10 * SEC);
+            let create = Fault::Operator(Act::Create(shard));
+            plan.faults.push((again.min(plan.heal_at - SEC), create));
+        }
+    }
+    plan.faults.sort_by_key(|(at, _)| *at);
+}
+
 impl World {
     /// Does what an operator does, if the records that it is about are there.
     pub(crate) fn operate(&mut self, act: Act) -> Verdict {
+        if let Act::Create(shard) = act {
+            return self.create(shard);
+        }
         if self.is_away() {
             return Ok(());
         }
         let key = match act {
             Act::Evict(node) => self.node_key(node),
             Act::Freeze | Act::Thaw => Key::Cluster,
-            Act::Wish { shard, .. } => self.shards[shard].clone(),
+            Act::Wish { shard, .. } | Act::Doom(shard) | Act::Create(shard) => {
+                self.shards[shard].clone()
+            }
             Act::Rebalance => self.first_keyspace(),
         };
         let nonce = self.operators_nonce();
@@ -106,6 +138,13 @@ impl World {
                     ..ShardRecord::clone(&old)
                 }))
             }
+            (Some(Record::Shard(old)), Act::Doom(_)) => match self.operators(&old, Change::Doom) {
+                Some(new) => {
+                    self.coverage.doomed += 1;
+                    Record::Shard(Arc::new(new))
+                }
+                None => return Ok(()),
+            },
             (Some(Record::Keyspace(old)), Act::Rebalance) => {
                 let mut new = (*old).clone();
                 (new.head, new.rebalance) = (old.head.next(nonce), true);

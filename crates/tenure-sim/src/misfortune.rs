@@ -264,6 +264,9 @@ impl World {
         self.app = AppMix::calm();
         self.outage = None;
         self.clients.heal();
+        for shard in self.named_shards() {
+            self.queue.push(self.now, Due::Create(shard));
+        }
         self.traffic = Traffic {
             every: self.traffic.every,
             held: self.traffic.held,

@@ -5,8 +5,10 @@ use std::sync::Arc;
 use tenure_core::ids::{KeyspaceName, NodeName, Nonce, SessionId};
 use tenure_core::layout::Key;
 use tenure_core::record::{
-    ClusterRecord, Head, KeyspaceRecord, NodeMode, NodeRecord, Record, ShardRecord,
+    ClusterRecord, Head, KeyspaceRecord, NodeMode, NodeRecord, Owner, Record, ShardRecord, Tenancy,
 };
+use tenure_core::rules::Rules;
+use tenure_core::shard::{Change, Facts, Writer, apply};
 
 use crate::check::Verdict;
 use crate::clock::MS;
@@ -22,8 +24,13 @@ impl World {
     pub(crate) fn create(&mut self, shard: usize) -> Verdict {
         let key = self.shards[shard].clone();
         let Key::Shard(id) = &key else { return Ok(()) };
-        if self.store.get(&key).is_some() {
-            return Ok(());
+        let there = match self.store.get(&key).map(|found| &found.record) {
+            Some(Ok(Record::Shard(record))) => Some(Arc::clone(record)),
+            Some(_) => return Ok(()),
+            None => None,
+        };
+        if let Some(there) = there {
+            return self.create_again(shard, key, &there);
         }
         let Some(keyspace) = self.keyspace(&id.keyspace).filter(|_| !self.is_away()) else {
             self.queue.push(self.now + AGAIN, Due::Create(shard));
@@ -31,6 +38,44 @@ impl World {
         };
         let record = ShardRecord::new(Head::first(self.operators_nonce()), keyspace.generation);
         self.write(key, Record::Shard(Arc::new(record)))
+    }
+
+    /// Creates a named shard that was deleted, or that is about to be.
+    fn create_again(&mut self, shard: usize, key: Key, there: &ShardRecord) -> Verdict {
+        let deleted = there.tenancy == Tenancy::Deleted;
+        if !deleted && !there.doomed {
+            return Ok(());
+        }
+        match self.operators(there, Change::Recreate { meta: None }) {
+            Some(again) if deleted && !self.is_away() => {
+                self.coverage.created_again += 1;
+                self.write(key, Record::Shard(Arc::new(again)))
+            }
+            _ => {
+                self.queue.push(self.now + AGAIN, Due::Create(shard));
+                Ok(())
+            }
+        }
+    }
+
+    /// What a record becomes by an operator who vouches for nobody's death; nothing if that may not be.
+    pub(crate) fn operators(&self, record: &ShardRecord, change: Change) -> Option<ShardRecord> {
+        let nonce = self.operators_nonce();
+        let writer = Writer {
+            owner: Owner {
+                node: named(NodeName::new("operator")),
+                session: nonce.writer,
+            },
+            nonce,
+        };
+        let facts = Facts {
+            ended: &|_| false,
+            highest: record.epoch,
+            floor: 0,
+            load: None,
+            rules: Rules::sound(),
+        };
+        apply(record, &writer, change, &facts).ok()
     }
 
     /// Tells a node to take part or not to, if its record is there.
@@ -186,16 +231,7 @@ impl World {
 
     /// The numbers of all shards that somebody has to create.
     pub(crate) fn named_shards(&self) -> Vec<usize> {
-        let mut next = self.plan.shards as usize;
-        let mut all = Vec::new();
-        for other in &self.plan.others {
-            let end = next + other.shards as usize;
-            if other.named {
-                all.extend(next..end);
-            }
-            next = end;
-        }
-        all
+        self.plan.named_shards()
     }
 
     /// Whether somebody had to create this shard.

@@ -189,6 +189,13 @@ pub struct Mask {
 impl Plan {
     /// What this seed means.
     pub fn draw(seed: u64) -> Self {
+        let mut plan = Self::undeleted(seed);
+        life::add_deletions(&mut plan);
+        plan
+    }
+
+    /// What this seed meant before named shards were deleted.
+    pub fn undeleted(seed: u64) -> Self {
         let mut plan = Self::unrouted(seed);
         traffic::add(&mut plan);
         plan
@@ -210,6 +217,20 @@ impl Plan {
     /// What this seed means with so many nodes and shards.
     pub fn sized(seed: u64, nodes: usize, shards: u32) -> Self {
         swarm::draw(seed, Some((nodes, shards)))
+    }
+
+    /// The numbers of all shards that somebody has to create.
+    pub(crate) fn named_shards(&self) -> Vec<usize> {
+        let mut next = self.shards as usize;
+        let mut all = Vec::new();
+        for other in &self.others {
+            let end = next + other.shards as usize;
+            if other.named {
+                all.extend(next..end);
+            }
+            next = end;
+        }
+        all
     }
 
     /// The same run without what the mask names.

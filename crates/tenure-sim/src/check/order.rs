@@ -55,6 +55,7 @@ impl Order {
         let sealed = matches!(record.tenancy, Tenancy::Sealed { .. });
         let owner = record.owner().filter(|_| !sealed);
         let owner = owner.map(|owner| owner.session);
+        let deleted = record.tenancy == Tenancy::Deleted;
         let writer = record.head.nonce.writer;
         if let Some(holder) = self.holders[shard] {
             if same_process(writer, holder) && owner != Some(holder) && !is_witness(record, holder)
@@ -63,7 +64,8 @@ impl Order {
                     stay.shard == shard && stay.session == holder
                 })?;
                 self.holders[shard] = None;
-            } else if owner.is_some_and(|owner| owner != holder) && !self.resigned.contains(&holder)
+            } else if (deleted || owner.is_some_and(|owner| owner != holder))
+                && !self.resigned.contains(&holder)
             {
                 self.out(
                     at,
@@ -73,6 +75,9 @@ impl Order {
                     &format!("shard {shard} was taken from session {holder}"),
                 )?;
             }
+        }
+        if deleted {
+            self.holders[shard] = None;
         }
         if let Some(owner) = owner {
             stopped(at, processes, "claims again", |stay| {

@@ -240,6 +240,10 @@ impl Node {
     ) -> Option<Decision> {
         let (mv, phase) = record.tenancy.moving()?;
         let owner_ended = record.owner().is_some_and(|o| self.ended(o.session));
+        if record.doomed && owner_ended && phase != MovePhase::Sealed {
+            // Nobody takes it any more: whoever is first deletes it.
+            return None;
+        }
         if Some(mv.to.session) != self.session() {
             // Whoever it was moving to comes first, if the owner is gone.
             let until = since + self.config.timing.ttl * 2;

@@ -517,6 +517,26 @@ fn a_doomed_shard_on_the_move_is_deleted_by_its_next_owner() {
 }
 
 #[test]
+fn a_doomed_shard_on_the_move_whose_owner_dies_is_deleted() {
+    for target in ["n1", "n2"] {
+        on_each_kind(4, |mut bench| {
+            bench.catch_up(true);
+            let nodes = ["n1", "n2", "n3"].map(|name| bench.start(name));
+            bench.run(ms(20_000));
+            let id = bench.served_by(nodes[2]).into_iter().next().unwrap();
+            bench.hold_warm.insert(id.clone());
+            bench.edit_shard(&id, |r| r.wish = Some(NodeName::new(target).unwrap()));
+            bench.run(ms(500));
+            assert!(bench.shard(&id).tenancy.moving().is_some());
+            bench.edit_shard(&id, |record| record.doomed = true);
+            bench.kill(nodes[2]);
+            bench.run(long(&bench) * 4);
+            assert_eq!(bench.shard(&id).tenancy, Tenancy::Deleted, "to {target}");
+        });
+    }
+}
+
+#[test]
 fn what_is_recorded_of_an_ephemeral_node_goes_after_a_day_unless_an_operator_set_something() {
     let mut bench = Bench::new(4);
     bench.start("n1");
