@@ -94,8 +94,9 @@ impl Counter {
         self.add(1);
     }
 
-    pub(crate) fn set(&self, value: usize) {
-        self.0.store(value as u64, Ordering::Relaxed);
+    /// One fewer. For gauges, which several workers may share.
+    pub(crate) fn less(&self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 
     pub(crate) fn get(&self) -> u64 {
@@ -111,7 +112,8 @@ mod tests {
     fn what_is_counted_is_rendered_under_its_name() {
         let metrics = Metrics::default();
         metrics.claimed.add(3);
-        metrics.running.set(2);
+        metrics.running.add(3);
+        metrics.running.less();
         let text = metrics.render("jo\"bs");
         assert!(
             text.contains("tenure_queue_claimed_total{queue=\"jo\\\"bs\"} 3\n"),
