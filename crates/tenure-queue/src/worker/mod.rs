@@ -81,6 +81,11 @@ impl Worker {
         &self.engine.name
     }
 
+    /// The queue that it works on.
+    pub fn queue(&self) -> &Queue {
+        &self.engine.queue
+    }
+
     /// The node that owns shards for it; none if leasing is off.
     pub fn node(&self) -> Option<&Node> {
         self.node.as_ref()
