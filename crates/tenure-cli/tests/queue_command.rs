@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 
 use queue_support::*;
 use rustix::process::Signal;
+use tenure_store::servers::s3::{Kind, OPERATOR, S3};
 
-/// Owns shards within a second of its start.
-const QUICK: &[&str] = &["--shard-leasing-ttl-secs", "1"];
+/// A short lease, but longer than a disk that is busy elsewhere may take.
+const QUICK: &[&str] = &["--shard-leasing-ttl-secs", "4"];
 
 #[test]
 fn payloads_come_from_arguments_files_and_standard_input_and_results_go_to_standard_output() {
@@ -247,7 +248,7 @@ fn schedules_submit_by_the_clock() {
 
 #[test]
 fn cancellation_and_timeouts_reach_the_program_also_if_it_does_not_listen() {
-    let site = Site::new().with_queue(&["--lease", "1s", "--attempts", "1"]);
+    let site = Site::new().with_queue(&["--lease", "4s", "--attempts", "1"]);
     let script = r#"case "$(cat)" in
         polite) trap 'echo "told $TENURE_TASK_ID" >> "$MARKS"; exit 1' TERM; echo "begun $TENURE_TASK_ID" >> "$MARKS"; sleep 600 & wait;;
         deaf) trap '' TERM; echo "begun $$" >> "$MARKS"; while :; do sleep 600; done;;
@@ -369,6 +370,19 @@ fn what_cannot_be_right_is_refused_with_the_way_out() {
         .queue(&["set", "q", "--attempts", "7", "--json"])
         .with(0);
     assert_eq!(set.json()["settings"]["retry"]["attempts"], 7);
+}
+
+#[test]
+fn a_bucket_without_conditional_writes_is_refused_before_anything_is_in_it() {
+    let s3 = S3::start_with(Kind::Rclone, &[OPERATOR]);
+    let site = Site::on(&s3.url("queue"));
+    site.queue(&["create", "q"])
+        .with(2)
+        .telling(&["If-None-Match", "docs/stores/s3.md"]);
+    for args in [&["submit", "q", "x"][..], &["work", "q", "--exec", "cat"]] {
+        let ran = site.queue(args);
+        assert_ne!(ran.code, 0, "{ran:?}");
+    }
 }
 
 #[test]
