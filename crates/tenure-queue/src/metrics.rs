@@ -51,7 +51,7 @@ metrics! {
     dead "counter" "tenure_queue_dead_total" "Tasks that became dead letters.";
     cancelled "counter" "tenure_queue_cancelled_total" "Tasks that were cancelled.";
     rescheduled "counter" "tenure_queue_rescheduled_total" "Tasks that their handler put off.";
-    given_back "counter" "tenure_queue_given_back_total" "Tasks given back unfinished because the worker stopped.";
+    given_back "counter" "tenure_queue_given_back_total" "Tasks given back unfinished, as when the worker stops.";
     extended "counter" "tenure_queue_extended_total" "Claims that were extended.";
     taken_away "counter" "tenure_queue_taken_away_total" "Claims that were lost while the handler ran.";
     polls "counter" "tenure_queue_polls_total" "Looks into a shard.";
