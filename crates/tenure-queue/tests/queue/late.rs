@@ -12,6 +12,13 @@ const ALL: Purge = Purge {
     dead: Some(std::time::Duration::ZERO),
 };
 
+/// Waits until a minute has just begun: the next tick is far then.
+async fn next_minute(queue: &Queue) {
+    let now = queue.now().await.unwrap();
+    let tick = every_minute().next(now).unwrap().unwrap();
+    tokio::time::sleep(tick.since(now) + secs(1)).await;
+}
+
 async fn ready(queue: &Queue) -> usize {
     let prefix = queue.layout().whole_index(Index::Ready);
     queue.store().list(&prefix).await.unwrap().entries.len()
@@ -88,7 +95,7 @@ async fn a_tick_is_not_submitted_again_by_who_read_of_it_before_its_task_was_pur
     for name in ["a", "b"] {
         queue.schedule(name, every_minute()).await.unwrap();
     }
-    tokio::time::sleep(secs(61)).await;
+    next_minute(&queue).await;
     // The slow one has read both, and is busy with the first.
     let (slow, faults) = world.faulty(settings(1)).await;
     faults.slow(secs(2));
@@ -114,7 +121,7 @@ async fn the_task_of_a_tick_stays_until_its_schedule_remembers_the_tick() {
     let world = World::new();
     let queue = world.queue(settings(1)).await;
     queue.schedule("m", every_minute()).await.unwrap();
-    tokio::time::sleep(secs(61)).await;
+    next_minute(&queue).await;
     let (dying, faults) = world.faulty(settings(1)).await;
     faults.fail_where(|op, key| op == tenure_store::Op::Put && key.contains("/schedules/"));
     dying.tick().await.unwrap();
@@ -128,7 +135,7 @@ async fn the_task_of_a_tick_stays_until_its_schedule_remembers_the_tick() {
     queue.tick().await.unwrap();
     assert_eq!(ticks(&queue).await, [""; 0]);
     // A schedule that is gone awaits nothing.
-    tokio::time::sleep(secs(60)).await;
+    next_minute(&queue).await;
     dying.tick().await.unwrap();
     let id = TaskId::new(&ticks(&queue).await[0]).unwrap();
     queue.cancel(&id, None).await.unwrap();
