@@ -79,7 +79,7 @@ class Worker:
             options += ["--node", name]
         if leasing is not None:
             options += ["--shard-leasing", "true" if leasing else "false"]
-        self._open = lambda: Pipe(
+        self._open: Callable[[], Pipe] = lambda: Pipe(
             queue,
             store=store,
             cluster=cluster,

@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 
 use queue_support::*;
 use rustix::process::Signal;
+use tenure_store::servers::s3::{Kind, OPERATOR, S3};
 
-/// Owns shards within a second of its start.
-const QUICK: &[&str] = &["--shard-leasing-ttl-secs", "1"];
+/// A short lease, but longer than a disk that is busy elsewhere may take.
+const QUICK: &[&str] = &["--shard-leasing-ttl-secs", "4"];
 
 #[test]
 fn payloads_come_from_arguments_files_and_standard_input_and_results_go_to_standard_output() {
@@ -369,6 +370,19 @@ fn what_cannot_be_right_is_refused_with_the_way_out() {
         .queue(&["set", "q", "--attempts", "7", "--json"])
         .with(0);
     assert_eq!(set.json()["settings"]["retry"]["attempts"], 7);
+}
+
+#[test]
+fn a_bucket_without_conditional_writes_is_refused_before_anything_is_in_it() {
+    let s3 = S3::start_with(Kind::Rclone, &[OPERATOR]);
+    let site = Site::on(&s3.url("queue"));
+    site.queue(&["create", "q"])
+        .with(2)
+        .telling(&["If-None-Match", "docs/stores/s3.md"]);
+    for args in [&["submit", "q", "x"][..], &["work", "q", "--exec", "cat"]] {
+        let ran = site.queue(args);
+        assert_ne!(ran.code, 0, "{ran:?}");
+    }
 }
 
 #[test]

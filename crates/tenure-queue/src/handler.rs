@@ -97,6 +97,9 @@ pub enum Outcome {
         /// Why, for the history.
         note: Option<String>,
     },
+    /// It is not done, and anybody may have it at once: no failure, and no attempt either. For handlers that have to stop;
+    /// one that cannot work on it for now puts it off.
+    GiveBack,
 }
 
 /// A time to come.

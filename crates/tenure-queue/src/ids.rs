@@ -109,6 +109,13 @@ impl TaskId {
     pub fn of_tick(schedule: &ScheduleName, tick: Moment) -> Result<Self, BadName> {
         Self::new(format!("s-{schedule}-{}", tick.stamp()))
     }
+
+    /// The schedule and the tick that this is the task of, if it is one.
+    pub fn tick(&self) -> Option<(ScheduleName, Moment)> {
+        let (schedule, stamp) = self.0.strip_prefix("s-")?.rsplit_once('-')?;
+        let tick = Moment::from_stamp(stamp)?;
+        Some((ScheduleName::new(schedule).ok()?, tick))
+    }
 }
 
 macro_rules! numbers {
@@ -171,6 +178,13 @@ mod tests {
         let tick = "2026-11-16T02:00:00Z".parse().unwrap();
         let id = TaskId::of_tick(&name, tick).unwrap();
         assert_eq!(id.as_str(), "s-nightly-20261116T020000.000Z");
+        assert_eq!(id.tick(), Some((name, tick)));
+        let dashed = ScheduleName::new("a-b-").unwrap();
+        let id = TaskId::of_tick(&dashed, tick).unwrap();
+        assert_eq!(id.tick(), Some((dashed, tick)));
+        for other in ["k-s-a-20261116T020000.000Z", "s-a", "s-a-soon"] {
+            assert_eq!(TaskId::new(other).unwrap().tick(), None, "{other}");
+        }
         let early = TaskId::random(Moment::from_millis(5), 9);
         assert!(early < TaskId::random(Moment::from_millis(16), 1));
     }

@@ -48,6 +48,7 @@ mod shelf;
 mod submit;
 pub mod task;
 mod time;
+mod wakes;
 mod worker;
 
 pub use error::QueueError;
@@ -65,4 +66,4 @@ pub use schedule::{Cron, Schedule, ScheduleSpec};
 pub use submit::{METADATA_MAX, Submit, Submitted};
 pub use task::{Is, State, Task};
 pub use time::Moment;
-pub use worker::{Worker, WorkerBuilder, WorkerSettings};
+pub use worker::{Health, Worker, WorkerBuilder, WorkerSettings};

@@ -51,7 +51,7 @@ metrics! {
     dead "counter" "tenure_queue_dead_total" "Tasks that became dead letters.";
     cancelled "counter" "tenure_queue_cancelled_total" "Tasks that were cancelled.";
     rescheduled "counter" "tenure_queue_rescheduled_total" "Tasks that their handler put off.";
-    given_back "counter" "tenure_queue_given_back_total" "Tasks given back unfinished because the worker stopped.";
+    given_back "counter" "tenure_queue_given_back_total" "Tasks given back unfinished, as when the worker stops.";
     extended "counter" "tenure_queue_extended_total" "Claims that were extended.";
     taken_away "counter" "tenure_queue_taken_away_total" "Claims that were lost while the handler ran.";
     polls "counter" "tenure_queue_polls_total" "Looks into a shard.";
@@ -94,8 +94,9 @@ impl Counter {
         self.add(1);
     }
 
-    pub(crate) fn set(&self, value: usize) {
-        self.0.store(value as u64, Ordering::Relaxed);
+    /// One fewer. For gauges, which several workers may share.
+    pub(crate) fn less(&self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 
     pub(crate) fn get(&self) -> u64 {
@@ -111,7 +112,8 @@ mod tests {
     fn what_is_counted_is_rendered_under_its_name() {
         let metrics = Metrics::default();
         metrics.claimed.add(3);
-        metrics.running.set(2);
+        metrics.running.add(3);
+        metrics.running.less();
         let text = metrics.render("jo\"bs");
         assert!(
             text.contains("tenure_queue_claimed_total{queue=\"jo\\\"bs\"} 3\n"),

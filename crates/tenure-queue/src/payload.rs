@@ -1,5 +1,7 @@
 //! What a task carries, and what it leaves behind.
 
+use std::io;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::de::DeserializeOwned;
@@ -59,13 +61,32 @@ impl Payload {
         }
     }
 
-    /// How much room it takes in a task.
+    /// How much room it takes in a task, as it is written there: text may have to be escaped.
     pub fn size(&self) -> usize {
-        match self {
-            Self::Json(value) => value.to_string().len(),
-            Self::Text(text) | Self::Base64(text) | Self::Ref(text) => text.len(),
+        let (written, quotes) = match self {
+            Self::Json(value) => (length(value), 0),
+            Self::Text(text) | Self::Base64(text) | Self::Ref(text) => (length(text), 2),
+        };
+        written - quotes
+    }
+}
+
+/// How long a value is as JSON.
+fn length(value: &impl Serialize) -> usize {
+    struct Count(usize);
+    impl io::Write for Count {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0 += bytes.len();
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
         }
     }
+    let mut count = Count(0);
+    // Nothing here can fail: texts and values have a form in JSON, and counting takes everything.
+    let _ = serde_json::to_writer(&mut count, value);
+    count.0
 }
 
 #[cfg(test)]
@@ -95,5 +116,28 @@ mod tests {
         );
         assert!(Payload::bytes("no").decode::<Vec<i32>>().is_err());
         assert_eq!(json.size(), 7);
+    }
+
+    #[test]
+    fn what_has_to_be_escaped_counts_as_it_is_written() {
+        for (text, size) in [
+            ("plain", 5),
+            ("a\"b", 4),
+            ("\n", 2),
+            ("\u{1}\u{1}", 12),
+            ("ä", 2),
+        ] {
+            for payload in [Payload::bytes(text), Payload::Ref(text.to_owned())] {
+                assert_eq!(payload.size(), size, "{text:?}");
+                let written = serde_json::to_string(&payload).unwrap().len();
+                let empty = serde_json::to_string(&Payload::Text(String::new())).unwrap();
+                let bare = match &payload {
+                    Payload::Ref(_) => empty.len() - 1,
+                    _ => empty.len(),
+                };
+                assert_eq!(written, bare + size, "{text:?}");
+            }
+        }
+        assert_eq!(Payload::json(&"\u{1}").unwrap().size(), 8);
     }
 }

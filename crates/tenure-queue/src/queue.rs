@@ -1,12 +1,10 @@
 //! A queue as producers and operators hold it.
 
-use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use tenure_store::{Put, PutIf, Store, StoreError, Version};
-use tokio::sync::Notify;
 
 use crate::change::{Change, Refusal};
 use crate::error::QueueError;
@@ -18,6 +16,7 @@ use crate::shelf::{Altered, Shelf, in_time};
 use crate::submit::{Submit, Submitted};
 use crate::task::{Is, State, Task};
 use crate::time::Moment;
+use crate::wakes::Listeners;
 
 /// What the keyspace of a queue's shards is called, before the queue's name.
 pub(crate) const KEYSPACE: &str = "queue.";
@@ -51,7 +50,8 @@ pub(crate) struct Inner {
     pub(crate) name: QueueName,
     pub(crate) shelf: Arc<Shelf>,
     record: RwLock<Arc<QueueRecord>>,
-    pub(crate) wakes: Wakes,
+    /// The workers of this process.
+    pub(crate) workers: Listeners,
 }
 
 impl Queue {
@@ -113,7 +113,7 @@ impl Queue {
             name,
             shelf: Arc::new(shelf),
             record: RwLock::new(Arc::new(record)),
-            wakes: Wakes::default(),
+            workers: Listeners::default(),
         }))
     }
 
@@ -281,7 +281,7 @@ impl Queue {
         let answers = self.shelf().submit(&settings, submits).await;
         for submitted in answers.iter().flatten() {
             let shard = self.layout().shard_of(&submitted.id);
-            self.0.wakes.wake(shard, submitted.due);
+            self.0.workers.wake(shard, submitted.due);
         }
         answers
     }
@@ -360,7 +360,7 @@ impl Queue {
             Altered::Made { now, .. } => {
                 let shard = self.layout().shard_of(id);
                 let due = crate::layout::Entry::of(&now.task).at;
-                self.0.wakes.wake(shard, due);
+                self.0.workers.wake(shard, due);
                 Ok(())
             }
             Altered::Gone => Err(QueueError::NoTask(id.clone())),
@@ -406,32 +406,5 @@ fn refused(id: &TaskId, why: Refusal) -> QueueError {
     QueueError::Refused {
         id: id.clone(),
         why,
-    }
-}
-
-/// Which shards have something new, as far as this process knows.
-#[derive(Debug, Default)]
-pub(crate) struct Wakes {
-    shards: Mutex<BTreeSet<(u32, Moment)>>,
-    pub(crate) notify: Notify,
-}
-
-/// How many wake-ups are remembered. More than that, and polling finds the rest.
-const WAKES_MAX: usize = 10_000;
-
-impl Wakes {
-    /// Something in this shard is due then.
-    pub(crate) fn wake(&self, shard: u32, due: Moment) {
-        let mut shards = self.shards.lock().unwrap_or_else(PoisonError::into_inner);
-        if shards.len() < WAKES_MAX {
-            shards.insert((shard, due));
-        }
-        drop(shards);
-        self.notify.notify_one();
-    }
-
-    /// Takes what was noted.
-    pub(crate) fn take(&self) -> BTreeSet<(u32, Moment)> {
-        std::mem::take(&mut *self.shards.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

@@ -10,6 +10,7 @@ use crate::ids::TaskId;
 use crate::layout::{Entry, Index};
 use crate::queue::Queue;
 use crate::record::QueueSettings;
+use crate::schedule::NotedTicks;
 use crate::shelf::{Shelf, in_time};
 use crate::time::Moment;
 
@@ -133,8 +134,7 @@ impl Shelf {
         }
     }
 
-    /// Of the entries that led to no task as it was, those that may be removed: not those whose task is
-    /// about to come, nor
+    /// Of the entries that led to no task as it was, those that may be removed: not those whose task is about to come, nor
     /// those of tasks that cannot be read.
     async fn strays(&self, entries: BTreeSet<String>) -> Result<Vec<String>, QueueError> {
         let now = self.now().await?;
@@ -148,7 +148,8 @@ impl Shelf {
                 Ok(Some(held)) if Entry::of(&held.task) == entry => {}
                 Ok(held) if self.is_ahead(&entry, held.as_ref().map(|h| &h.task), now) => {}
                 Ok(Some(held)) => {
-                    if self.put_entries(vec![Entry::of(&held.task)]).await {
+                    let right = Entry::of(&held.task);
+                    if self.overtakes(&entry, &held).await && self.put_entries(vec![right]).await {
                         gone.push(key);
                     }
                 }
@@ -230,18 +231,23 @@ impl Shelf {
         }
     }
 
-    /// Removes the tasks first, then the entries that lead to them. A task that has come back to life meanwhile stays.
+    /// Removes the tasks first, then the entries that lead to them. A task that has come back to life meanwhile stays, and so
+    /// does that of a tick that its schedule does not remember yet: it would be submitted again.
     async fn purge_entries(&self, entries: Vec<Entry>) -> Result<u64, QueueError> {
         let ids: Vec<TaskId> = entries.iter().map(|entry| entry.id.clone()).collect();
         let (mut deletes, mut of, mut over) = (Vec::new(), Vec::new(), Vec::new());
+        let mut noted = NotedTicks::default();
         for (entry, held) in entries.into_iter().zip(self.read_many(&ids).await) {
             match held {
                 Ok(Some(held)) if Entry::of(&held.task) == entry => {
+                    if !noted.contains(self, &entry.id).await? {
+                        continue;
+                    }
                     let key = self.layout.task(&held.task.id);
                     deletes.push(DeleteIf::new(key, held.version));
                     of.push(entry);
                 }
-                Ok(Some(held)) => self.set_straight(&entry, &held.task).await,
+                Ok(Some(held)) => self.set_straight(&entry, &held).await,
                 Ok(None) => over.push(entry),
                 Err(e) => self.note_corrupt(&e),
             }

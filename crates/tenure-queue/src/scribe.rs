@@ -32,6 +32,11 @@ impl Scribe {
         Self(asked)
     }
 
+    /// Whether nobody writes any more: the runtime that it was started on has ended.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.0.is_closed()
+    }
+
     pub(crate) async fn put(&self, put: PutIf) -> Result<Put, StoreError> {
         let (reply, answer) = oneshot::channel();
         let gone = || StoreError::unknown("the writer has ended with its runtime");

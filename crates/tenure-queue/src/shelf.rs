@@ -4,10 +4,11 @@
 //! that leads to the task: the entry of a task that begins, or begins again, comes before the task; otherwise the task is
 //! changed first, then the entry of its new state is written, and only then is the entry of its old state removed. Whoever
 //! comes to an entry whose task is in another state writes the right one and removes this one, unless the entry is ahead of
-//! its task and young: then somebody is about to follow. A crash between any two writes costs one such look.
+//! its task and young: then somebody is about to follow. Once it is no longer young, a task that is there is written anew
+//! before the entry goes, so that who was so slow comes too late. A crash between any two writes costs one such look.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tenure_store::{Keys, Put, PutIf, Store, StoreError, Version};
@@ -60,7 +61,7 @@ pub(crate) struct Shelf {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) chance: Chance,
     /// Who writes for many at once, where a worker runs.
-    scribe: OnceLock<Scribe>,
+    scribe: Mutex<Option<Arc<Scribe>>>,
 }
 
 impl Shelf {
@@ -68,7 +69,7 @@ impl Shelf {
         Self {
             clock: StoreClock::new(store.clone()),
             chance: Chance::new(),
-            scribe: OnceLock::new(),
+            scribe: Mutex::default(),
             store,
             layout,
             metrics,
@@ -135,7 +136,6 @@ impl Shelf {
         change: &Change,
         nonce: Nonce,
     ) -> Result<Altered, QueueError> {
-        let now = self.now().await?;
         let mut held = match known {
             Some(held) => held,
             None => match self.read(id).await? {
@@ -150,6 +150,8 @@ impl Shelf {
                 return Ok(Altered::Made { was, now });
             }
             was = Entry::of(&held.task);
+            // Anew each time: an entry of long ago would be taken for a stray before its task is there.
+            let now = self.now().await?;
             let next = match apply(&held.task, change, now, nonce) {
                 Ok(next) => next,
                 Err(refusal) => return Ok(Altered::Refused(refusal, Box::new(held))),
@@ -183,11 +185,25 @@ impl Shelf {
 
     /// From now on, single writes that come at the same time go to the store together.
     pub(crate) fn write_together(&self) {
-        let _ = self.scribe.set(Scribe::start(self.store.clone()));
+        let mut scribe = self.scribe.lock().unwrap_or_else(PoisonError::into_inner);
+        if scribe.as_ref().is_none_or(|scribe| scribe.is_gone()) {
+            *scribe = Some(Arc::new(Scribe::start(self.store.clone())));
+        }
+    }
+
+    /// Who writes for many at once, if there is to be one. It lives on the runtime of the worker that began, and is
+    /// replaced, on this one, if that has ended while others go on.
+    fn scribe(&self) -> Option<Arc<Scribe>> {
+        let mut scribe = self.scribe.lock().unwrap_or_else(PoisonError::into_inner);
+        let scribe = scribe.as_mut()?;
+        if scribe.is_gone() {
+            *scribe = Arc::new(Scribe::start(self.store.clone()));
+        }
+        Some(scribe.clone())
     }
 
     async fn put_one(&self, put: PutIf) -> Result<Put, StoreError> {
-        match self.scribe.get() {
+        match self.scribe() {
             Some(scribe) => in_time(scribe.put(put)).await,
             None => in_time(self.store.put_if(put)).await,
         }
@@ -298,9 +314,27 @@ impl Shelf {
     }
 
     /// Puts right what leads to a task: an entry that does not fit it makes room for the one that does.
-    pub(crate) async fn set_straight(&self, entry: &Entry, task: &Task) {
-        self.metrics.strays.one();
-        self.index(vec![Entry::of(task)], vec![entry.clone()]).await;
+    pub(crate) async fn set_straight(&self, entry: &Entry, held: &Held) {
+        if self.overtakes(entry, held).await {
+            self.metrics.strays.one();
+            let right = Entry::of(&held.task);
+            self.index(vec![right], vec![entry.clone()]).await;
+        }
+    }
+
+    /// Whether no write is under way any more that this entry was made for. If there may be one, the task is written anew
+    /// as it is, and that write comes too late: otherwise it would leave a task that nothing leads to.
+    pub(crate) async fn overtakes(&self, entry: &Entry, held: &Held) -> bool {
+        if entry.entered <= held.task.rev {
+            return true;
+        }
+        let next = Task {
+            rev: held.task.rev + 1,
+            nonce: self.nonce(),
+            ..held.task.clone()
+        };
+        let put = self.update(&next, held.version.clone());
+        matches!(self.counted(self.put_one(put).await), Ok(Put::Won(_)))
     }
 
     pub(crate) fn counted<T>(&self, answer: Result<T, StoreError>) -> Result<T, StoreError> {

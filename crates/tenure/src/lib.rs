@@ -83,7 +83,7 @@ pub use error::{StartError, StopError};
 pub use grant::{Grant, Lost};
 pub use handler::{BoxError, Handler, Result, Seal, Shard, Shared};
 pub use metrics::Metrics;
-pub use metrics_http::MetricsServer;
+pub use metrics_http::{Exposed, MetricsServer};
 pub use node::Node;
 pub use router::Router;
 pub use singleton::Singleton;

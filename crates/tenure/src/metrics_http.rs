@@ -18,7 +18,33 @@ const MOST_TIME: Duration = Duration::from_secs(5);
 const OK: &str = "200 OK";
 const NOT_NOW: &str = "503 Service Unavailable";
 
-/// Serves a node's metrics, and says whether it is alive and ready. Ends when dropped.
+/// What a [`MetricsServer`] shows: a node's [`Metrics`], or those of something that is built on one.
+pub trait Exposed: Send + Sync {
+    /// All metrics in the text format of Prometheus.
+    fn render(&self) -> String;
+
+    /// Whether it goes on by itself: false only where a restart helps.
+    fn is_alive(&self) -> bool;
+
+    /// Whether it can do its work at this moment: `Err` says why not.
+    fn is_ready(&self) -> Result<(), &'static str>;
+}
+
+impl Exposed for Metrics {
+    fn render(&self) -> String {
+        self.render()
+    }
+
+    fn is_alive(&self) -> bool {
+        self.is_alive()
+    }
+
+    fn is_ready(&self) -> Result<(), &'static str> {
+        self.is_ready()
+    }
+}
+
+/// Serves the metrics of a node, or of what is built on one, and says whether it is alive and ready. Ends when dropped.
 ///
 /// `/livez` fails only where a restart helps: when the node has ended. One that is cut off from its store is alive, and comes
 /// back by itself; it is not ready meanwhile, and `/readyz` says so.
@@ -31,7 +57,7 @@ pub struct MetricsServer {
 impl MetricsServer {
     /// Listens at `address`, such as `127.0.0.1:9464`, or `:9464`, which means the same. Whoever can reach it can read the
     /// metrics, so anything beyond the loopback interface has to be named.
-    pub async fn bind(address: &str, metrics: Arc<Metrics>) -> io::Result<Self> {
+    pub async fn bind(address: &str, shown: Arc<dyn Exposed>) -> io::Result<Self> {
         let address = match address.strip_prefix(':') {
             Some(port) => format!("127.0.0.1:{port}"),
             None => address.to_owned(),
@@ -45,7 +71,7 @@ impl MetricsServer {
             loop {
                 match listener.accept().await {
                     Ok((stream, _)) => {
-                        let answer = answer(stream, metrics.clone());
+                        let answer = answer(stream, shown.clone());
                         tokio::spawn(tokio::time::timeout(MOST_TIME, answer));
                     }
                     // As when the process has too many files open: it passes.
@@ -68,7 +94,7 @@ impl Drop for MetricsServer {
     }
 }
 
-async fn answer(mut stream: TcpStream, metrics: Arc<Metrics>) -> io::Result<()> {
+async fn answer(mut stream: TcpStream, shown: Arc<dyn Exposed>) -> io::Result<()> {
     let mut request = Vec::new();
     while !request.windows(4).any(|w| w == b"\r\n\r\n") {
         let mut part = [0; 1024];
@@ -81,10 +107,10 @@ async fn answer(mut stream: TcpStream, metrics: Arc<Metrics>) -> io::Result<()> 
     let path = request.split(|b| b.is_ascii_whitespace()).nth(1);
     let path = path.filter(|_| request.starts_with(b"GET "));
     let (status, body) = match path {
-        Some(b"/metrics") => (OK, metrics.render()),
-        Some(b"/livez") if metrics.is_alive() => (OK, "alive\n".to_owned()),
-        Some(b"/livez") => (NOT_NOW, "the node has ended\n".to_owned()),
-        Some(b"/readyz") => match metrics.is_ready() {
+        Some(b"/metrics") => (OK, shown.render()),
+        Some(b"/livez") if shown.is_alive() => (OK, "alive\n".to_owned()),
+        Some(b"/livez") => (NOT_NOW, "it has ended\n".to_owned()),
+        Some(b"/readyz") => match shown.is_ready() {
             Ok(()) => (OK, "ready\n".to_owned()),
             Err(why) => (NOT_NOW, format!("not ready: {why}\n")),
         },

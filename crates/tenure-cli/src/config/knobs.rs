@@ -91,7 +91,7 @@ impl Knob {
 
     /// Whether it matters to a worker of a queue.
     pub(crate) fn is_workers(&self) -> bool {
-        self.is_leasing() || self.name == "node"
+        self.is_leasing() || matches!(self.name, "node" | "metrics")
     }
 
     /// Whether it matters to a process that only leads.

@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "no test file uses all of it")]
 
 use std::fs;
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -340,4 +340,43 @@ pub(crate) fn until(what: &str, mut come: impl FnMut() -> bool) {
 /// Lets real time pass, where that time itself is what the test is about.
 pub(crate) fn pass(time: Duration) {
     std::thread::sleep(time);
+}
+
+/// All records of the store, by key.
+pub(crate) fn records(site: &Site) -> Vec<(String, Vec<u8>)> {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let store = tenure_store::open(&site.store).await.unwrap();
+        let listing = store.list("").await.unwrap();
+        let entries = listing.entries.into_iter();
+        entries.map(|e| (e.key, e.value.to_vec())).collect()
+    })
+}
+
+/// The sessions of a worker that have not ended.
+pub(crate) fn sessions(site: &Site, node: &str) -> Vec<Value> {
+    let sessions = records(site).into_iter();
+    let sessions = sessions.filter(|(key, _)| key.starts_with(&format!("{CLUSTER}/sessions/")));
+    let parsed = sessions.map(|(_, value)| serde_json::from_slice::<Value>(&value).unwrap());
+    parsed
+        .filter(|s| s["node"] == node && s.get("ended").is_none())
+        .collect()
+}
+
+/// A port of this machine that nobody listens at.
+pub(crate) fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().port()
+}
+
+/// What is served at a port of this machine: status and body. Nothing if nobody listens.
+pub(crate) fn served(port: u16, path: &str) -> Option<(u16, String)> {
+    let mut stream = std::net::TcpStream::connect(("127.0.0.1", port)).ok()?;
+    let request = format!("GET {path} HTTP/1.1\r\n\r\n");
+    stream.write_all(request.as_bytes()).ok()?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text).ok()?;
+    let status = text.split(' ').nth(1)?.parse().ok()?;
+    let (_, body) = text.split_once("\r\n\r\n")?;
+    Some((status, body.to_owned()))
 }

@@ -21,7 +21,7 @@ use crate::payload::Payload;
 use crate::queue::Queue;
 use crate::record::{decode, encode};
 use crate::retry::{Retry, maybe_millis};
-use crate::shelf::in_time;
+use crate::shelf::{Shelf, in_time};
 use crate::submit::Submit;
 use crate::task::FORMAT;
 use crate::time::Moment;
@@ -152,7 +152,7 @@ impl Queue {
         }
         let nonce = self.shelf().nonce();
         loop {
-            let (schedule, version) = match self.read_schedule(&name).await? {
+            let (schedule, version) = match self.shelf().read_schedule(&name).await? {
                 Some((schedule, _)) if schedule.nonce == nonce => return Ok(schedule),
                 Some((old, version)) => {
                     let schedule = Schedule {
@@ -236,6 +236,10 @@ impl Queue {
         let Some(tick) = last.map(Moment::from) else {
             return Ok(next);
         };
+        // The others may have taken long since it was read: if the tick is done with, its task may be gone already.
+        if !self.is_awaited(&schedule.name, tick).await? {
+            return Ok(next);
+        }
         let id = TaskId::of_tick(&schedule.name, tick)?;
         let submit = schedule.spec.submit().id(id);
         let submit = submit.meta("schedule", schedule.name.as_str());
@@ -248,6 +252,12 @@ impl Queue {
         Ok(next)
     }
 
+    /// Whether nobody has submitted this tick and written that down.
+    async fn is_awaited(&self, name: &ScheduleName, tick: Moment) -> Result<bool, QueueError> {
+        let read = self.shelf().read_schedule(name).await?;
+        Ok(read.is_some_and(|(schedule, _)| schedule.upto < tick))
+    }
+
     /// Remembers a tick, unless somebody else has.
     async fn note_tick(
         &self,
@@ -258,7 +268,8 @@ impl Queue {
     ) -> Result<(), QueueError> {
         let nonce = self.shelf().nonce();
         loop {
-            let Some((mut schedule, version)) = self.read_schedule(&seen.name).await? else {
+            let Some((mut schedule, version)) = self.shelf().read_schedule(&seen.name).await?
+            else {
                 return Ok(());
             };
             if schedule.upto >= tick || schedule.nonce == nonce {
@@ -273,18 +284,6 @@ impl Queue {
                 return Ok(());
             }
         }
-    }
-
-    async fn read_schedule(
-        &self,
-        name: &ScheduleName,
-    ) -> Result<Option<(Schedule, Version)>, QueueError> {
-        let key = self.layout().schedule(name);
-        let got = self
-            .shelf()
-            .counted(in_time(self.store().get(&key)).await)?;
-        got.map(|entry| Ok((decode(&key, &entry.value)?, entry.version)))
-            .transpose()
     }
 
     /// Writes a schedule down; false if it has to be read again.
@@ -306,6 +305,46 @@ impl Queue {
             Ok(Put::Lost) | Err(StoreError::Unknown { .. }) => Ok(false),
             Err(e) => Err(e.into()),
         }
+    }
+}
+
+impl Shelf {
+    async fn read_schedule(
+        &self,
+        name: &ScheduleName,
+    ) -> Result<Option<(Schedule, Version)>, QueueError> {
+        let key = self.layout.schedule(name);
+        let got = self.counted(in_time(self.store.get(&key)).await)?;
+        got.map(|entry| Ok((decode(&key, &entry.value)?, entry.version)))
+            .transpose()
+    }
+}
+
+/// Which ticks schedules remember, each read once.
+#[derive(Debug, Default)]
+pub(crate) struct NotedTicks(BTreeMap<ScheduleName, Option<Moment>>);
+
+impl NotedTicks {
+    /// Whether this is no task of a tick, or its schedule will never submit it again.
+    pub(crate) async fn contains(
+        &mut self,
+        shelf: &Shelf,
+        id: &TaskId,
+    ) -> Result<bool, QueueError> {
+        let Some((name, tick)) = id.tick() else {
+            return Ok(true);
+        };
+        if !self.0.contains_key(&name) {
+            let upto = match shelf.read_schedule(&name).await {
+                Ok(read) => read.map(|(schedule, _)| schedule.upto),
+                // Nobody submits what such a one says; whoever writes it anew begins with the time that it is then.
+                Err(e) if e.is_unreadable() => None,
+                Err(e) => return Err(e),
+            };
+            self.0.insert(name.clone(), upto);
+        }
+        let upto = self.0.get(&name).copied().flatten();
+        Ok(upto.is_none_or(|upto| upto >= tick))
     }
 }
 

@@ -134,7 +134,7 @@ async fn fit(
             None
         }
         Ok(Some(held)) => {
-            engine.shelf.set_straight(entry, &held.task).await;
+            engine.shelf.set_straight(entry, &held).await;
             None
         }
         Ok(None) => {
@@ -158,7 +158,7 @@ fn await_task(engine: &Engine, entry: &Entry, now: Moment) {
     let wait = now.since(entry.at).clamp(soonest, latest);
     engine.pass_over(&entry.id, Some(wait));
     let shard = engine.shelf.layout.shard_of(&entry.id);
-    engine.queue.0.wakes.wake(shard, now.plus(wait));
+    engine.wakes.wake(shard, now.plus(wait));
 }
 
 /// Whether a task was claimed a moment ago.

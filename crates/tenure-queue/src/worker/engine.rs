@@ -1,7 +1,7 @@
 //! What all parts of a worker share.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -16,6 +16,7 @@ use crate::ids::{TaskId, WorkerName};
 use crate::leasing::Leasing;
 use crate::queue::Queue;
 use crate::shelf::Shelf;
+use crate::wakes::Wakes;
 
 /// How long attempts that were told to stop have for it, and their tasks for being given back.
 pub(super) const ABORT_LIMIT: Duration = Duration::from_secs(10);
@@ -86,6 +87,8 @@ pub(super) struct Engine {
     pub(super) leasing: Leasing,
     pub(super) clerk: Clerk,
     pub(super) permits: Arc<Semaphore>,
+    /// What it was told to look at.
+    pub(super) wakes: Arc<Wakes>,
     /// Nothing more is claimed.
     pub(super) stop: CancellationToken,
     /// What is running is to be given back.
@@ -101,6 +104,7 @@ pub(super) struct Engine {
     to_sweep: Mutex<Vec<u32>>,
     active: AtomicUsize,
     idle: Notify,
+    cut_off: AtomicBool,
 }
 
 impl Engine {
@@ -124,6 +128,7 @@ impl Engine {
         Arc::new_cyclic(|engine| Self {
             queue: queue.clone(),
             clerk: Clerk::start(shelf.clone(), engine.clone()),
+            wakes: queue.0.workers.join(),
             permits: Arc::new(Semaphore::new(settings.concurrency)),
             shelf,
             name,
@@ -138,13 +143,16 @@ impl Engine {
             to_sweep: Mutex::default(),
             active: AtomicUsize::new(0),
             idle: Notify::new(),
+            cut_off: AtomicBool::new(false),
         })
     }
 
     /// Takes a shard in. It is out again when the answer is dropped.
     pub(super) fn own(self: &Arc<Self>, shard: u32, grant: Grant) -> Owned {
-        self.owned().insert(shard, grant);
-        self.shards_changed();
+        if self.owned().insert(shard, grant).is_none() {
+            self.shelf.metrics.shards.one();
+        }
+        self.changed.send_replace(());
         Owned {
             engine: self.clone(),
             shard,
@@ -171,9 +179,14 @@ impl Engine {
         self.owned.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn shards_changed(&self) {
-        self.shelf.metrics.shards.set(self.owned().len());
-        self.changed.send_replace(());
+    /// Takes note of whether the store has just answered.
+    pub(super) fn heard(&self, answered: bool) {
+        self.cut_off.store(!answered, Ordering::Relaxed);
+    }
+
+    /// Whether the store has not answered when it was last asked.
+    pub(super) fn is_cut_off(&self) -> bool {
+        self.cut_off.load(Ordering::Relaxed)
     }
 
     fn passed(&self) -> MutexGuard<'_, BTreeMap<TaskId, Option<Instant>>> {
@@ -211,8 +224,8 @@ impl Engine {
 
     /// Counts an attempt for as long as the answer lives.
     pub(super) fn begin(self: &Arc<Self>) -> Active {
-        let now = self.active.fetch_add(1, Ordering::SeqCst) + 1;
-        self.shelf.metrics.running.set(now);
+        self.active.fetch_add(1, Ordering::SeqCst);
+        self.shelf.metrics.running.one();
         Active(self.clone())
     }
 
@@ -239,8 +252,10 @@ pub(super) struct Owned {
 
 impl Drop for Owned {
     fn drop(&mut self) {
-        self.engine.owned().remove(&self.shard);
-        self.engine.shards_changed();
+        if self.engine.owned().remove(&self.shard).is_some() {
+            self.engine.shelf.metrics.shards.less();
+        }
+        self.engine.changed.send_replace(());
     }
 }
 
@@ -250,7 +265,7 @@ pub(super) struct Active(Arc<Engine>);
 impl Drop for Active {
     fn drop(&mut self) {
         let now = self.0.active.fetch_sub(1, Ordering::SeqCst) - 1;
-        self.0.shelf.metrics.running.set(now);
+        self.0.shelf.metrics.running.less();
         if now == 0 {
             self.0.idle.notify_waiters();
         }

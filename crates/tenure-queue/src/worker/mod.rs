@@ -7,6 +7,7 @@
 //! | `poll.rs` | the loop that looks for tasks, and how often |
 //! | `claim.rs` | claiming what was found |
 //! | `attempt.rs` | one attempt: its handler, its claim, its time; `outcome.rs` how it ends |
+//! | `health.rs` | how it stands, for probes and metrics |
 //! | `tend.rs` | what an owner does beside: claims that ran out, tasks that no index leads to, old ones, schedules |
 //! | `clerk.rs` | writes entries of indexes behind the attempts' backs |
 
@@ -14,6 +15,7 @@ mod attempt;
 mod claim;
 mod clerk;
 mod engine;
+mod health;
 mod outcome;
 mod poll;
 mod shards;
@@ -33,6 +35,7 @@ use crate::metrics::Metrics;
 use crate::queue::{KEYSPACE, Queue};
 use engine::Engine;
 pub use engine::WorkerSettings;
+pub use health::Health;
 use shards::Shards;
 
 /// A worker that is being set up.
@@ -78,6 +81,11 @@ impl Worker {
         &self.engine.name
     }
 
+    /// The queue that it works on.
+    pub fn queue(&self) -> &Queue {
+        &self.engine.queue
+    }
+
     /// The node that owns shards for it; none if leasing is off.
     pub fn node(&self) -> Option<&Node> {
         self.node.as_ref()
@@ -93,9 +101,17 @@ impl Worker {
         self.engine.active()
     }
 
-    /// What it has done.
+    /// What this process has done for the queue, with all of its workers.
     pub fn metrics(&self) -> &Arc<Metrics> {
         &self.engine.shelf.metrics
+    }
+
+    /// How it stands and what it has done, for a [`tenure::MetricsServer`].
+    pub fn health(&self) -> Health {
+        Health {
+            engine: self.engine.clone(),
+            node: self.node.as_ref().map(|node| node.metrics().clone()),
+        }
     }
 
     /// Ends the worker: claims nothing more, gives its shards to others at once, lets what is running go on for as long as

@@ -104,6 +104,7 @@ async fn change(attempt: &Attempt, end: End) -> Option<Change> {
             due: when(&attempt.engine, at, task).await,
             note,
         },
+        End::Returned(Outcome::GiveBack) => Change::GiveBack { claim },
         // Whoever was told to stop and failed has stopped.
         End::Failed(_) | End::Stopped if attempt.asked_to_stop => Change::Stopped { claim },
         End::Failed(failure) => failed(failure),
@@ -161,7 +162,7 @@ fn made(engine: &Engine, change: &Change, task: &Task) {
         Is::Cancelled => metrics.cancelled.one(),
         Is::Ready => {
             let shard = engine.shelf.layout.shard_of(&task.id);
-            engine.queue.0.wakes.wake(shard, Entry::of(task).at);
+            engine.queue.0.workers.wake(shard, Entry::of(task).at);
         }
         Is::Running | Is::Done => {}
     }

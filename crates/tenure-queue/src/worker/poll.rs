@@ -136,7 +136,7 @@ fn sweeps(engine: &Engine, looks: &BTreeMap<u32, Look>) -> bool {
 
 /// Looks earlier where something is known to be due.
 async fn bring_forward(engine: &Engine, looks: &mut BTreeMap<u32, Look>, stock: &Stock) {
-    let wakes = engine.queue.0.wakes.take();
+    let wakes = engine.wakes.take();
     if wakes.is_empty() {
         return;
     }
@@ -169,7 +169,7 @@ async fn wait(engine: &Engine, looks: &BTreeMap<u32, Look>, changed: &mut watch:
     };
     tokio::select! {
         () = tokio::time::sleep_until(until) => {}
-        () = engine.queue.0.wakes.notify.notified(), if !paused => {}
+        () = engine.wakes.notify.notified(), if !paused => {}
         _ = changed.changed() => {}
         () = engine.stop.cancelled() => {}
     }
@@ -241,6 +241,7 @@ async fn round(
     while let Some(done) = asked.join_next().await {
         let Ok((shard, found)) = done else { continue };
         engine.shelf.metrics.polls.one();
+        engine.heard(found.is_ok());
         let wait = match found {
             Ok(found) => {
                 if found.due.is_empty() {
@@ -404,7 +405,7 @@ pub(super) async fn listen(engine: Arc<Engine>) {
                         && let Some(entry) = engine.shelf.layout.entry_of(&put.key)
                     {
                         let shard = engine.shelf.layout.shard_of(&entry.id);
-                        engine.queue.0.wakes.wake(shard, entry.at);
+                        engine.wakes.wake(shard, entry.at);
                     }
                 }
             }

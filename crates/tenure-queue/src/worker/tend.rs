@@ -44,7 +44,9 @@ pub(super) async fn run(engine: Arc<Engine>) {
         let now = Instant::now();
         if record_at <= now {
             record_at = now + engine.shelf.chance.around(RECORD_EVERY);
-            if let Err(error) = engine.queue.refresh().await {
+            let read = engine.queue.refresh().await;
+            engine.heard(read.is_ok());
+            if let Err(error) = read {
                 tracing::debug!(%error, "the queue's record was not read");
             }
         }
@@ -211,7 +213,7 @@ async fn look_at(engine: &Engine, entry: &Entry, held: Held) -> Result<(), Queue
     let ran_out = match &held.task.state {
         State::Running(running) if entry.fits(&held.task) => running.expires <= shelf.now().await?,
         _ => {
-            shelf.set_straight(entry, &held.task).await;
+            shelf.set_straight(entry, &held).await;
             return Ok(());
         }
     };
@@ -235,7 +237,7 @@ async fn look_at(engine: &Engine, entry: &Entry, held: Held) -> Result<(), Queue
         let right = Entry::of(&now.task);
         shelf.index(vec![right.clone()], vec![entry.clone()]).await;
         let shard = shelf.layout.shard_of(&id);
-        engine.queue.0.wakes.wake(shard, right.at);
+        engine.queue.0.workers.wake(shard, right.at);
     }
     Ok(())
 }

@@ -85,6 +85,13 @@ async fn everything_wrong_with_a_submission_is_told_at_once() {
     ] {
         assert!(told.contains(word), "{word} is missing: {told}");
     }
+    // What grows when it is written counts as it is written: no text is larger in the store than the queue says.
+    let most = queue.settings().payload_max;
+    let fits = queue.submit(text("x".repeat(most))).await;
+    assert!(fits.is_ok(), "{fits:?}");
+    let grows = text("\u{1}".repeat(most / 6 + 1));
+    let told = queue.submit(grows).await.unwrap_err().to_string();
+    assert!(told.contains("bytes"), "{told}");
     let reference = Submit::new(Payload::Ref("s3://bucket/large".to_owned()));
     assert!(queue.submit(reference).await.is_ok());
 }

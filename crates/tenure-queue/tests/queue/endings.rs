@@ -118,6 +118,22 @@ async fn a_handler_may_put_a_task_off_without_failing() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_handler_may_give_a_task_back_and_that_is_no_attempt() {
+    let world = World::new();
+    let (queue, worker) = one(&world, Hand::default()).await;
+    let id = submitted(&queue, text("back").attempts(1)).await;
+    let task = ended(&queue, &id).await;
+    assert_eq!((task.is(), task.attempts), (Is::Done, 1));
+    let events: Vec<What> = task.history.iter().map(|e| e.event).collect();
+    use What::{Claimed, Finished, GivenBack, Submitted};
+    assert_eq!(events, [Submitted, Claimed, GivenBack, Claimed, Finished]);
+    let took = task.ended().unwrap().since(task.created);
+    assert!(took < secs(1), "due at once: {took:?}");
+    assert_eq!(count(&queue, "given_back_total"), 1);
+    worker.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
 async fn cancelling_reaches_the_handler_and_what_nobody_works_on_at_once() {
     let world = World::new();
     let (queue, worker) = one(&world, Hand::default()).await;

@@ -2,14 +2,17 @@
 
 mod bad_input;
 mod clock;
+mod counted;
 mod crashes;
 mod edges;
 mod endings;
 mod faults;
 mod index;
+mod late;
 mod listing;
 mod order;
 mod recurring;
 mod sharing;
+mod together;
 mod work;
 mod world;

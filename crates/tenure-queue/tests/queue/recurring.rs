@@ -4,11 +4,11 @@ use tenure_queue::{Filter, Payload, Queue, QueueError, ScheduleSpec};
 
 use crate::world::*;
 
-fn every_minute() -> ScheduleSpec {
+pub(crate) fn every_minute() -> ScheduleSpec {
     ScheduleSpec::new("* * * * *", Payload::bytes("tick"))
 }
 
-async fn ticks(queue: &Queue) -> Vec<String> {
+pub(crate) async fn ticks(queue: &Queue) -> Vec<String> {
     let page = queue.list(&Filter::default(), 1000, None).await.unwrap();
     let mut ids: Vec<String> = page.tasks.iter().map(|t| t.id.to_string()).collect();
     ids.sort_unstable();
@@ -74,7 +74,7 @@ async fn a_tick_comes_in_time_once_the_schedule_is_known() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ticks_that_nobody_was_there_for_are_counted_and_the_last_one_is_made_up_for() {
+pub(crate) async fn ticks_that_nobody_was_there_for_are_counted_and_the_last_one_is_made_up_for() {
     let world = World::new();
     let queue = world.queue(settings(2)).await;
     queue.schedule("m", every_minute()).await.unwrap();

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tenure::Clock;
 use tenure_queue::{
     Failure, Job, Outcome, Payload, Queue, QueueSettings, ShardLeasing, Submit, Task, TaskHandler,
-    TaskId, Worker, WorkerBuilder,
+    TaskId, When, Worker, WorkerBuilder,
 };
 use tenure_store::Store;
 use tenure_store::fault::{FaultConfig, FaultHandle, FaultStore};
@@ -108,7 +108,8 @@ impl Journal {
 /// A handler that does what a task's payload says, and writes down that it did.
 ///
 /// `sleep:MS` takes that long, `fail` fails, `doom` fails for good, `panic` panics, `hang` never ends, `wait` ends when it is
-/// told to stop, anything else is done at once. The result is the payload.
+/// told to stop, `later` is put off once and `back` given back once, anything else is done at once. The result is the
+/// payload.
 #[derive(Clone, Default)]
 pub(crate) struct Hand(pub(crate) Journal);
 
@@ -123,6 +124,11 @@ impl TaskHandler for Hand {
             ("fail", _) => return Err(Failure::new("it failed")),
             ("doom", _) => return Err(Failure::for_good("it can never be")),
             ("panic", _) => panic!("it panicked"),
+            ("later", _) if job.task().history.len() == 2 => {
+                let at = When::In(secs(1));
+                return Ok(Outcome::Reschedule { at, note: None });
+            }
+            ("back", _) if job.task().history.len() == 2 => return Ok(Outcome::GiveBack),
             ("hang", _) => std::future::pending().await,
             ("wait", _) => {
                 job.report(Some(250), "waiting");

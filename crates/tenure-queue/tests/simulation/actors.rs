@@ -32,13 +32,15 @@ pub(crate) enum Mutant {
     BelievesUnknown,
     /// Removes an entry without a task however young it is.
     NoGrace,
+    /// Removes an entry that is ahead of its task although the write that it was made for may be under way.
+    LeavesLateRetries,
 }
 
 /// A process that does one thing until it dies.
 #[derive(Clone)]
 pub(crate) struct Process {
     name: WorkerName,
-    store: Arc<SimStore>,
+    pub(crate) store: Arc<SimStore>,
     mutant: Option<Mutant>,
 }
 
@@ -137,11 +139,26 @@ impl Process {
                 self.attempt(entry, held).await
             }
             (Index::Lease, Is::Running) if entry.fits(&held.0) => self.tend(entry, held).await,
-            _ => self.move_entry(Entry::of(&held.0), entry).await,
+            _ => {
+                if entry.entered > held.0.rev && !self.overtakes(&held).await? {
+                    return Ok(());
+                }
+                self.move_entry(Entry::of(&held.0), entry).await
+            }
         }
     }
 
-    async fn move_entry(&self, right: Entry, old: Entry) -> Result<(), Trouble> {
+    /// Writes a task anew as it is, so that whatever is under way comes too late.
+    async fn overtakes(&self, held: &Versioned) -> Result<bool, Trouble> {
+        if self.is(Mutant::LeavesLateRetries) {
+            return Ok(true);
+        }
+        let mut next = held.0.clone();
+        (next.rev, next.nonce) = (next.rev + 1, Nonce(self.store.draw()));
+        self.write(held, next, None).await
+    }
+
+    pub(crate) async fn move_entry(&self, right: Entry, old: Entry) -> Result<(), Trouble> {
         if self.is(Mutant::OldEntryFirst) {
             self.store.discard(old).await?;
             return self.store.put(right).await;
@@ -171,7 +188,7 @@ impl Process {
         }
     }
 
-    async fn write(
+    pub(crate) async fn write(
         &self,
         held: &Versioned,
         task: Task,
@@ -309,7 +326,7 @@ impl Process {
         }
     }
 
-    async fn pause(&self, most: u64) {
+    pub(crate) async fn pause(&self, most: u64) {
         tokio::time::sleep(Duration::from_millis(1 + self.store.below(most))).await;
     }
 }

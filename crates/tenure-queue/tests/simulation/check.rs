@@ -110,7 +110,10 @@ impl Checker {
             return Err(format!("there are only {} tasks", contents.tasks.len()));
         }
         for (id, (task, _)) in &contents.tasks {
-            let count = |what: What| task.history.iter().filter(|e| e.event == what).count();
+            // Who retries begins to count anew.
+            let retried = task.history.iter().rposition(|e| e.event == What::Retried);
+            let since = &task.history[retried.unwrap_or(0)..];
+            let count = |what: What| since.iter().filter(|e| e.event == what).count();
             if !task.is().is_final() {
                 return Err(format!(
                     "{id} is still {}, and nobody comes by: {task:?}",

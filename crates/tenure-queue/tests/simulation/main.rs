@@ -1,6 +1,6 @@
 //! The queue's machine under random faults, with every store call a step of its own, and a checker that sees every write.
 //!
-//! Producers, workers and owners here do what the library does, in the same order, on the same values ([`apply`], [`Entry`]),
+//! Producers, workers, owners and operators here do what the library does, in the same order, on the same values ([`apply`], [`Entry`]),
 //! over a store that delays, refuses and forgets to answer, while processes die. Mutants do one thing wrong each: a checker
 //! that does not see them would not be worth having.
 //!
@@ -9,6 +9,7 @@
 
 mod actors;
 mod check;
+mod operator;
 mod store;
 
 use std::sync::Arc;
@@ -28,6 +29,7 @@ async fn run(seed: u64, mutant: Option<Mutant>) -> Result<(), String> {
     let mut workers: Vec<_> = (0..3)
         .map(|n| Process::new(format!("w{n}"), &store, mutant).work())
         .collect();
+    let mut operator = Process::new("operator", &store, mutant).operate(TASKS, 8);
     // A minute of faults, in which processes die and come back.
     for round in 0..30u64 {
         tokio::time::sleep(Duration::from_secs(2)).await;
@@ -41,6 +43,9 @@ async fn run(seed: u64, mutant: Option<Mutant>) -> Result<(), String> {
             producer.abort();
             producer = Process::new("producer", &store, mutant).produce(TASKS);
         }
+        if operator.is_finished() {
+            operator = Process::new("operator", &store, mutant).operate(TASKS, 8);
+        }
         checker.broken()?;
     }
     store.heal();
@@ -50,7 +55,7 @@ async fn run(seed: u64, mutant: Option<Mutant>) -> Result<(), String> {
     for _ in 0..180 {
         tokio::time::sleep(Duration::from_secs(5)).await;
         checker.broken()?;
-        if producer.is_finished() && store.is_at_rest() {
+        if producer.is_finished() && operator.is_finished() && store.is_at_rest() {
             break;
         }
     }
@@ -111,6 +116,11 @@ async fn a_producer_that_writes_the_task_first_and_its_entry_after_is_seen() {
 #[tokio::test(start_paused = true)]
 async fn a_worker_that_takes_an_unknown_claim_for_won_is_seen() {
     is_seen(Mutant::BelievesUnknown).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_owner_that_leaves_late_retries_behind_is_seen() {
+    is_seen(Mutant::LeavesLateRetries).await;
 }
 
 #[tokio::test(start_paused = true)]

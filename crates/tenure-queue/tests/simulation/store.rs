@@ -1,7 +1,7 @@
 //! A store of tasks and entries that takes its time, refuses, and forgets to answer.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -34,6 +34,8 @@ pub(crate) struct Contents {
 pub(crate) struct SimStore {
     pub(crate) contents: Mutex<Contents>,
     pub(crate) checker: Arc<Checker>,
+    /// Writes of the dead that have not arrived yet.
+    pub(crate) on_their_way: AtomicUsize,
     rng: Mutex<u64>,
     healed: AtomicBool,
     begun: Instant,
@@ -55,6 +57,7 @@ impl SimStore {
         Self {
             contents: Mutex::default(),
             checker,
+            on_their_way: AtomicUsize::new(0),
             rng: Mutex::new(mix(seed + 1)),
             healed: AtomicBool::new(false),
             begun: Instant::now(),
@@ -85,8 +88,11 @@ impl SimStore {
         self.healed.store(true, Ordering::SeqCst);
     }
 
-    /// Whether every task has ended.
+    /// Whether every task has ended, and nothing is to come.
     pub(crate) fn is_at_rest(&self) -> bool {
+        if self.on_their_way.load(Ordering::SeqCst) > 0 {
+            return false;
+        }
         let contents = self.contents.lock().unwrap();
         let mut tasks = contents.tasks.values();
         tasks.all(|(task, _)| task.is().is_final())

@@ -36,6 +36,15 @@ struct Slot {
     revision: u64,
 }
 
+/// What was written through this store.
+#[derive(Debug)]
+struct Written {
+    etag: Arc<str>,
+    value: Arc<[u8]>,
+    /// Whether a list has ended since that began before it, or did not show it.
+    passed: bool,
+}
+
 #[derive(Debug, Default)]
 pub(super) struct State {
     /// What is there, marks of deletions included.
@@ -53,8 +62,8 @@ pub(super) struct State {
     whole: Option<u64>,
     /// Prefixes that somebody watches, and how many do.
     watched: BTreeMap<String, usize>,
-    /// What was written through this store and not seen in a list yet.
-    written: HashMap<String, (Arc<str>, Arc<[u8]>)>,
+    /// What was written through this store, is watched, and was not seen in a list yet.
+    written: HashMap<String, Written>,
     pub(super) polling: bool,
 }
 
@@ -87,9 +96,12 @@ impl Hub {
     pub(super) fn wrote(&self, key: &str, etag: &Arc<str>, value: &Arc<[u8]>) {
         let mut state = self.lock();
         if state.is_watched(key) {
-            state
-                .written
-                .insert(key.to_owned(), (etag.clone(), value.clone()));
+            let written = Written {
+                etag: etag.clone(),
+                value: value.clone(),
+                passed: false,
+            };
+            state.written.insert(key.to_owned(), written);
         }
     }
 }
@@ -108,8 +120,8 @@ impl State {
             _ => self
                 .written
                 .get(key)
-                .filter(|(own, _)| *own == etag)
-                .map(|(_, value)| value.clone()),
+                .filter(|own| own.etag == etag)
+                .map(|own| own.value.clone()),
         };
         Seen {
             etag,
@@ -123,7 +135,7 @@ impl State {
         if self
             .written
             .get(key)
-            .is_some_and(|(own, _)| *own == seen.etag)
+            .is_some_and(|own| own.etag == seen.etag)
         {
             self.written.remove(key);
         }
@@ -171,6 +183,10 @@ impl State {
             }
         }
         self.purge(TOMBSTONES_KEPT);
+        // What two lists have not shown was overwritten or deleted since: no list will.
+        self.written.retain(|key, own| {
+            !key.starts_with(prefix) || !std::mem::replace(&mut own.passed, true)
+        });
     }
 
     /// The next number, for a change of this key.
@@ -326,6 +342,13 @@ impl State {
             *count -= 1;
             if *count == 0 {
                 self.watched.remove(prefix);
+                let watched: Vec<&String> = self.watched.keys().collect();
+                let of = |key: &str| {
+                    watched
+                        .iter()
+                        .any(|prefix| key.starts_with(prefix.as_str()))
+                };
+                self.written.retain(|key, _| of(key));
             }
         }
     }

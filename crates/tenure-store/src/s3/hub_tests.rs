@@ -108,6 +108,34 @@ fn what_was_written_here_need_not_be_read() {
 }
 
 #[test]
+fn what_no_list_will_show_any_more_is_not_remembered_for_ever() {
+    let hub = Hub::new();
+    hub.lock().watch("a/");
+    hub.lock().watch("b/");
+    let (etag, value): (Arc<str>, Arc<[u8]>) = ("1".into(), (*b"v").into());
+    let remembered = || {
+        let mut keys: Vec<String> = hub.lock().written.keys().cloned().collect();
+        keys.sort_unstable();
+        keys
+    };
+    for key in ["a/overwritten", "a/gone", "a/seen", "b/k"] {
+        hub.wrote(key, &etag, &value);
+    }
+    let list = |state: &mut State| {
+        state.apply("a/overwritten", seen("2"), None);
+        state.apply("a/seen", seen("1"), None);
+        state.retain("a/", &there(&["a/overwritten", "a/seen"]), None);
+    };
+    // The first list may have begun before they were written.
+    list(&mut hub.lock());
+    assert_eq!(remembered(), ["a/gone", "a/overwritten", "b/k"]);
+    list(&mut hub.lock());
+    assert_eq!(remembered(), ["b/k"]);
+    hub.lock().unwatch("b/");
+    assert_eq!(remembered(), [""; 0]);
+}
+
+#[test]
 fn prefixes_that_nobody_asked_for_again_are_forgotten_and_the_revision_says_so() {
     let mut state = State::default();
     state.watch("first/");

@@ -132,12 +132,8 @@ impl TaskHandler for Desk {
                     told = true;
                     self.0.out.send(&json!({ "event": "cancel", "claim": claim, "task": job.id() }));
                 }
-                () = self.0.hurry.cancelled() => {
-                    return Ok(Outcome::Reschedule {
-                        at: When::In(Duration::ZERO),
-                        note: Some("its client went away".to_owned()),
-                    });
-                }
+                // Its client has gone.
+                () = self.0.hurry.cancelled() => return Ok(Outcome::GiveBack),
             }
         }
     }

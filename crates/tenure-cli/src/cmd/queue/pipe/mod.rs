@@ -20,7 +20,7 @@ use tenure_queue::{Queue, Worker};
 use tokio::sync::{Mutex, mpsc};
 
 use super::open;
-use super::work::{Poll, builder};
+use super::work::{Poll, Probes, builder};
 use crate::cmd::exec::{Signals, Waited};
 use crate::config::Config;
 use crate::config::flags::WorkerFlags;
@@ -90,7 +90,7 @@ struct Session {
     config: Config,
     poll: Poll,
     desk: Desk,
-    worker: Mutex<Option<Worker>>,
+    worker: Mutex<Option<(Worker, Probes)>>,
     out: Out,
 }
 
@@ -124,16 +124,22 @@ impl Session {
         let limit = Duration::from_millis(work.stop_timeout_ms.unwrap_or(30_000));
         let concurrency = work.concurrency.unwrap_or(4);
         let set_up = builder(&self.queue, &self.config, &self.poll, concurrency, limit);
+        let probes = Probes::begin(&self.config, &self.queue).await;
+        let probes = probes.map_err(|e| WireError::new("invalid", e.to_string()))?;
         let started = set_up.start(self.desk.clone()).await?;
+        probes.begun(&started);
         let name = started.name().to_string();
-        *worker = Some(started);
+        *worker = Some((started, probes));
         Ok(json!({ "worker": name }))
     }
 
     /// Stops the worker, if there is one; whether there was.
     async fn stop(&self) -> Result<bool, WireError> {
         match self.worker.lock().await.take() {
-            Some(worker) => worker.stop().await.map(|()| true).map_err(WireError::from),
+            Some((worker, _probes)) => {
+                worker.stop().await?;
+                Ok(true)
+            }
             None => Ok(false),
         }
     }

@@ -2,6 +2,7 @@
 
 mod child;
 mod line;
+mod probes;
 mod program;
 
 use std::ffi::OsString;
@@ -20,6 +21,7 @@ use crate::config::{Config, duration};
 use crate::fail::Fail;
 use child::Spawner;
 use line::ProgressLine;
+pub(in crate::cmd) use probes::Probes;
 use program::{Program, Who};
 
 /// Run a program for each task
@@ -119,7 +121,9 @@ impl Work {
             self.concurrency,
             self.stop_timeout,
         );
-        live(builder, program, &queue, &mut signals, hurry, &line).await
+        let probes = Probes::begin(config, &queue).await;
+        let probes = probes.map_err(|e| Fail::bad(e.to_string()))?;
+        live(builder, program, &probes, &mut signals, hurry, &line).await
     }
 }
 
@@ -127,7 +131,7 @@ impl Work {
 async fn live<H: TaskHandler>(
     builder: WorkerBuilder,
     handler: H,
-    queue: &Queue,
+    probes: &Probes,
     signals: &mut Signals,
     hurry: CancellationToken,
     line: &ProgressLine,
@@ -136,10 +140,11 @@ async fn live<H: TaskHandler>(
         Waited::Signal => return Ok(ExitCode::SUCCESS),
         Waited::Done(worker) => worker?,
     };
+    probes.begun(&worker);
     line.say(&format!(
         "worker {} works on queue {}",
         worker.name(),
-        queue.name()
+        worker.queue().name()
     ));
     let ended = async {
         tokio::select! {

@@ -69,10 +69,7 @@ impl TaskHandler for Program {
         let ended = self.see_through(running, &job);
         let ((), output, words, ended) = tokio::join!(feeding, output, words, ended);
         match ended {
-            Ended::Hurried => Ok(Outcome::Reschedule {
-                at: When::In(Duration::ZERO),
-                note: Some("the worker was stopped".to_owned()),
-            }),
+            Ended::Hurried => Ok(Outcome::GiveBack),
             Ended::Killed => Err(Failure::new("the program was told to stop, and was killed")),
             Ended::Exited(code) => self.outcome(code, output, &words),
             Ended::Unknown(why) => Err(Failure::new(why)),
