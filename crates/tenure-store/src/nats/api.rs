@@ -109,6 +109,8 @@ pub(super) struct Config {
 pub(super) struct State {
     pub(super) messages: u64,
     pub(super) last_seq: u64,
+    /// How many subjects have a message.
+    pub(super) num_subjects: u64,
     /// How many messages each subject has, if that was asked for.
     pub(super) subjects: BTreeMap<String, u64>,
 }
@@ -161,12 +163,6 @@ pub(super) struct Stored {
 #[derive(Debug, Deserialize)]
 pub(super) struct Ack {
     pub(super) seq: u64,
-}
-
-#[derive(Debug, Deserialize)]
-pub(super) struct ConsumerInfo {
-    #[serde(default)]
-    pub(super) num_pending: u64,
 }
 
 #[derive(Debug, Default, Deserialize)]

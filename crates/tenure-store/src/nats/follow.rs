@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use tokio_stream::StreamExt as _;
 
 use super::NatsStore;
-use super::api::{self, ConsumerInfo};
+use super::api::{self, EXPECTED_SEQUENCE};
 use super::call::{PATIENCE, Question};
 use super::errors::About;
 use super::kv::ends_key;
@@ -51,6 +51,8 @@ pub(super) struct Seen {
     pub(super) pending: u64,
     /// Whether its key ends with it.
     pub(super) deletes: bool,
+    /// Whether its writer made sure that its subject had no message.
+    pub(super) begins: bool,
     pub(super) payload: Vec<u8>,
 }
 
@@ -69,13 +71,13 @@ pub(super) struct Follower {
 }
 
 impl Follower {
-    /// Begins to read. Says how many messages there are at the beginning.
+    /// Begins to read.
     pub(super) async fn open(
         store: &NatsStore,
         filters: Vec<String>,
         from: From,
         heartbeat: Duration,
-    ) -> Result<(Self, u64), StoreError> {
+    ) -> Result<Self, StoreError> {
         let deadline = Instant::now() + PATIENCE;
         let link = tokio::time::timeout_at(deadline, store.client.link()).await;
         let late = |_| StoreError::unavailable("no connection to NATS");
@@ -94,8 +96,8 @@ impl Follower {
         let asked = json!({ "stream_name": stream, "config": config });
         let question = Question::reads(subject.clone(), &asked);
         let created = store.client.ask_over(&link, question, deadline).await?;
-        let created: ConsumerInfo = created.map_err(|refusal| about.refused(&refusal))?;
-        let follower = Self {
+        let _: Value = created.map_err(|refusal| about.refused(&refusal))?;
+        Ok(Self {
             subscriber,
             end: api::about("CONSUMER.DELETE", &format!("{stream}.{name}")),
             link,
@@ -103,8 +105,7 @@ impl Follower {
             owed: None,
             heard: Instant::now(),
             heartbeat,
-        };
-        Ok((follower, created.num_pending))
+        })
     }
 
     /// Waits for what comes next; dropping the wait loses nothing. Fails with why there is nothing more.
@@ -150,17 +151,17 @@ impl Follower {
         let number = |name: &str| header(name).and_then(|n| n.parse::<u64>().ok());
         if message.status == Some(StatusCode::IDLE_HEARTBEAT) {
             // Flow control asks for an answer by its reply subject; a heartbeat says if one got lost.
-            self.owed = message
-                .reply
-                .clone()
-                .or_else(|| header(STALLED).map(Subject::from));
+            let stalled = header(STALLED).map(Subject::from);
+            let waits = stalled.is_some();
+            self.owed = message.reply.clone().or(stalled);
             let Some(position) = number(LAST_STREAM) else {
                 return Ok(None);
             };
             if number(LAST_CONSUMER).is_some_and(|last| last > self.count) {
                 return Err("messages from NATS were lost on the way".to_owned());
             }
-            return Ok(Some(Next::Idle(position)));
+            // One that waits for an answer has more to send.
+            return Ok((!waits).then_some(Next::Idle(position)));
         }
         if let Some(status) = message.status {
             return Err(format!("NATS ended it with status {status}"));
@@ -184,6 +185,7 @@ impl Follower {
             sequence: place.sequence,
             pending: place.pending,
             deletes,
+            begins: number(EXPECTED_SEQUENCE) == Some(0),
             payload: message.payload.to_vec(),
         })))
     }

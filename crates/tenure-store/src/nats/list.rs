@@ -4,12 +4,13 @@
 //! bucket has got, and the pass goes on until it has got there and there is nothing more: then nothing that was confirmed
 //! before the call is missing, and what was overwritten during the pass has been seen anew.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tenure_core::ids::{Revision, Version};
 
 use super::NatsStore;
+use super::api::State;
 use super::follow::{Follower, From, Next};
 use crate::error::StoreError;
 use crate::store::{Entry, Listing};
@@ -26,7 +27,20 @@ struct Pass {
     found: BTreeMap<String, Option<Entry>>,
     /// By subject: what has been deleted, and when.
     deleted: BTreeMap<String, u64>,
+    /// Subjects that came after the pass had begun.
+    new: BTreeSet<String>,
     last: u64,
+}
+
+impl Pass {
+    /// How many subjects have been seen of those that were there at the beginning.
+    ///
+    /// A key that is overwritten before the pass has come to it is sent at its new place, of which the server may not know
+    /// yet when it says that there is nothing more: it has to be among those seen before the pass is over.
+    fn old(&self) -> u64 {
+        let all = self.found.keys().chain(self.deleted.keys());
+        all.filter(|subject| !self.new.contains(*subject)).count() as u64
+    }
 }
 
 impl NatsStore {
@@ -41,9 +55,8 @@ impl NatsStore {
         }
         // All of them, so that the last message of the bucket is among them and tells when it is over.
         let filters = vec![self.keys.all()];
-        let (mut follower, count) =
-            Follower::open(self, filters, From::LastOfEach, HEARTBEAT).await?;
-        let reading = self.read_pass(&mut follower, prefix, goal, count);
+        let mut follower = Follower::open(self, filters, From::LastOfEach, HEARTBEAT).await?;
+        let reading = self.read_pass(&mut follower, prefix, &info.state);
         let pass = tokio::time::timeout(PATIENCE, reading).await;
         follower.close().await;
         let late = |_| {
@@ -66,9 +79,9 @@ impl NatsStore {
         &self,
         follower: &mut Follower,
         prefix: &str,
-        goal: u64,
-        count: u64,
+        at: &State,
     ) -> Result<Pass, StoreError> {
+        let goal = at.last_seq;
         let mut pass = Pass::default();
         loop {
             let next = follower.next().await;
@@ -80,6 +93,9 @@ impl NatsStore {
             };
             pass.last = seen.sequence;
             let done = seen.pending == 0 && seen.sequence >= goal;
+            if seen.begins && seen.sequence > goal {
+                pass.new.insert(seen.subject.clone());
+            }
             if seen.deletes {
                 pass.found.remove(&seen.subject);
                 pass.deleted.insert(seen.subject, seen.sequence);
@@ -94,9 +110,7 @@ impl NatsStore {
                 });
                 pass.found.insert(seen.subject, entry);
             }
-            // What the server counts at the end is not all: no key that was there at the beginning may be missing.
-            let subjects = pass.found.len() + pass.deleted.len();
-            if done && subjects as u64 >= count {
+            if done && pass.old() >= at.num_subjects {
                 return Ok(pass);
             }
         }

@@ -27,7 +27,7 @@ impl NatsStore {
             return Ok(Watch::new(Ended));
         }
         let filters = self.keys.filters(prefix);
-        let (follower, _) = Follower::open(self, filters, From::After(from.0), HEARTBEAT).await?;
+        let follower = Follower::open(self, filters, From::After(from.0), HEARTBEAT).await?;
         Ok(Watch::new(NatsWatch {
             follower,
             keys: self.keys.clone(),

@@ -99,11 +99,22 @@ pub fn is_root() -> bool {
 }
 
 /// Waits until `ready` says so; panics with `what` and the log if that takes too long or if the server ends.
-pub fn await_ready(server: &mut Server, what: &str, mut ready: impl FnMut() -> bool) {
+pub fn await_ready(server: &mut Server, what: &str, ready: impl FnMut() -> bool) {
+    if let Some(status) = ready_or_ended(server, what, ready) {
+        panic!("{what} ended at its start ({status}):\n{}", server.log());
+    }
+}
+
+/// The same; if the server ends, this is how it did.
+pub fn ready_or_ended(
+    server: &mut Server,
+    what: &str,
+    mut ready: impl FnMut() -> bool,
+) -> Option<ExitStatus> {
     let begun = Instant::now();
     while !ready() {
         if let Some(status) = server.ended() {
-            panic!("{what} ended at its start ({status}):\n{}", server.log());
+            return Some(status);
         }
         if begun.elapsed() > START_PATIENCE {
             panic!(
@@ -114,6 +125,7 @@ pub fn await_ready(server: &mut Server, what: &str, mut ready: impl FnMut() -> b
         // Nothing tells when a foreign program is ready.
         thread::sleep(Duration::from_millis(10));
     }
+    None
 }
 
 /// Whether somebody listens on this port of the loopback interface.

@@ -8,10 +8,12 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
-use super::{Server, await_ready, binary, free_port, listens, temporary_directory};
+use super::{Server, await_ready, binary, free_port, listens, ready_or_ended, temporary_directory};
 
 /// Where `.ci/servers` puts them unless told otherwise.
 const FETCHED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/servers");
+/// How often a service is started anew because a port of it was taken.
+const PORT_ATTEMPTS: usize = 5;
 /// The bucket that is there from the start.
 pub const BUCKET: &str = "shop";
 
@@ -66,15 +68,23 @@ impl S3 {
     pub fn start_with(kind: Kind, users: &[User]) -> Self {
         let mut s3 = Self {
             kind,
-            port: port_pair(),
-            inner: [port_pair(), port_pair(), port_pair()],
+            port: 0,
+            inner: [0; 3],
             users: users.to_vec(),
             server: None,
             dir: temporary_directory("tenure-s3-"),
         };
         s3.write_keys();
-        s3.launch();
-        s3
+        // Somebody may take a port between its being found free and its being used, above all one of those that SeaweedFS
+        // derives from the others: they are among those that connections get.
+        for _ in 0..PORT_ATTEMPTS {
+            s3.port = port_pair();
+            s3.inner = [port_pair(), port_pair(), port_pair()];
+            if s3.launch() {
+                return s3;
+            }
+        }
+        panic!("{kind:?} found its ports taken {PORT_ATTEMPTS} times in a row");
     }
 
     /// The keys of all users, as the `aws` command keeps them; the profiles are called as the keys.
@@ -129,7 +139,7 @@ impl S3 {
     /// Starts it again with what it has stored.
     pub fn restart(&mut self) {
         self.kill();
-        self.launch();
+        assert!(self.launch(), "{:?} found a port taken", self.kind);
     }
 
     /// What it has said.
@@ -179,7 +189,8 @@ impl S3 {
         self.server.as_ref().expect("the service runs")
     }
 
-    fn launch(&mut self) {
+    /// Starts it; false if a port that it needs is taken.
+    fn launch(&mut self) -> bool {
         let server = match self.kind {
             Kind::Seaweed => self.seaweed(),
             Kind::Moto => self.moto(),
@@ -195,7 +206,10 @@ impl S3 {
             }
             Kind::Rclone => listens(port),
         };
-        await_ready(server, &format!("{kind:?}"), ready);
+        if !ready_or_taken(server, &format!("{kind:?}"), ready) {
+            self.server = None;
+            return false;
+        }
         if kind == Kind::Seaweed {
             // The bucket is made a moment later; where its folders are, that can be asked without a key.
             let (filer, folder) = (self.inner[2], format!("/buckets/{BUCKET}/"));
@@ -203,6 +217,7 @@ impl S3 {
                 asked(filer, "GET", &folder).is_ok_and(|a| a.contains(" 200 "))
             });
         }
+        true
     }
 
     fn seaweed(&self) -> Server {
@@ -281,6 +296,19 @@ impl S3 {
         ];
         Server::start(&program, &args, None, &self.dir.path().join("log"))
     }
+}
+
+/// Waits until a service is ready; false if it has ended because somebody else has a port that it needs.
+fn ready_or_taken(server: &mut Server, what: &str, ready: impl FnMut() -> bool) -> bool {
+    let Some(status) = ready_or_ended(server, what, ready) else {
+        return true;
+    };
+    let log = server.log();
+    assert!(
+        log.contains("address already in use"),
+        "{what} ended at its start ({status}):\n{log}"
+    );
+    false
 }
 
 /// A port that is free together with the one that SeaweedFS takes beside it.

@@ -94,7 +94,9 @@ async fn a_list_in_the_middle_of_overwriting_misses_no_key() {
     }
     let writer = open(&nats.url("shop")).await.unwrap();
     let writing = tokio::spawn(async move {
-        for _ in 0..30 {
+        for round in 0..30 {
+            // Keys that come meanwhile must not be taken for those that were there.
+            create(&*writer, &format!("new/{round}")).await;
             let puts = versions.iter().enumerate();
             let puts = puts.map(|(n, v)| PutIf::update(format!("k/{n:03}"), *b"w", v.clone()));
             let answers = writer.put_many(puts.collect()).await;
