@@ -41,6 +41,13 @@ impl Peers {
         self.trusted_since = now;
     }
 
+    /// For [`Node::essence`]: forgets since when observations count, if everything in doubt was observed later.
+    pub(super) fn forget_trust(&mut self, oldest_doubt: Time) {
+        if self.trusted_since <= oldest_doubt {
+            self.trusted_since = Time::ZERO;
+        }
+    }
+
     /// Whether the members are exactly these.
     fn are<'a>(&self, others: impl Iterator<Item = (SessionId, &'a SessionRecord)>) -> bool {
         let mine = self.members.iter().map(|m| (m.session, &m.name, m.weight));

@@ -203,6 +203,15 @@ impl Stay {
         (self.moving, self.called_off, self.move_not_before) = (None, 0, Time::ZERO);
     }
 
+    /// For [`Node::essence`]: forgets since when it serves, if that was before `old`.
+    pub(super) fn forget(&mut self, old: Time) {
+        if let Phase::Serving { since, .. } = &mut self.phase
+            && *since <= old
+        {
+            *since = Time::ZERO;
+        }
+    }
+
     /// Whether this is the run that it is in.
     pub(super) fn is_run(&self, wanted: RunId) -> bool {
         self.phase.run() == Some(wanted)
