@@ -111,23 +111,32 @@ impl Node {
     /// Since when the session has been known that has been so for longest and is not over: what was observed before it
     /// proves nothing anyway.
     fn oldest_doubt(&self) -> Time {
-        let doubts = self.view.sessions.cells().filter_map(|(_, cell)| match cell {
-            Cell::Present(seen) if seen.record.ended.is_none() => Some(seen.since),
-            Cell::Damaged { since, .. } => Some(*since),
-            _ => None,
-        });
+        let doubts = self
+            .view
+            .sessions
+            .cells()
+            .filter_map(|(_, cell)| match cell {
+                Cell::Present(seen) if seen.record.ended.is_none() => Some(seen.since),
+                Cell::Damaged { since, .. } => Some(*since),
+                _ => None,
+            });
         doubts.min().unwrap_or(Time::NEVER)
     }
 
     /// Whether nothing waits for everything to have been read after some time: no record is missing, and no start under way.
     fn lacks_nothing(&self) -> bool {
         fn there<K: Ord + Clone, R>(table: &Table<K, R>) -> bool {
-            !table.cells().any(|(_, cell)| matches!(cell, Cell::Missing { .. }))
+            !table
+                .cells()
+                .any(|(_, cell)| matches!(cell, Cell::Missing { .. }))
         }
         let view = &self.view;
         matches!(self.life, Life::Running)
             && self.drawn.is_empty()
-            && self.company.as_ref().is_none_or(|company| company.is_sure())
+            && self
+                .company
+                .as_ref()
+                .is_none_or(|company| company.is_sure())
             && there(&view.cluster)
             && there(&view.keyspaces)
             && there(&view.nodes)

@@ -165,7 +165,9 @@ impl Process {
         };
         // Whether others have written after this, beside what the node has written and has not heard of.
         let others = |listed: u64, known: u64| {
-            let unheard = replies().filter(|reply| is_won_after(reply, listed)).count();
+            let unheard = replies()
+                .filter(|reply| is_won_after(reply, listed))
+                .count();
             let all = revision.saturating_sub(listed + known);
             u64::from(all > unheard as u64)
         };
