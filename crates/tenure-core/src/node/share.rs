@@ -316,11 +316,11 @@ impl Node {
                 continue;
             }
             total += 1;
-            let claiming = self.stays.get(id).is_some_and(|stay| stay.is_claiming());
+            let claiming = || self.stays.get(id).is_some_and(|stay| stay.is_claiming());
             let live = record.owner().filter(|o| !self.ended(o.session));
             let to = match live {
                 Some(owner) => Some(&owner.node),
-                None if claiming => Some(me),
+                None if claiming() => Some(me),
                 None => None,
             };
             match to {
@@ -363,15 +363,20 @@ impl Node {
             }
         }
         let room = shares.of(me).saturating_sub(held);
-        // Everyone tries in an order of its own, so that few try the same shard.
-        open.sort_by_cached_key(|id| rank(shard_number(id), me));
+        if room > 0 {
+            // Everyone tries in an order of its own, so that few try the same shard.
+            open.sort_by_cached_key(|id| rank(shard_number(id), me));
+        }
         plan.take
             .extend(offered.into_iter().chain(open).take(room).cloned());
-        let give = greedy_surplus(me, &shares, &owned)
-            .into_iter()
-            .take(held.saturating_sub(shares.of(me)));
-        mine.sort_by_cached_key(|id| std::cmp::Reverse(rank(shard_number(id), me)));
-        plan.give = mine.into_iter().cloned().zip(give).collect();
+        let surplus = held.saturating_sub(shares.of(me));
+        if surplus > 0 {
+            let give = greedy_surplus(me, &shares, &owned)
+                .into_iter()
+                .take(surplus);
+            mine.sort_by_cached_key(|id| std::cmp::Reverse(rank(shard_number(id), me)));
+            plan.give = mine.into_iter().cloned().zip(give).collect();
+        }
         plan
     }
 }

@@ -162,7 +162,8 @@ pub const SCOPES: &[Scope] = &[
             GateRanOut,
             SessionLost,
             Expired,
-        ]),
+        ])
+        .everyday(),
     two("removal", "an operator removes the shard's record")
         .may(REMOVAL)
         .sees(&[CutMissing, Restored])

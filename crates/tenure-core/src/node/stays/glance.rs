@@ -31,7 +31,7 @@ impl Node {
             keyspace: None,
             live: Vec::new(),
         };
-        let (mut worth, mut forgotten) = (Vec::new(), Vec::new());
+        let (mut worth, mut forgotten) = (Vec::with_capacity(self.runs.len() + 4), Vec::new());
         let mut stays = self.stays.iter().peekable();
         for (id, cell) in self.view.shards.cells() {
             while let Some((other, _)) = stays.next_if(|(other, _)| *other < id) {
