@@ -162,6 +162,13 @@ impl Lease {
         }
     }
 
+    /// Forgets since when renewals have succeeded again, unless it is recovering.
+    pub(crate) fn forget_recovery(&mut self) {
+        if self.phase != LeasePhase::Recovering {
+            self.healthy_since = Time::ZERO;
+        }
+    }
+
     fn extend(&mut self, now: Time, sent: Time, ttl: Duration, rules: Rules) {
         let from = if rules.broken_by(Mutant::DeadlineFromReply) {
             now

@@ -169,12 +169,9 @@ impl<K: Ord + Clone, R> Table<K, R> {
 }
 
 /// Whether two values of one session's record say the same of its part in assignment.
-fn same_standing(before: Option<&SessionRecord>, after: Option<&SessionRecord>) -> bool {
+fn same_standing(before: &SessionRecord, after: &SessionRecord) -> bool {
     let standing = |r: &SessionRecord| (r.is_live(), r.leaving, r.role, r.weight);
-    match (before, after) {
-        (Some(a), Some(b)) => standing(a) == standing(b) && a.node == b.node,
-        _ => false,
-    }
+    standing(before) == standing(after) && before.node == after.node
 }
 
 fn version_of<R>(cell: &Cell<R>) -> Option<&Version> {
@@ -279,10 +276,12 @@ impl View {
                 news
             }
             Key::Session(id) => {
-                let before = self.sessions.seen(id).map(|seen| Arc::clone(&seen.record));
+                let same = match (self.sessions.get(id), &record) {
+                    (Some(before), Ok(Record::Session(after))) => same_standing(before, after),
+                    _ => false,
+                };
                 let news = put!(self.sessions, id, Session);
-                let after = self.sessions.get(id);
-                self.members_moved |= news && !same_standing(before.as_deref(), after);
+                self.members_moved |= news && !same;
                 news
             }
             Key::Shard(id) => put!(self.shards, id, Shard),

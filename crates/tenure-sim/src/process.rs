@@ -6,6 +6,7 @@ use tenure_core::ids::{Epoch, SessionId};
 use tenure_core::machine::{Action, Close, OpId, RunId};
 use tenure_core::node::Node;
 use tenure_core::router::Mark;
+use tenure_core::time::Time;
 
 use crate::clients::Req;
 use crate::clock::{Clock, Instant, SEC};
@@ -90,6 +91,8 @@ pub(crate) struct Process {
     pub(crate) stop_after: Option<(u32, u64)>,
     /// When it wants the next tick.
     pub(crate) wake: Instant,
+    /// The same on its own clock.
+    pub(crate) woken_at: Option<Time>,
     /// The earliest tick that is in the queue.
     pub(crate) tick_at: Instant,
     pub(crate) pending: Vec<(OpId, bool)>,
@@ -128,6 +131,7 @@ impl Process {
             midway: VecDeque::new(),
             stop_after: None,
             wake: Instant::MAX,
+            woken_at: None,
             tick_at: Instant::MAX,
             pending: Vec::new(),
             stays: Vec::new(),

@@ -408,9 +408,12 @@ impl World {
             recording.stepped(pid, now, event, &step);
         }
         let process = &mut self.processes[pid];
-        process.wake = step
-            .wake
-            .map_or(Instant::MAX, |time| process.clock.when(time));
+        if process.woken_at != step.wake {
+            process.woken_at = step.wake;
+            process.wake = step
+                .wake
+                .map_or(Instant::MAX, |time| process.clock.when(time));
+        }
         self.plan_tick(pid);
         self.carry_out(pid, step.actions.into_iter())
     }

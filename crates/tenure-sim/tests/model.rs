@@ -37,6 +37,11 @@ fn a_node_may_stop_and_come_back() {
 }
 
 #[test]
+fn a_node_may_stand_still_for_any_time() {
+    holds("pause");
+}
+
+#[test]
 fn a_removed_record_is_made_anew() {
     holds("removal");
 }
@@ -74,6 +79,7 @@ fn every_everyday_scope_has_its_test() {
         "start",
         "delay",
         "stop",
+        "pause",
         "removal",
         "loss",
         "three-join",

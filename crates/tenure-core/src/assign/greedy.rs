@@ -26,7 +26,7 @@ impl Shares {
             .as_str()
             .bytes()
             .fold(0, |h, b| mix(h ^ u64::from(b))));
-        names.sort_by_key(|name| (rank(purpose, name), name.clone()));
+        names.sort_by_cached_key(|name| (rank(purpose, name), name.clone()));
         let (each, more) = match names.len() {
             0 => (0, 0),
             n => (shards / n, shards % n),
@@ -52,7 +52,7 @@ impl Shares {
 pub fn greedy_surplus(
     me: &NodeName,
     shares: &Shares,
-    owned: &BTreeMap<NodeName, usize>,
+    owned: &BTreeMap<&NodeName, usize>,
 ) -> Vec<NodeName> {
     let has = |node: &NodeName| owned.get(node).copied().unwrap_or(0);
     let mut wants = shares
@@ -63,7 +63,7 @@ pub fn greedy_surplus(
     for (node, count) in owned {
         for _ in shares.of(node)..*count {
             let Some(to) = wants.next() else { return mine };
-            if node == me {
+            if *node == me {
                 mine.push(to.clone());
             }
         }
@@ -110,7 +110,7 @@ mod tests {
     fn a_joining_node_gets_its_share_from_those_above_theirs() {
         let members = members(3);
         let shares = Shares::new(&keyspace(), 12, &members);
-        let owned = BTreeMap::from([(members[0].name.clone(), 6), (members[1].name.clone(), 6)]);
+        let owned = BTreeMap::from([(&members[0].name, 6), (&members[1].name, 6)]);
         let given: Vec<_> = members
             .iter()
             .map(|m| greedy_surplus(&m.name, &shares, &owned))
@@ -123,7 +123,7 @@ mod tests {
     fn nobody_gives_when_nobody_wants() {
         let members = members(2);
         let shares = Shares::new(&keyspace(), 4, &members);
-        let owned = BTreeMap::from([(members[0].name.clone(), 2), (members[1].name.clone(), 2)]);
+        let owned = BTreeMap::from([(&members[0].name, 2), (&members[1].name, 2)]);
         assert!(
             members
                 .iter()
@@ -136,7 +136,7 @@ mod tests {
         let members = members(2);
         let shares = Shares::new(&keyspace(), 4, &members);
         let gone = NodeName::new("gone").unwrap();
-        let owned = BTreeMap::from([(gone, 2), (members[0].name.clone(), 2)]);
+        let owned = BTreeMap::from([(&gone, 2), (&members[0].name, 2)]);
         assert!(greedy_surplus(&members[0].name, &shares, &owned).is_empty());
     }
 }

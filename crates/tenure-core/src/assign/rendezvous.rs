@@ -38,9 +38,19 @@ impl Ranking {
     }
 
     fn best(&self, number: u64, allowed: &dyn Fn(&NodeName) -> bool) -> Option<&NodeName> {
-        let scored = self.entries.iter().filter(|(name, ..)| allowed(name));
+        let drawn = || {
+            let entries = self.entries.iter().filter(|(name, ..)| allowed(name));
+            entries.map(|(name, node, weight)| (draw(number, *node), *weight, name))
+        };
+        let (highest, weight, name) = drawn().max()?;
+        // Among equals the highest draw has the least cost, unless another is so near that both may cost the same.
+        let near = highest - (highest >> 16);
+        let clear = drawn().all(|(drawn, w, other)| w == weight && (drawn < near || other == name));
+        if clear {
+            return Some(name);
+        }
         // The cost is much work: once for each node, not once for each comparison.
-        let scored = scored.map(|(name, node, weight)| (cost(number, *node, *weight), name));
+        let scored = drawn().map(|(drawn, weight, name)| (cost(drawn, weight), name));
         scored.min().map(|(_, name)| name)
     }
 }
@@ -50,9 +60,9 @@ pub fn rank(purpose: u64, node: &NodeName) -> u64 {
     draw(purpose, node_number(node))
 }
 
-/// `−log2(u) / weight` in fixed point, for the draw `u` of this node for this shard. Lower is better.
-fn cost(shard: u64, node: u64, weight: u32) -> u64 {
-    minus_log2(draw(shard, node)) / u64::from(weight)
+/// `−log2(u) / weight` in fixed point, for a node's draw `u` for a shard. Lower is better.
+fn cost(drawn: u64, weight: u32) -> u64 {
+    minus_log2(drawn) / u64::from(weight)
 }
 
 /// `−log2((h + 1) / 2^64)` with 56 fractional bits.

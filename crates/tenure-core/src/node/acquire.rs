@@ -34,6 +34,11 @@ impl Acquire {
 }
 
 impl Node {
+    /// Whether an assigned shard is known to be held elsewhere.
+    pub(super) fn is_waiting_for(&self, id: &ShardId) -> bool {
+        self.acquire.waiting.contains_key(id)
+    }
+
     /// Notes whether an assigned shard is held elsewhere.
     pub(super) fn wait_for(&mut self, id: &ShardId, held_elsewhere: bool) {
         if !held_elsewhere {

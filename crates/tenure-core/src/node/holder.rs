@@ -177,8 +177,8 @@ impl Node {
         let nonce = self.nonce();
         let boot_clock = self.boot_clock();
         let stopping = matches!(self.life, Life::Stopping);
-        let news = self.load_is_news();
         let loads = self.loads();
+        let news = self.is_news(&loads);
         let Some(holder) = self.holder.as_mut().filter(|h| !h.busy) else {
             return;
         };
@@ -439,12 +439,11 @@ impl Node {
 
     /// Lets the clock act on the lease: called at every step, whatever the event.
     pub(super) fn tick_lease(&mut self) {
-        let (timing, rules) = (self.timing(), self.config.rules);
         let Some(lease) = self.holder.as_mut().and_then(|h| h.lease.as_mut()) else {
             return;
         };
         let from = lease.phase();
-        let to = lease.tick(self.now, &timing, rules);
+        let to = lease.tick(self.now, &self.config.timing, self.config.rules);
         self.lease_moved(from, to);
     }
 

@@ -67,15 +67,15 @@ impl Node {
         told
     }
 
-    /// Whether what the session says of its load is off by so much that it is worth a write.
-    pub(super) fn load_is_news(&self) -> bool {
+    /// Whether what the session says of its load is off by so much from this that it is worth a write.
+    pub(super) fn is_news(&self, new: &Loads) -> bool {
         let Some(holder) = &self.holder else {
             return false;
         };
         if self.now < self.load_told + self.config.timing.ttl {
             return false;
         }
-        let (old, new) = (&holder.record.load, self.loads());
+        let old = &holder.record.load;
         let differs = |keyspace, shard, load: u32| {
             let told = old
                 .get(keyspace)

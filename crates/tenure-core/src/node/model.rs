@@ -2,7 +2,11 @@
 
 use std::sync::Arc;
 
-use super::{Node, NodeConfig};
+use super::ops::Pending;
+use super::{Life, Node, NodeConfig};
+use crate::ids::Revision;
+use crate::time::Time;
+use crate::view::{Cell, Table};
 
 /// Where the counters of a node begin. They name requests, stays and writes; only their order means anything.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -28,5 +32,115 @@ impl Node {
             nonces: from.nonces,
             ..Self::new(config)
         }
+    }
+}
+
+/// What a node has written, and knows of others' writing, since it last read everything.
+#[derive(Clone, Copy, Debug)]
+pub struct Listing<'a> {
+    /// How far the store had come then.
+    pub listed: u64,
+    /// How often the node wrote since.
+    pub written: u64,
+    /// The versions of its last writes.
+    pub last_writes: &'a [u64],
+    /// It has noticed that somebody else wrote: nothing else counts until it reads everything again.
+    pub others_wrote: bool,
+}
+
+impl Node {
+    /// What the node will find out by asking how far the store has come. [`Self::essence`] leaves it out.
+    pub fn listing(&self) -> Listing<'_> {
+        Listing {
+            listed: self.listed.0,
+            written: self.written,
+            last_writes: &self.last_writes,
+            others_wrote: self.others_wrote,
+        }
+    }
+
+    /// The node without what it can no longer decide by, and without its [`Listing`]: what two nodes have to have in common to
+    /// do the same from now on, in `symmetric` keyspaces on a store that keeps no leases and never goes back.
+    ///
+    /// Only to be compared, not to go on from.
+    pub fn essence(&self) -> Self {
+        let mut node = self.clone();
+        let (now, timing) = (self.now, &self.config.timing);
+        // Both are set anew by the next step before anything asks for them.
+        node.now = Time::ZERO;
+        node.from_watch = false;
+        let forget = |time: &mut Time, over: bool| {
+            if over {
+                *time = Time::ZERO;
+            }
+        };
+        forget(&mut node.absent_not_before, now >= self.absent_not_before);
+        forget(&mut node.resign_not_before, now >= self.resign_not_before);
+        let settled = self.peers.since + timing.rebalance_debounce;
+        forget(&mut node.peers.since, now >= settled);
+        node.peers.forget_trust(self.oldest_doubt());
+        if let Some(lease) = node.holder.as_mut().and_then(|h| h.lease.as_mut()) {
+            lease.forget_recovery();
+        }
+        let old = now - timing.load_retry_max;
+        node.stays.values_mut().for_each(|stay| stay.forget(old));
+        // A store that never goes back is never behind what it once said.
+        node.asked_at = Revision(0);
+        node.behind = self.behind.filter(|behind| self.view.revision < *behind);
+        node.pending.values_mut().for_each(|pending| match pending {
+            Pending::List { asked_at, .. } | Pending::Revision { asked_at } => {
+                *asked_at = Revision(0);
+            }
+            Pending::Read { key, mark }
+            | Pending::ReadBack { key, mark, .. }
+            | Pending::Delete { key, mark } => {
+                // A key's mark never goes back: what counts is whether it is still the one.
+                *mark = u64::from(self.view.mark(key) == *mark);
+            }
+            _ => {}
+        });
+        node.listed = Revision(0);
+        node.written = 0;
+        node.last_writes.clear();
+        if self.lacks_nothing() {
+            node.listed_at = self.listed_at.max(now - timing.relist_interval);
+        }
+        node
+    }
+
+    /// Since when the session has been known that has been so for longest and is not over: what was observed before it
+    /// proves nothing anyway.
+    fn oldest_doubt(&self) -> Time {
+        let doubts = self
+            .view
+            .sessions
+            .cells()
+            .filter_map(|(_, cell)| match cell {
+                Cell::Present(seen) if seen.record.ended.is_none() => Some(seen.since),
+                Cell::Damaged { since, .. } => Some(*since),
+                _ => None,
+            });
+        doubts.min().unwrap_or(Time::NEVER)
+    }
+
+    /// Whether nothing waits for everything to have been read after some time: no record is missing, and no start under way.
+    fn lacks_nothing(&self) -> bool {
+        fn there<K: Ord + Clone, R>(table: &Table<K, R>) -> bool {
+            !table
+                .cells()
+                .any(|(_, cell)| matches!(cell, Cell::Missing { .. }))
+        }
+        let view = &self.view;
+        matches!(self.life, Life::Running)
+            && self.drawn.is_empty()
+            && self
+                .company
+                .as_ref()
+                .is_none_or(|company| company.is_sure())
+            && there(&view.cluster)
+            && there(&view.keyspaces)
+            && there(&view.nodes)
+            && there(&view.shards)
+            && there(&view.sessions)
     }
 }

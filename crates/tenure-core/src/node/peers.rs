@@ -41,6 +41,13 @@ impl Peers {
         self.trusted_since = now;
     }
 
+    /// For [`Node::essence`]: forgets since when observations count, if everything in doubt was observed later.
+    pub(super) fn forget_trust(&mut self, oldest_doubt: Time) {
+        if self.trusted_since <= oldest_doubt {
+            self.trusted_since = Time::ZERO;
+        }
+    }
+
     /// Whether the members are exactly these.
     fn are<'a>(&self, others: impl Iterator<Item = (SessionId, &'a SessionRecord)>) -> bool {
         let mine = self.members.iter().map(|m| (m.session, &m.name, m.weight));
@@ -143,7 +150,10 @@ impl Node {
                 .iter()
                 .position(|m| m.name == self.config.name)
                 .unwrap_or(0);
-            let turn = self.config.timing.ttl / 100 * u32::try_from(place.min(5)).unwrap_or(5);
+            let turn = match place {
+                0 => Duration::ZERO,
+                _ => self.config.timing.ttl / 100 * u32::try_from(place.min(5)).unwrap_or(5),
+            };
             self.timers.set(Timer::Judge(id), at + turn);
         }
     }
@@ -333,7 +343,9 @@ impl Node {
     }
 
     pub(super) fn on_session_changed(&mut self, id: SessionId) {
-        if let Some(record) = self.view.sessions.get(&id) {
+        let record = self.view.sessions.get(&id);
+        let gone = record.is_none_or(|record| record.ended.is_some());
+        if let Some(record) = record {
             self.longest = self.longest.max(record.ttl);
             if record.role == Role::Router {
                 // Shards that freeze may have waited for this one.
@@ -357,11 +369,6 @@ impl Node {
         } else if matches!(self.life, Life::Running) {
             self.watch_session(id);
         }
-        let gone = self
-            .view
-            .sessions
-            .get(&id)
-            .is_none_or(|s| s.ended.is_some());
         if gone {
             self.look_at_leader();
             // What the ended session had can be had now, whether or not it was a member.

@@ -41,6 +41,13 @@ pub(super) struct Company {
     lived: bool,
 }
 
+impl Company {
+    /// Whether it is known for good that the node was not alone.
+    pub(super) fn is_sure(&self) -> bool {
+        self.lived
+    }
+}
+
 /// What is known of the others that a start found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Others {

@@ -23,6 +23,10 @@ impl Ops {
         self.0.values().map(|pending| &**pending)
     }
 
+    pub(super) fn values_mut(&mut self) -> impl Iterator<Item = &mut Pending> {
+        self.0.values_mut().map(|pending| &mut **pending)
+    }
+
     pub(super) fn clear(&mut self) {
         self.0.clear();
     }

@@ -8,6 +8,7 @@ use crate::ids::{KeyspaceName, NodeName, ShardId};
 use crate::plan::{Decision, Delta, Live, NoMemory, PlanNode, PlanSettings, Planner};
 use crate::record::{KeyspaceMode, NodeMode, Role, ShardRecord, Tenancy};
 use crate::time::Time;
+use crate::view::Seen;
 use crate::why::Why;
 
 use super::{Life, Node};
@@ -49,12 +50,63 @@ impl Wants {
         self.imagined.values_mut().for_each(|plan| *plan = None);
     }
 
+    /// The keyspaces of which a fair share was derived.
+    pub(super) fn greedy(&self) -> Vec<KeyspaceName> {
+        self.greedy.keys().cloned().collect()
+    }
+
     pub(super) fn depends_on_shards(&self, keyspace: &KeyspaceName) -> bool {
         self.greedy.contains_key(keyspace) || self.imagined.contains_key(keyspace)
     }
 }
 
+/// What follows for a node's shards from the mode of their keyspace.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Wanted<'a> {
+    /// It takes these.
+    These(&'a BTreeSet<ShardId>),
+    /// It takes what a leader means it to have, or leaves to whoever is there.
+    Meant,
+    /// It takes what it ranks best for.
+    Won,
+}
+
 impl Node {
+    /// What this node wants of a keyspace that it takes part in and that is there, as far as it was derived.
+    pub(super) fn wanted(&self, keyspace: &KeyspaceName) -> Option<Wanted<'_>> {
+        let record = self.view.keyspaces.get(keyspace)?;
+        if record.removed || !self.config.keyspaces.contains_key(keyspace) {
+            return None;
+        }
+        match self.wants.greedy.get(keyspace) {
+            Some(plan) => plan.as_ref().map(|plan| Wanted::These(&plan.take)),
+            None if record.mode == KeyspaceMode::Coordinated => Some(Wanted::Meant),
+            None => Some(Wanted::Won),
+        }
+    }
+
+    /// Whether this node plainly wants nothing of a shard that another live node has; where that takes more than a glance, no.
+    pub(super) fn leaves(
+        &self,
+        wanted: Wanted<'_>,
+        id: &ShardId,
+        seen: &Seen<ShardRecord>,
+    ) -> bool {
+        let record = &*seen.record;
+        let me = &self.config.name;
+        match wanted {
+            Wanted::These(shards) => !shards.contains(id),
+            Wanted::Meant => {
+                record.intended.as_ref() != Some(me)
+                    && self.now < self.unled_claim_at(record, seen.since)
+            }
+            Wanted::Won => {
+                let winner = self.wants.winners.get(id).and_then(Option::as_ref);
+                record.failures.is_empty() && winner.is_some_and(|winner| winner != me)
+            }
+        }
+    }
+
     /// Brings what is derived for a keyspace up to date.
     pub(super) fn derive_wants(&mut self, keyspace: &KeyspaceName) {
         let runs = matches!(self.life, Life::Running | Life::Stopping)
@@ -249,7 +301,7 @@ impl Node {
     fn greedy_plan(&self, keyspace: &KeyspaceName) -> Greedy {
         let me = &self.config.name;
         let mut total = 0;
-        let mut owned: BTreeMap<NodeName, usize> = BTreeMap::new();
+        let mut owned: BTreeMap<&NodeName, usize> = BTreeMap::new();
         let (mut held, mut mine, mut offered, mut open) = (0, Vec::new(), Vec::new(), Vec::new());
         let mut meant = Vec::new();
         let mut plan = Greedy::default();
@@ -264,16 +316,16 @@ impl Node {
                 continue;
             }
             total += 1;
-            let claiming = self.stays.get(id).is_some_and(|stay| stay.is_claiming());
+            let claiming = || self.stays.get(id).is_some_and(|stay| stay.is_claiming());
             let live = record.owner().filter(|o| !self.ended(o.session));
             let to = match live {
-                Some(owner) => Some(owner.node.clone()),
-                None if claiming => Some(me.clone()),
+                Some(owner) => Some(&owner.node),
+                None if claiming() => Some(me),
                 None => None,
             };
             match to {
                 Some(node) => {
-                    if node == *me {
+                    if node == me {
                         held += 1;
                         if live.is_some() && record.failures.is_empty() {
                             mine.push(id);
@@ -287,7 +339,7 @@ impl Node {
                     let failed = |name: &NodeName| self.has_failed(record, name);
                     if self.peers.ranking.winner(id, |name| !failed(name)) == Some(me) {
                         plan.take.insert(id.clone());
-                        *owned.entry(me.clone()).or_default() += 1;
+                        *owned.entry(me).or_default() += 1;
                     }
                 }
                 None => match &record.intended {
@@ -305,21 +357,26 @@ impl Node {
                 open.push(id);
                 continue;
             }
-            owned.insert(node.clone(), has + 1);
+            owned.insert(node, has + 1);
             if node == me {
                 offered.push(id);
             }
         }
         let room = shares.of(me).saturating_sub(held);
-        // Everyone tries in an order of its own, so that few try the same shard.
-        open.sort_by_cached_key(|id| rank(shard_number(id), me));
+        if room > 0 {
+            // Everyone tries in an order of its own, so that few try the same shard.
+            open.sort_by_cached_key(|id| rank(shard_number(id), me));
+        }
         plan.take
             .extend(offered.into_iter().chain(open).take(room).cloned());
-        let give = greedy_surplus(me, &shares, &owned)
-            .into_iter()
-            .take(held.saturating_sub(shares.of(me)));
-        mine.sort_by_cached_key(|id| std::cmp::Reverse(rank(shard_number(id), me)));
-        plan.give = mine.into_iter().cloned().zip(give).collect();
+        let surplus = held.saturating_sub(shares.of(me));
+        if surplus > 0 {
+            let give = greedy_surplus(me, &shares, &owned)
+                .into_iter()
+                .take(surplus);
+            mine.sort_by_cached_key(|id| std::cmp::Reverse(rank(shard_number(id), me)));
+            plan.give = mine.into_iter().cloned().zip(give).collect();
+        }
         plan
     }
 }

@@ -123,6 +123,8 @@ impl<K: Ord + Clone> Each<K> {
 pub(super) struct Timers {
     /// The time of each kind, or the earliest of it; [`Time::NEVER`] where there is none.
     kinds: [Time; KINDS],
+    /// The kind of the earliest time; of equal ones, the first. Every step asks for it several times.
+    first: usize,
     judge: Each<SessionId>,
     stay: Each<ShardId>,
 }
@@ -131,6 +133,7 @@ impl Default for Timers {
     fn default() -> Self {
         Self {
             kinds: [Time::NEVER; KINDS],
+            first: 0,
             judge: Each::default(),
             stay: Each::default(),
         }
@@ -146,13 +149,13 @@ impl Timers {
         match timer {
             Timer::Judge(id) => {
                 self.judge.set(id, at);
-                self.kinds[JUDGE] = self.judge.first();
+                self.put(JUDGE, self.judge.first());
             }
             Timer::Stay(id) => {
                 self.stay.set(id, at);
-                self.kinds[STAY] = self.stay.first();
+                self.put(STAY, self.stay.first());
             }
-            single => self.kinds[single.kind()] = at,
+            single => self.put(single.kind(), at),
         }
     }
 
@@ -173,13 +176,28 @@ impl Timers {
         match timer {
             Timer::Judge(id) => {
                 self.judge.clear(id);
-                self.kinds[JUDGE] = self.judge.first();
+                self.put(JUDGE, self.judge.first());
             }
             Timer::Stay(id) => {
                 self.stay.clear(id);
-                self.kinds[STAY] = self.stay.first();
+                self.put(STAY, self.stay.first());
             }
-            single => self.kinds[single.kind()] = Time::NEVER,
+            single => self.put(single.kind(), Time::NEVER),
+        }
+    }
+
+    fn put(&mut self, kind: usize, at: Time) {
+        let before = std::mem::replace(&mut self.kinds[kind], at);
+        if at == before {
+            return;
+        }
+        let first = (self.kinds[self.first], self.first);
+        if kind == self.first {
+            if at > before {
+                self.first = self.find_first();
+            }
+        } else if (at, kind) < first {
+            self.first = kind;
         }
     }
 
@@ -187,13 +205,18 @@ impl Timers {
     pub(super) fn clear_stay(&mut self, id: &ShardId) {
         if !self.stay.at.is_empty() {
             self.stay.clear(id);
-            self.kinds[STAY] = self.stay.first();
+            self.put(STAY, self.stay.first());
         }
+    }
+
+    /// Whether it wakes for this shard.
+    pub(super) fn has_stay(&self, id: &ShardId) -> bool {
+        self.stay.at.contains_key(id)
     }
 
     /// The next purpose whose time has come.
     pub(super) fn due(&mut self, now: Time) -> Option<Timer> {
-        let (kind, at) = self.earliest();
+        let (kind, at) = (self.first, self.kinds[self.first]);
         if at > now || at == Time::NEVER {
             return None;
         }
@@ -214,29 +237,29 @@ impl Timers {
             13 => Timer::Look,
             _ => Timer::Around,
         };
-        self.kinds[kind] = match kind {
+        let next = match kind {
             JUDGE => self.judge.first(),
             STAY => self.stay.first(),
             _ => Time::NEVER,
         };
+        self.put(kind, next);
         Some(timer)
     }
 
     /// The earliest time.
     pub(super) fn next(&self) -> Option<Time> {
-        let (_, at) = self.earliest();
+        let at = self.kinds[self.first];
         (at != Time::NEVER).then_some(at)
     }
 
-    /// The kind of the earliest time; of equal ones, the first.
-    fn earliest(&self) -> (usize, Time) {
-        let mut earliest = (0, self.kinds[0]);
+    fn find_first(&self) -> usize {
+        let mut first = 0;
         for (kind, at) in self.kinds.iter().enumerate() {
-            if *at < earliest.1 {
-                earliest = (kind, *at);
+            if *at < self.kinds[first] {
+                first = kind;
             }
         }
-        earliest
+        first
     }
 }
 

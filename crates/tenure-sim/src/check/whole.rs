@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use tenure_core::ids::{KeyspaceName, NodeName};
 use tenure_core::layout::Key;
 use tenure_core::record::{NodeMode, Record, Tenancy};
 
@@ -50,13 +51,60 @@ pub(crate) fn missing(
             return Some(format!("process {pid} has no live session"));
         }
     }
+    let mut known = Known::default();
     shards
         .iter()
         .enumerate()
-        .find_map(|(shard, key)| unserved(at, shard, key, store, gates))
+        .find_map(|(shard, key)| unserved(at, shard, key, store, gates, &mut known))
 }
 
-fn unserved(at: Instant, shard: usize, key: &Key, store: &Store, gates: &Gates) -> Option<String> {
+/// What was looked up for a shard and is the same for most others.
+#[derive(Default)]
+struct Known<'a> {
+    floor: Option<(&'a KeyspaceName, u32)>,
+    modes: Vec<(&'a NodeName, Option<&'a NodeMode>)>,
+}
+
+impl<'a> Known<'a> {
+    /// The floor of a keyspace's epochs; none if there is no record that says so.
+    fn floor(&mut self, keyspace: &'a KeyspaceName, store: &Store) -> u32 {
+        match self.floor {
+            Some((known, floor)) if known == keyspace => floor,
+            _ => {
+                let found = store.get(&Key::Keyspace(keyspace.clone()));
+                let floor = match found.map(|found| &found.record) {
+                    Some(Ok(Record::Keyspace(keyspace))) => keyspace.floor,
+                    _ => 0,
+                };
+                self.floor = Some((keyspace, floor));
+                floor
+            }
+        }
+    }
+
+    /// The mode of a node, as far as a record says so.
+    fn mode(&mut self, node: &'a NodeName, store: &'a Store) -> Option<&'a NodeMode> {
+        if let Some((_, mode)) = self.modes.iter().find(|(known, _)| *known == node) {
+            return *mode;
+        }
+        let found = store.get(&Key::Node(node.clone()));
+        let mode = match found.map(|found| &found.record) {
+            Some(Ok(Record::Node(node))) => Some(&node.mode),
+            _ => None,
+        };
+        self.modes.push((node, mode));
+        mode
+    }
+}
+
+fn unserved<'a>(
+    at: Instant,
+    shard: usize,
+    key: &'a Key,
+    store: &'a Store,
+    gates: &Gates,
+    known: &mut Known<'a>,
+) -> Option<String> {
     let Some(found) = store.get(key) else {
         return Some(format!("{key} is missing"));
     };
@@ -70,26 +118,19 @@ fn unserved(at: Instant, shard: usize, key: &Key, store: &Store, gates: &Gates) 
             record.epoch
         ));
     };
-    if let Key::Shard(id) = key
-        && let Some(Ok(Record::Keyspace(keyspace))) = store
-            .get(&Key::Keyspace(id.keyspace.clone()))
-            .map(|found| &found.record)
-        && record.epoch.generation() < keyspace.floor
-    {
-        return Some(format!(
-            "{key} is served at epoch {}, below generation {}",
-            record.epoch, keyspace.floor
-        ));
+    if let Key::Shard(id) = key {
+        let floor = known.floor(&id.keyspace, store);
+        if record.epoch.generation() < floor {
+            return Some(format!(
+                "{key} is served at epoch {}, below generation {floor}",
+                record.epoch
+            ));
+        }
     }
-    if let Some(Ok(Record::Node(node))) = store
-        .get(&Key::Node(by.node.clone()))
-        .map(|found| &found.record)
-        && node.mode != NodeMode::Active
+    if let Some(mode) = known.mode(&by.node, store)
+        && *mode != NodeMode::Active
     {
-        return Some(format!(
-            "{key} is served by {}, which is {}",
-            by.node, node.mode
-        ));
+        return Some(format!("{key} is served by {}, which is {mode}", by.node));
     }
     let Some((pid, epoch)) = gates.admitting(at, shard) else {
         return Some(format!(

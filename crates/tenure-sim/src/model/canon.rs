@@ -7,8 +7,9 @@
 //! it makes equal ones differ, and the state space larger.
 //!
 //! Left out are: the `rev` of a record (its mark says which write it was) and the mark of a key where it is that of the
-//! value seen; since when a value has been known, unless it is that of a session whose end is not proven; how often a session was renewed; the changes of owner that a shard's record remembers for people; and how
-//! often a node has written since its last list, but for whether that explains how far the store has come.
+//! value seen; since when a value has been known, unless it is that of a session whose end is not proven; how often a session
+//! was renewed; and the changes of owner that a shard's record remembers for people. Beforehand each machine leaves out what it
+//! can no longer decide by ([`tenure_core::node::Node::essence`]).
 
 use std::hash::{Hash, Hasher};
 
@@ -23,6 +24,9 @@ pub(crate) mod base {
     pub(crate) const RUNS: u64 = 1 << 56;
     pub(super) const SPAN: u64 = 1 << 40;
     pub(super) const EPOCHS: std::ops::Range<u64> = 1 << 32..1 << 40;
+    /// Numbers of moves are drawn, 53 bits each; nothing else is so large and none of the above. One in some thousands is
+    /// smaller or falls among the others, and is kept as it is or taken for one of them: then equal states differ.
+    pub(super) const MOVES: std::ops::Range<u64> = 1 << 42..1 << 53;
 }
 
 /// A line of a story with small numbers: counters as if they had begun at zero.
@@ -59,13 +63,12 @@ pub(crate) enum Tok {
     Raw(u64),
     Time(u64),
     Version(u64),
-    /// How far the store has come by what a node knows of.
-    Accounted(u64),
     Nonce(u128, u64),
     Session(u128),
     Op(u64),
     Run(u64),
     Epoch(u64),
+    Move(u64),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -203,30 +206,6 @@ fn recognise(words: &[Word], seen: &mut Option<Record>, out: &mut Vec<Tok>) -> u
             }
             2
         }
-        // How far the store had come when it was asked last, whether to list soon, when everything was listed last and how
-        // far the store had come then, own writes since, their versions, and whether others have written.
-        [
-            Word::U64(asked),
-            Word::U8(relist),
-            Word::U64(at),
-            Word::U64(listed),
-            Word::U64(written),
-            Word::Size(len),
-            ..,
-        ] if within(at, base::TIMES) && within(listed, base::VERSIONS) && len < words.len() => {
-            let end = 6 + len;
-            out.extend([single(words[0]), Tok::Raw(u64::from(relist)), Tok::Time(at)]);
-            out.push(Tok::Version(listed));
-            if words.get(end) != Some(&Word::U8(1)) {
-                // How much further the store has come is what others have written, whatever the numbers are.
-                out.push(Tok::Accounted(listed + written));
-                let own = words[6..end].iter().map(|word| single(*word));
-                out.extend(
-                    own.filter(|tok| matches!(tok, Tok::Version(n) if *n > asked.max(listed))),
-                );
-            }
-            end
-        }
         [Word::Size(len), Word::U64(e), ..] if len > 0 && base::EPOCHS.contains(&e) => {
             history(words, len).unwrap_or_else(|| {
                 out.push(Tok::Raw(len as u64));
@@ -268,6 +247,7 @@ fn single(word: Word) -> Tok {
         Word::U64(n) if within(n, base::OPS) => Tok::Op(n),
         Word::U64(n) if within(n, base::RUNS) => Tok::Run(n),
         Word::U64(n) if base::EPOCHS.contains(&n) => Tok::Epoch(n),
+        Word::U64(n) if base::MOVES.contains(&n) => Tok::Move(n),
         // The count itself is above every mark that was made.
         Word::U64(n) if is_nonce(n) => Tok::Raw(0),
         Word::U128(n) => Tok::Session(n),
@@ -336,17 +316,17 @@ impl Words {
         });
     }
 
-    /// The hash of all parts; epochs by their distance from this one, what is accounted for by that from this revision.
-    pub(crate) fn print(self, epoch: u64, revision: u64) -> u64 {
+    /// The hash of all parts; epochs by their distance from this one.
+    pub(crate) fn print(self, epoch: u64) -> u64 {
         let mut print = 0x9e37_79b9_7f4a_7c15;
-        self.each(epoch, revision, |kind, n| {
+        self.each(epoch, |kind, n| {
             print = fold(print, n.rotate_left(3) ^ kind);
         });
         print
     }
 
     /// All words as they count.
-    fn each(mut self, epoch: u64, revision: u64, mut told: impl FnMut(u64, u64)) {
+    fn each(mut self, epoch: u64, mut told: impl FnMut(u64, u64)) {
         self.part(0, 0);
         let (mut versions, mut nonces, mut sessions) = (Vec::new(), Vec::new(), Vec::new());
         for tok in &self.toks {
@@ -364,7 +344,7 @@ impl Words {
         nonces.dedup();
         sessions.sort_unstable();
         sessions.dedup();
-        let mut begin = 0;
+        let (mut begin, mut moves) = (0, Vec::new());
         for part in &self.parts {
             told(9, part.end as u64 - begin as u64);
             for tok in &self.toks[begin..part.end] {
@@ -380,7 +360,7 @@ impl Words {
                     Tok::Op(n) => (5, rank(&part.ops, &n)),
                     Tok::Run(n) => (6, rank(&part.runs, &n)),
                     Tok::Epoch(n) => (7, n.wrapping_sub(epoch)),
-                    Tok::Accounted(n) => (8, revision.wrapping_sub(n)),
+                    Tok::Move(n) => (8, place(&mut moves, n)),
                 };
                 told(kind, n);
             }
@@ -394,6 +374,15 @@ fn fold(print: u64, n: u64) -> u64 {
     (wide as u64 ^ (wide >> 64) as u64)
         .rotate_left(23)
         .wrapping_add(n)
+}
+
+/// In which place a number came that means nothing but itself.
+fn place(met: &mut Vec<u64>, n: u64) -> u64 {
+    let place = met.iter().position(|known| *known == n);
+    place.unwrap_or_else(|| {
+        met.push(n);
+        met.len() - 1
+    }) as u64
 }
 
 fn rank<T: Ord>(sorted: &[T], n: &T) -> u64 {

@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 use std::hash::{Hash, Hasher};
 use std::sync::{Arc, OnceLock};
 
-use tenure_core::ids::{Epoch, SessionId};
+use tenure_core::ids::{Epoch, Revision, SessionId, Version};
 use tenure_core::layout::Key;
-use tenure_core::machine::{Event, OpId, Request, RunId};
+use tenure_core::machine::{Event, OpId, Reply, Request, RunId};
 use tenure_core::node::Node;
 use tenure_core::time::Time;
 
@@ -148,9 +148,52 @@ impl Process {
     fn toks(&self) -> &[Tok] {
         self.toks.get_or_init(|| {
             let mut all = Vec::new();
-            toks(&self.machine, &mut all);
+            toks(&self.machine.essence(), &mut all);
             all
         })
+    }
+
+    /// Adds what the machine will find out about others' writing when it hears how far the store has come: whether anybody
+    /// else has written since it last read everything, not how often.
+    fn add_listing(&self, revision: u64, words: &mut Words) {
+        let listing = self.machine.listing();
+        let replies = || {
+            self.inbox.iter().filter_map(|letter| match &*letter.event {
+                Event::Reply { op, reply } if self.waits_for(*op) => Some(reply),
+                _ => None,
+            })
+        };
+        // Whether others have written after this, beside what the node has written and has not heard of.
+        let others = |listed: u64, known: u64| {
+            let unheard = replies()
+                .filter(|reply| is_won_after(reply, listed))
+                .count();
+            let all = revision.saturating_sub(listed + known);
+            u64::from(all > unheard as u64)
+        };
+        for reply in replies() {
+            match reply {
+                Reply::Won(_) => words.raw(u64::from(is_won_after(reply, listing.listed))),
+                // What this will tell depends on which of its own writes it has heard of by then.
+                Reply::Revision(Revision(told)) => {
+                    let later = listing.last_writes.iter().filter(|n| *n > told).count() as u64;
+                    let unheard = replies().filter(|reply| {
+                        is_won_after(reply, listing.listed) && !is_won_after(reply, *told)
+                    });
+                    let own = listing.written.saturating_sub(later) + unheard.count() as u64;
+                    words.raw(u64::from(*told > listing.listed + own));
+                    if later > listing.written {
+                        words.raw(later - listing.written);
+                        words.raw(told.wrapping_sub(listing.listed));
+                    }
+                }
+                Reply::Listed(listed) => words.raw(others(listed.revision.0, 0)),
+                _ => {}
+            }
+        }
+        if !listing.others_wrote {
+            words.raw(others(listing.listed, listing.written));
+        }
     }
 
     /// Puts an event into the inbox.
@@ -184,8 +227,7 @@ impl State {
 
     /// One number for all states that are the same.
     pub(crate) fn print(&self) -> u64 {
-        self.words()
-            .print(self.ghost.highest.0, self.store.revision)
+        self.words().print(self.ghost.highest.0)
     }
 
     fn words(&self) -> Words {
@@ -198,6 +240,7 @@ impl State {
             words.add(&seat.directory);
             if let Some(process) = &seat.process {
                 words.extend(process.toks());
+                process.add_listing(self.store.revision, &mut words);
                 words.add(&process.wake);
                 for waiting in &process.waiting {
                     words.add(&(waiting.op, waiting.until));
@@ -222,6 +265,11 @@ impl State {
         words.raw(u64::from(self.broken.is_some()));
         words
     }
+}
+
+/// Whether a write that was answered so is newer than this.
+fn is_won_after(reply: &Reply, revision: u64) -> bool {
+    matches!(reply, Reply::Won(Version::Number(n)) if *n > revision)
 }
 
 fn phase(clock: Clock, now: Instant) -> u64 {

@@ -200,7 +200,7 @@ impl Node {
     }
 
     /// A shard of which nothing runs here: should something?
-    fn decide_idle(&mut self, id: &ShardId) -> Decision {
+    pub(super) fn decide_idle(&mut self, id: &ShardId) -> Decision {
         if !self.may_own() {
             return Decision::Nothing;
         }

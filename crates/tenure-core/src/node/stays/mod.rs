@@ -22,6 +22,7 @@
 
 mod decide;
 mod events;
+mod glance;
 mod hand_over;
 mod moves;
 
@@ -203,6 +204,20 @@ impl Stay {
         (self.moving, self.called_off, self.move_not_before) = (None, 0, Time::ZERO);
     }
 
+    /// For [`Node::essence`]: forgets since when it serves, if that was before `old`.
+    pub(super) fn forget(&mut self, old: Time) {
+        if let Phase::Serving { since, .. } = &mut self.phase
+            && *since <= old
+        {
+            *since = Time::ZERO;
+        }
+    }
+
+    /// Whether nothing of it runs here, is being written, or is waited for.
+    fn is_idle(&self, now: Time) -> bool {
+        matches!(self.phase, Phase::Idle) && self.writing.is_none() && now >= self.not_before
+    }
+
     /// Whether this is the run that it is in.
     pub(super) fn is_run(&self, wanted: RunId) -> bool {
         self.phase.run() == Some(wanted)
@@ -234,18 +249,10 @@ impl Stay {
 
 impl Node {
     pub(super) fn look_at_every_shard(&mut self) {
-        // Those that the view knows, then those that it has forgotten; both are in order.
-        let mut all: Vec<_> = self.view.shards.cells().map(|(id, _)| id.clone()).collect();
-        let (known, mut at) = (all.len(), 0);
-        for id in self.stays.keys() {
-            while at < known && all[at] < *id {
-                at += 1;
-            }
-            if at == known || all[at] != *id {
-                all.push(id.clone());
-            }
+        for keyspace in self.wants.greedy() {
+            self.derive_wants(&keyspace);
         }
-        self.looking = all.into();
+        self.looking = self.worth_a_look().into();
         self.look_on();
     }
 
@@ -288,24 +295,26 @@ impl Node {
         if !self.config.keyspaces.contains_key(&id.keyspace) {
             return self.disown(id);
         }
-        let waited_until = self.stays.get(id).map_or(Time::ZERO, |stay| {
-            if stay.is_cut() {
-                Time::NEVER
-            } else {
-                stay.not_before
-            }
-        });
-        if waited_until == Time::NEVER {
+        let stay = self.stays.get(id);
+        let waited = stay.is_some_and(|stay| stay.not_before > Time::ZERO);
+        let rests =
+            stay.is_none_or(|stay| matches!(stay.phase, Phase::Idle | Phase::Serving { .. }));
+        let idle = stay.is_none_or(|stay| stay.is_idle(self.now));
+        let cut = stay.is_some_and(Stay::is_cut);
+        if cut {
             self.tell_overdue(id);
         }
-        match self.decide(id) {
+        let decision = match idle {
+            true => self.decide_idle(id),
+            false => self.decide(id),
+        };
+        match decision {
             Decision::Nothing => {
                 // What it once waited for is over.
-                let rests = |stay: &Stay| matches!(stay.phase, Phase::Idle | Phase::Serving { .. });
-                if self.stays.get(id).is_none_or(rests) {
+                if rests {
                     self.timers.clear_stay(id);
                 }
-                if waited_until > Time::ZERO
+                if (waited || cut)
                     && let Some(stay) = self.stays.get_mut(id)
                     && self.now >= stay.not_before
                 {

@@ -351,12 +351,12 @@ impl Node {
 
     /// Notices that a move of this node's own shard was called off: the next one takes its time.
     pub(super) fn note_called_off(&mut self, id: &ShardId, writing: bool) {
-        let (now, timing) = (self.now, self.timing());
         let Some(stay) = self.stays.get_mut(id).filter(|_| !writing) else {
             return;
         };
         if stay.moving.take().is_some() {
-            stay.move_not_before = now + timing.move_retry(stay.called_off);
+            let wait = self.config.timing.move_retry(stay.called_off);
+            stay.move_not_before = self.now + wait;
             stay.called_off += 1;
             self.left(id);
         }

@@ -34,9 +34,9 @@ fn check_futures(name: &str, most: usize) {
 #[test]
 fn states_that_count_as_the_same_have_the_same_futures() {
     for name in [
-        "rest", "start", "delay", "join", "crash", "pause", "removal",
+        "rest", "start", "delay", "join", "crash", "pause", "removal", "loss", "router",
     ] {
-        check_futures(name, 4_000);
+        check_futures(name, 10_000);
     }
 }
 
