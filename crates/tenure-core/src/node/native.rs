@@ -176,7 +176,9 @@ impl Node {
         } else if purpose == Purpose::Boot && self.has_waited_for(id) {
             let record = self.view.sessions.get(&id);
             if record.is_some_and(|s| !s.is_live() || s.leased.is_none()) || self.is_corrupt(id) {
-                // How long its lease is cannot be known. A holder that lives says so again, and soon.
+                // How long its lease is cannot be known. A holder that lives says so again, and soon; the watch may leave that
+                // out.
+                self.read(Key::Session(id));
                 return self.settled(purpose, Settled::Failed { unknown: false });
             }
             self.refuse(Refusal::NameInUse { session: id });
