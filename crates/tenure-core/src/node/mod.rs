@@ -77,7 +77,7 @@ use stays::Stay;
 use timers::{Timer, Timers};
 
 pub(crate) use load::load_in_records;
-pub use model::Counters;
+pub use model::{Counters, Listing};
 
 /// What a node expects of a keyspace; created so if it does not exist.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
