@@ -116,3 +116,20 @@ impl NatsStore {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_that_came_after_the_pass_had_begun_do_not_stand_for_those_that_were_there() {
+        let mut pass = Pass::default();
+        assert_eq!(pass.old(), 0);
+        pass.found.insert("there".to_owned(), None);
+        pass.deleted.insert("gone".to_owned(), 7);
+        pass.found.insert("came".to_owned(), None);
+        pass.deleted.insert("came and went".to_owned(), 9);
+        pass.new = ["came", "came and went"].map(str::to_owned).into();
+        assert_eq!(pass.old(), 2);
+    }
+}
