@@ -35,7 +35,7 @@ impl World {
         }
         if self.net_rng.permille(self.net.duplicate) {
             let after = self.net_rng.skewed(0, self.net.late_max);
-            let request = Box::new(request.clone());
+            let request = request.clone();
             self.queue
                 .push(self.now + after, Due::Arrive { pid, op, request });
         }
@@ -48,7 +48,7 @@ impl World {
             Due::Arrive {
                 pid,
                 op,
-                request: Box::new(request),
+                request,
             },
         );
     }
@@ -67,7 +67,7 @@ impl World {
                     Due::Arrive {
                         pid,
                         op,
-                        request: Box::new(request),
+                        request,
                     },
                 );
                 return Ok(());
@@ -167,7 +167,7 @@ impl World {
             Due::Reply {
                 pid,
                 op,
-                reply: Box::new(reply),
+                reply,
             },
         );
     }

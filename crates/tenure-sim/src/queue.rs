@@ -1,7 +1,7 @@
 //! What is to happen, in order of time; things at one instant happen in the order in which they were planned.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, VecDeque};
 
 use tenure_core::ids::LeaseId;
 use tenure_core::layout::Key;
@@ -30,13 +30,13 @@ pub(crate) enum Due {
     Arrive {
         pid: Pid,
         op: OpId,
-        request: Box<Request>,
+        request: Request,
     },
     /// An answer reaches a process.
     Reply {
         pid: Pid,
         op: OpId,
-        reply: Box<Reply>,
+        reply: Reply,
     },
     /// A process stops waiting for an answer.
     Timeout { pid: Pid, op: OpId },
@@ -123,11 +123,26 @@ pub(crate) struct Queue {
     heap: BinaryHeap<Reverse<u128>>,
     slots: Vec<Option<Due>>,
     free: Vec<u32>,
+    /// A third of everything is planned the same time ahead as others of its kind, and so comes in order: timeouts, and signs
+    /// of life.
+    in_order: [VecDeque<(u128, Due)>; 2],
     planned: u32,
 }
 
 impl Queue {
     pub(crate) fn push(&mut self, at: Instant, due: Due) {
+        self.planned += 1;
+        let order = u128::from(at) << 64 | u128::from(self.planned) << 32;
+        let line = match due {
+            Due::Timeout { .. } => Some(&mut self.in_order[0]),
+            Due::Progress(_) => Some(&mut self.in_order[1]),
+            _ => None,
+        };
+        if let Some(line) = line
+            && line.back().is_none_or(|(last, _)| *last < order)
+        {
+            return line.push_back((order, due));
+        }
         let slot = match self.free.pop() {
             Some(slot) => {
                 self.slots[slot as usize] = Some(due);
@@ -138,16 +153,14 @@ impl Queue {
                 (self.slots.len() - 1) as u32
             }
         };
-        self.planned += 1;
-        let order = u128::from(at) << 64 | u128::from(self.planned) << 32 | u128::from(slot);
-        self.heap.push(Reverse(order));
+        self.heap.push(Reverse(order | u128::from(slot)));
     }
 
     /// Whether a request that would create this key is on its way to the store.
     pub(crate) fn creates(&self, key: &Key) -> bool {
         self.slots.iter().flatten().any(|due| {
             matches!(due, Due::Arrive { request, .. }
-                if matches!(&**request, Request::Put { key: put, expect: Expect::Absent, .. } if put == key))
+                if matches!(request, Request::Put { key: put, expect: Expect::Absent, .. } if put == key))
         })
     }
 
@@ -161,8 +174,21 @@ impl Queue {
     }
 
     pub(crate) fn pop(&mut self) -> Option<(Instant, Due)> {
-        let Reverse(order) = self.heap.pop()?;
-        let (at, slot) = ((order >> 64) as Instant, order as u32);
+        let mut first = self.heap.peek().map_or(u128::MAX, |Reverse(order)| *order);
+        let mut from = None;
+        for line in &mut self.in_order {
+            if let Some((order, _)) = line.front()
+                && *order < first
+            {
+                (first, from) = (*order, Some(line));
+            }
+        }
+        let at = (first >> 64) as Instant;
+        if let Some(line) = from {
+            return line.pop_front().map(|(_, due)| (at, due));
+        }
+        self.heap.pop()?;
+        let slot = first as u32;
         self.free.push(slot);
         let due = self.slots[slot as usize].take()?;
         Some((at, due))

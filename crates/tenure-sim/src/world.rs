@@ -262,8 +262,8 @@ impl World {
             }
             Due::Tick(pid) => self.tick(pid),
             Due::Progress(pid) => self.progress(pid),
-            Due::Arrive { pid, op, request } => self.arrive(pid, op, *request),
-            Due::Reply { pid, op, reply } => self.answered(pid, op, *reply),
+            Due::Arrive { pid, op, request } => self.arrive(pid, op, request),
+            Due::Reply { pid, op, reply } => self.answered(pid, op, reply),
             Due::Timeout { pid, op } => self.timed_out(pid, op),
             Due::Watch(pid) => self.watch_tells(pid),
             Due::WatchAgain(pid) => self.watch_again(pid),

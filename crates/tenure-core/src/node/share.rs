@@ -25,7 +25,7 @@ pub(super) struct Wants {
 
 /// What a node takes and gives in a greedy keyspace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-struct Greedy {
+pub(super) struct Greedy {
     take: BTreeSet<ShardId>,
     give: BTreeMap<ShardId, NodeName>,
 }
@@ -63,8 +63,8 @@ impl Wants {
 /// What follows for a node's shards from the mode of their keyspace.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Wanted<'a> {
-    /// It takes these.
-    These(&'a BTreeSet<ShardId>),
+    /// It takes and gives these.
+    These(&'a Greedy),
     /// It takes what a leader means it to have, or leaves to whoever is there.
     Meant,
     /// It takes what it ranks best for.
@@ -72,17 +72,19 @@ pub(super) enum Wanted<'a> {
 }
 
 impl Node {
-    /// What this node wants of a keyspace that it takes part in and that is there, as far as it was derived.
-    pub(super) fn wanted(&self, keyspace: &KeyspaceName) -> Option<Wanted<'_>> {
+    /// What this node wants of a keyspace that it takes part in and that is there, as far as it was derived; and the lowest
+    /// generation that counts there.
+    pub(super) fn wanted(&self, keyspace: &KeyspaceName) -> Option<(Wanted<'_>, u32)> {
         let record = self.view.keyspaces.get(keyspace)?;
         if record.removed || !self.config.keyspaces.contains_key(keyspace) {
             return None;
         }
-        match self.wants.greedy.get(keyspace) {
-            Some(plan) => plan.as_ref().map(|plan| Wanted::These(&plan.take)),
-            None if record.mode == KeyspaceMode::Coordinated => Some(Wanted::Meant),
-            None => Some(Wanted::Won),
-        }
+        let wanted = match self.wants.greedy.get(keyspace) {
+            Some(plan) => Wanted::These(plan.as_ref()?),
+            None if record.mode == KeyspaceMode::Coordinated => Wanted::Meant,
+            None => Wanted::Won,
+        };
+        Some((wanted, record.floor))
     }
 
     /// Whether this node plainly wants nothing of a shard that another live node has; where that takes more than a glance, no.
@@ -95,7 +97,7 @@ impl Node {
         let record = &*seen.record;
         let me = &self.config.name;
         match wanted {
-            Wanted::These(shards) => !shards.contains(id),
+            Wanted::These(plan) => !plan.take.contains(id),
             Wanted::Meant => {
                 record.intended.as_ref() != Some(me)
                     && self.now < self.unled_claim_at(record, seen.since)
@@ -105,6 +107,25 @@ impl Node {
                 record.failures.is_empty() && winner.is_some_and(|winner| winner != me)
             }
         }
+    }
+
+    /// Whether this node plainly wants to keep a shard that it has; where that takes more than a glance, no.
+    pub(super) fn keeps(&self, wanted: Wanted<'_>, id: &ShardId, record: &ShardRecord) -> bool {
+        let me = &self.config.name;
+        match wanted {
+            Wanted::These(plan) => !plan.give.contains_key(id),
+            Wanted::Meant => record.intended.as_ref().is_none_or(|to| to == me),
+            Wanted::Won => {
+                let winner = self.wants.winners.get(id).and_then(Option::as_ref);
+                record.failures.is_empty() && winner == Some(me)
+            }
+        }
+    }
+
+    /// Whether an operator wants this node to have shards.
+    pub(super) fn is_active(&self) -> bool {
+        let me = self.view.nodes.get(&self.config.name);
+        me.is_none_or(|node| node.mode == NodeMode::Active)
     }
 
     /// Brings what is derived for a keyspace up to date.
@@ -221,12 +242,7 @@ impl Node {
         if self.is_frozen() {
             return None;
         }
-        let active = self
-            .view
-            .nodes
-            .get(&self.config.name)
-            .is_none_or(|n| n.mode == NodeMode::Active);
-        if !active {
+        if !self.is_active() {
             // A leader sees to it that not everything moves at once; but what it has not moved in good time moves by itself.
             let told = self.view.nodes.seen(&self.config.name);
             let patient = told.is_some_and(|n| self.now < n.since + self.config.timing.ttl * 4);
