@@ -123,9 +123,8 @@ pub(crate) struct Queue {
     heap: BinaryHeap<Reverse<u128>>,
     slots: Vec<Option<Due>>,
     free: Vec<u32>,
-    /// A third of everything is planned the same time ahead as others of its kind, and so comes in order: timeouts, and signs
-    /// of life.
-    in_order: [VecDeque<(u128, Due)>; 2],
+    /// Timeouts are planned the same time ahead, all of them, and so come in order.
+    timeouts: VecDeque<(u128, Pid, OpId)>,
     planned: u32,
 }
 
@@ -133,15 +132,10 @@ impl Queue {
     pub(crate) fn push(&mut self, at: Instant, due: Due) {
         self.planned += 1;
         let order = u128::from(at) << 64 | u128::from(self.planned) << 32;
-        let line = match due {
-            Due::Timeout { .. } => Some(&mut self.in_order[0]),
-            Due::Progress(_) => Some(&mut self.in_order[1]),
-            _ => None,
-        };
-        if let Some(line) = line
-            && line.back().is_none_or(|(last, _)| *last < order)
+        if let Due::Timeout { pid, op } = due
+            && self.timeouts.back().is_none_or(|(last, ..)| *last < order)
         {
-            return line.push_back((order, due));
+            return self.timeouts.push_back((order, pid, op));
         }
         let slot = match self.free.pop() {
             Some(slot) => {
@@ -174,21 +168,13 @@ impl Queue {
     }
 
     pub(crate) fn pop(&mut self) -> Option<(Instant, Due)> {
-        let mut first = self.heap.peek().map_or(u128::MAX, |Reverse(order)| *order);
-        let mut from = None;
-        for line in &mut self.in_order {
-            if let Some((order, _)) = line.front()
-                && *order < first
-            {
-                (first, from) = (*order, Some(line));
-            }
+        let first = self.heap.peek().map_or(u128::MAX, |Reverse(order)| *order);
+        if let Some((order, pid, op)) = self.timeouts.pop_front_if(|(order, ..)| *order < first) {
+            let at = (order >> 64) as Instant;
+            return Some((at, Due::Timeout { pid, op }));
         }
-        let at = (first >> 64) as Instant;
-        if let Some(line) = from {
-            return line.pop_front().map(|(_, due)| (at, due));
-        }
-        self.heap.pop()?;
-        let slot = first as u32;
+        let Reverse(order) = self.heap.pop()?;
+        let (at, slot) = ((order >> 64) as Instant, order as u32);
         self.free.push(slot);
         let due = self.slots[slot as usize].take()?;
         Some((at, due))

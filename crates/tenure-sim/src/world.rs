@@ -415,7 +415,12 @@ impl World {
                 .map_or(Instant::MAX, |time| process.clock.when(time));
         }
         self.plan_tick(pid);
-        self.carry_out(pid, step.actions.into_iter())
+        let mut actions = step.actions;
+        if !actions.is_empty() {
+            self.carry_out(pid, actions.drain(..))?;
+        }
+        self.processes[pid].machine.give_back(actions);
+        Ok(())
     }
 
     pub(crate) fn carry_out(

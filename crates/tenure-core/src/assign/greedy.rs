@@ -10,39 +10,35 @@ use super::{Member, rank};
 use crate::hash::mix;
 use crate::ids::{KeyspaceName, NodeName};
 
-/// Everyone's fair share of one keyspace.
+/// Everyone's fair share of one keyspace, in order of names.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Shares(BTreeMap<NodeName, usize>);
+pub struct Shares(Vec<(NodeName, usize)>);
 
 impl Shares {
     /// The shares of `shards` shards. Members of weight zero get none.
     pub fn new(keyspace: &KeyspaceName, shards: usize, members: &[Member]) -> Self {
-        let mut names: Vec<_> = members
-            .iter()
-            .filter(|m| m.weight > 0)
-            .map(|m| m.name.clone())
-            .collect();
         let purpose = mix(keyspace
             .as_str()
             .bytes()
             .fold(0, |h, b| mix(h ^ u64::from(b))));
-        names.sort_by_cached_key(|name| (rank(purpose, name), name.clone()));
-        let (each, more) = match names.len() {
+        let counted = members.iter().filter(|m| m.weight > 0);
+        let mut ranked: Vec<_> = counted.map(|m| (rank(purpose, &m.name), &m.name)).collect();
+        ranked.sort_unstable();
+        let (each, more) = match ranked.len() {
             0 => (0, 0),
             n => (shards / n, shards % n),
         };
-        Self(
-            names
-                .into_iter()
-                .enumerate()
-                .map(|(i, name)| (name, each + usize::from(i < more)))
-                .collect(),
-        )
+        let names = ranked.into_iter().map(|(_, name)| name.clone());
+        let shares = names.zip(0..).map(|(name, i)| (name, each + usize::from(i < more)));
+        let mut shares: Vec<_> = shares.collect();
+        shares.sort_unstable();
+        Self(shares)
     }
 
     /// A node's share.
     pub fn of(&self, node: &NodeName) -> usize {
-        self.0.get(node).copied().unwrap_or(0)
+        let place = self.0.binary_search_by(|(name, _)| name.cmp(node));
+        place.map_or(0, |place| self.0[place].1)
     }
 }
 

@@ -393,6 +393,14 @@ impl Node {
         }
     }
 
+    /// Takes back the list of actions of a step, once they are carried out: the next step need not make a new one.
+    pub fn give_back(&mut self, mut actions: Vec<Action>) {
+        actions.clear();
+        if self.out.is_empty() {
+            self.out = actions;
+        }
+    }
+
     /// The node's current session.
     pub fn session(&self) -> Option<SessionId> {
         self.holder.as_ref().map(|h| h.id)

@@ -1,6 +1,7 @@
 //! Which shards this node should have, by the mode of their keyspace.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use crate::assign::{Shares, greedy_surplus, rank};
 use crate::hash::shard_number;
@@ -8,7 +9,6 @@ use crate::ids::{KeyspaceName, NodeName, ShardId};
 use crate::plan::{Decision, Delta, Live, NoMemory, PlanNode, PlanSettings, Planner};
 use crate::record::{KeyspaceMode, NodeMode, Role, ShardRecord, Tenancy};
 use crate::time::Time;
-use crate::view::Seen;
 use crate::why::Why;
 
 use super::{Life, Node};
@@ -65,8 +65,8 @@ impl Wants {
 pub(super) enum Wanted<'a> {
     /// It takes and gives these.
     These(&'a Greedy),
-    /// It takes what a leader means it to have, or leaves to whoever is there.
-    Meant,
+    /// It takes what a leader means it to have, or has left to whoever is there for as long as this.
+    Meant(Duration),
     /// It takes what it ranks best for.
     Won,
 }
@@ -81,26 +81,26 @@ impl Node {
         }
         let wanted = match self.wants.greedy.get(keyspace) {
             Some(plan) => Wanted::These(plan.as_ref()?),
-            None if record.mode == KeyspaceMode::Coordinated => Wanted::Meant,
+            None if record.mode == KeyspaceMode::Coordinated => Wanted::Meant(self.patience()),
             None => Wanted::Won,
         };
         Some((wanted, record.floor))
     }
 
-    /// Whether this node plainly wants nothing of a shard that another live node has; where that takes more than a glance, no.
+    /// Whether this node plainly wants nothing of a shard that another live node has, as is known since then; where that takes
+    /// more than a glance, no.
     pub(super) fn leaves(
         &self,
         wanted: Wanted<'_>,
         id: &ShardId,
-        seen: &Seen<ShardRecord>,
+        record: &ShardRecord,
+        since: Time,
     ) -> bool {
-        let record = &*seen.record;
         let me = &self.config.name;
         match wanted {
             Wanted::These(plan) => !plan.take.contains(id),
-            Wanted::Meant => {
-                record.intended.as_ref() != Some(me)
-                    && self.now < self.unled_claim_at(record, seen.since)
+            Wanted::Meant(patience) => {
+                record.intended.as_ref() != Some(me) && self.now < since + patience
             }
             Wanted::Won => {
                 let winner = self.wants.winners.get(id).and_then(Option::as_ref);
@@ -114,7 +114,7 @@ impl Node {
         let me = &self.config.name;
         match wanted {
             Wanted::These(plan) => !plan.give.contains_key(id),
-            Wanted::Meant => record.intended.as_ref().is_none_or(|to| to == me),
+            Wanted::Meant(_) => record.intended.as_ref().is_none_or(|to| to == me),
             Wanted::Won => {
                 let winner = self.wants.winners.get(id).and_then(Option::as_ref);
                 record.failures.is_empty() && winner == Some(me)
@@ -328,7 +328,7 @@ impl Node {
             .filter(|(id, _)| id.keyspace == *keyspace)
         {
             let record = &seen.record;
-            if record.tenancy == Tenancy::Deleted {
+            if matches!(record.tenancy, Tenancy::Deleted) {
                 continue;
             }
             total += 1;

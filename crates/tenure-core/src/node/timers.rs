@@ -259,7 +259,7 @@ impl Timers {
 
     /// Whether it wakes for this shard.
     pub(super) fn has_stay(&self, id: &ShardId) -> bool {
-        self.stay.at.contains_key(id)
+        !self.stay.at.is_empty() && self.stay.at.contains_key(id)
     }
 
     /// The next purpose whose time has come.
