@@ -62,7 +62,7 @@ impl Peers {
 impl Node {
     /// Notices that the process was not scheduled when it wanted to be.
     pub(super) fn note_sleep(&mut self, now: Time) {
-        let Some(wake) = self.timers.next() else {
+        let Some(wake) = self.timers.next().filter(|wake| *wake < now) else {
             return;
         };
         let late = now.since(wake);
