@@ -161,7 +161,11 @@ impl Queue {
         if self.later.peek().is_some_and(|Reverse(first)| *first < order) {
             return self.later.push(Reverse(order));
         }
-        let place = self.soon.partition_point(|other| *other > order);
+        // Nothing of the same instant was planned later.
+        let at = (order >> 64) as Instant;
+        let place = self
+            .soon
+            .partition_point(|other| (*other >> 64) as Instant > at);
         self.soon.insert(place, order);
         if self.soon.len() > SOON {
             let last = self.soon.drain(..SOON / 2);

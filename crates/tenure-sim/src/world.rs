@@ -495,6 +495,9 @@ impl World {
         }
         self.repair();
         self.keep_going()?;
+        if self.rest.is_some() {
+            return Ok(());
+        }
         let raise = self.plan.second_raise();
         let missing = if raise.is_some_and(|after| self.now <= self.plan.heal_at + after) {
             Some("an operator is about to raise generations".to_owned())
@@ -506,9 +509,6 @@ impl World {
         } else {
             None
         };
-        if self.rest.is_some() {
-            return Ok(());
-        }
         let by = self.plan.heal_at + self.plan.heal_bound();
         let settled = self
             .whole_since

@@ -288,6 +288,8 @@ pub struct Node {
     stopping_since: Time,
     /// What the router that this is holds.
     held: Held,
+    /// The application has said what a shard costs.
+    measured: bool,
     /// When the session's record last told of load.
     load_told: Time,
     /// The longest ttl of any session that was ever heard of.
@@ -349,6 +351,7 @@ impl Node {
             lead: Lead::default(),
             stopping_since: Time::ZERO,
             held: Held::new(),
+            measured: false,
             load_told: Time::ZERO,
             longest: std::time::Duration::ZERO,
             ops: 0,
@@ -533,7 +536,9 @@ impl Node {
     }
 
     fn learned(&mut self, key: &Key) {
-        self.absent.remove(key);
+        if !self.absent.is_empty() {
+            self.absent.remove(key);
+        }
         self.dirty.insert(key.clone());
     }
 

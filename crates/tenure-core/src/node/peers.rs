@@ -33,6 +33,8 @@ pub(super) struct Peers {
     pub(super) ranking: Ranking,
     pub(super) since: Time,
     trusted_since: Time,
+    /// How much later than the first of them this node looks whether somebody else's session is over.
+    turn: Duration,
 }
 
 impl Peers {
@@ -154,18 +156,7 @@ impl Node {
             return self.timers.clear(&Timer::Judge(id));
         }
         if let Some(at) = cell.and_then(|cell| self.is_old_at(cell)) {
-            // Nodes look one after the other, so that not all of them write the same tombstone.
-            let place = self
-                .peers
-                .members
-                .iter()
-                .position(|m| m.name == self.config.name)
-                .unwrap_or(0);
-            let turn = match place {
-                0 => Duration::ZERO,
-                _ => self.config.timing.ttl / 100 * u32::try_from(place.min(5)).unwrap_or(5),
-            };
-            self.timers.set(Timer::Judge(id), at + turn);
+            self.timers.set(Timer::Judge(id), at + self.peers.turn);
         }
     }
 
@@ -418,6 +409,10 @@ impl Node {
                 weight: record.weight,
             })
             .collect();
+        // Nodes look one after the other, so that not all of them write the same tombstone.
+        let place = members.iter().position(|m| m.name == self.config.name);
+        let place = u32::try_from(place.unwrap_or(0).min(5)).unwrap_or(5);
+        self.peers.turn = self.config.timing.ttl / 100 * place;
         self.peers.ranking = Ranking::new(&members);
         self.peers.members = members;
         self.wants.new_ranking();
