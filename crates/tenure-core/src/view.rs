@@ -85,6 +85,11 @@ impl<K: Ord + Clone, R> Table<K, R> {
         self.seen(key).map(|seen| &*seen.record)
     }
 
+    /// How many keys were ever heard of.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
     /// All keys that were ever heard of.
     pub fn cells(&self) -> impl Iterator<Item = (&K, &Cell<R>)> {
         self.0.iter().map(|(key, slot)| (key, &slot.cell))

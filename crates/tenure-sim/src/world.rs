@@ -1,6 +1,6 @@
 //! A whole cluster in one thread on virtual time.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tenure_core::ids::{KeyspaceName, NodeName, ShardId, ShardName};
@@ -73,7 +73,7 @@ pub(crate) struct World {
     pub(crate) processes: Vec<Process>,
     pub(crate) directories: Vec<Directory>,
     pub(crate) shards: Vec<Key>,
-    pub(crate) shard_numbers: HashMap<ShardId, usize>,
+    pub(crate) shard_numbers: BTreeMap<ShardId, usize>,
     pub(crate) keyspaces: BTreeMap<KeyspaceName, KeyspaceConfig>,
     pub(crate) net: NetMix,
     pub(crate) watch: WatchMix,

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::assign::{Shares, greedy_surplus, rank};
+use crate::assign::{Owned, Shares, greedy_surplus, rank};
 use crate::hash::shard_number;
 use crate::ids::{KeyspaceName, NodeName, ShardId};
 use crate::plan::{Decision, Delta, Live, NoMemory, PlanNode, PlanSettings, Planner};
@@ -317,7 +317,7 @@ impl Node {
     fn greedy_plan(&self, keyspace: &KeyspaceName) -> Greedy {
         let me = &self.config.name;
         let mut total = 0;
-        let mut owned: BTreeMap<&NodeName, usize> = BTreeMap::new();
+        let mut owned = Owned::default();
         let (mut held, mut mine, mut offered, mut open) = (0, Vec::new(), Vec::new(), Vec::new());
         let mut meant = Vec::new();
         let mut plan = Greedy::default();
@@ -347,7 +347,7 @@ impl Node {
                             mine.push(id);
                         }
                     }
-                    *owned.entry(node).or_default() += 1;
+                    owned.add(node);
                 }
                 None if record.quarantine.is_some() => {}
                 // It goes to the best of those who have not, above its share if need be.
@@ -355,7 +355,7 @@ impl Node {
                     let failed = |name: &NodeName| self.has_failed(record, name);
                     if self.peers.ranking.winner(id, |name| !failed(name)) == Some(me) {
                         plan.take.insert(id.clone());
-                        *owned.entry(me).or_default() += 1;
+                        owned.add(me);
                     }
                 }
                 None => match &record.intended {
@@ -368,12 +368,11 @@ impl Node {
         for (id, node) in meant {
             // Two who both saw a node below its share may have offered it more than it wants. What it has room for is left to
             // it: nobody else lacks that for its own share.
-            let has = owned.get(node).copied().unwrap_or(0);
-            if has >= shares.of(node) {
+            if owned.of(node) >= shares.of(node) {
                 open.push(id);
                 continue;
             }
-            owned.insert(node, has + 1);
+            owned.add(node);
             if node == me {
                 offered.push(id);
             }

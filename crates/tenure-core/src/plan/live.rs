@@ -147,7 +147,7 @@ impl<'a> Live<'a> {
         keyspace: &KeyspaceName,
         memory: &mut dyn Memory,
     ) -> Result<PlanView, Vec<ViewProblem>> {
-        let mut shards = Vec::new();
+        let mut shards = Vec::with_capacity(self.view.shards.len());
         let mut named: BTreeSet<NodeName> = BTreeSet::new();
         let mut elsewhere: BTreeMap<NodeName, Elsewhere> = BTreeMap::new();
         for (id, seen) in self.view.shards.iter() {
