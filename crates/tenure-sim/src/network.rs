@@ -100,7 +100,7 @@ impl World {
 
     /// A key of the store has a new value: the checkers see it, and the watches tell of it.
     pub(crate) fn changed(&mut self, key: &Key) -> Verdict {
-        let found = self.store.get(key).cloned();
+        let found = self.store.newest(key).cloned();
         let record = found.as_ref().and_then(|found| found.record.as_ref().ok());
         self.leases.written(key, record);
         if self.trace.on() && !self.transcript {

@@ -119,6 +119,33 @@ impl Due {
 /// How many of what comes first are kept in order.
 const SOON: usize = 128;
 
+/// Where the numbers begin that stand for something that says no more than which process it is for, instead of for the slot
+/// of something: [`Due::Tick`], [`Due::Watch`] and [`Due::Progress`].
+const SHORT: u32 = 1 << 30;
+
+impl Due {
+    fn as_short(&self) -> Option<u32> {
+        let (kind, pid) = match self {
+            Self::Tick(pid) => (1, *pid),
+            Self::Watch(pid) => (2, *pid),
+            Self::Progress(pid) => (3, *pid),
+            _ => return None,
+        };
+        let pid = u32::try_from(pid).ok().filter(|pid| *pid < SHORT)?;
+        Some(kind * SHORT + pid)
+    }
+
+    fn of_short(number: u32) -> Option<Self> {
+        let pid = (number % SHORT) as Pid;
+        match number / SHORT {
+            1 => Some(Self::Tick(pid)),
+            2 => Some(Self::Watch(pid)),
+            3 => Some(Self::Progress(pid)),
+            _ => None,
+        }
+    }
+}
+
 /// The queue.
 ///
 /// Time, order of planning and slot are one number, from top to bottom: most of what a queue does is compare.
@@ -143,6 +170,9 @@ impl Queue {
             && self.timeouts.back().is_none_or(|(last, ..)| *last < order)
         {
             return self.timeouts.push_back((order, pid, op));
+        }
+        if let Some(short) = due.as_short() {
+            return self.plan(order | u128::from(short));
         }
         let slot = match self.free.pop() {
             Some(slot) => {
@@ -208,6 +238,9 @@ impl Queue {
         }
         let order = self.soon.pop()?;
         let (at, slot) = ((order >> 64) as Instant, order as u32);
+        if let Some(due) = Due::of_short(slot) {
+            return Some((at, due));
+        }
         self.free.push(slot);
         let due = self.slots[slot as usize].take()?;
         Some((at, due))

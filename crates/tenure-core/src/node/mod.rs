@@ -642,11 +642,21 @@ impl Node {
         let Some(record) = self.view.shards.get(id) else {
             return;
         };
-        let known = self.generations.entry(id.keyspace.clone()).or_default();
-        *known = (*known).max(record.epoch.generation());
+        let generation = record.epoch.generation();
+        match self.generations.get_mut(&id.keyspace) {
+            Some(known) => *known = (*known).max(generation),
+            None => {
+                self.generations.insert(id.keyspace.clone(), generation);
+            }
+        }
         self.lead.highest = self.lead.highest.max(record.plan);
-        let stay = self.stays.entry(id.clone()).or_default();
-        stay.highest = stay.highest.max(record.epoch);
+        match self.stays.get_mut(id) {
+            Some(stay) => stay.highest = stay.highest.max(record.epoch),
+            None => {
+                let stay = self.stays.entry(id.clone()).or_default();
+                stay.highest = record.epoch;
+            }
+        }
         let serving = matches!(
             record.tenancy,
             Tenancy::Held { serving: true, .. }

@@ -135,8 +135,9 @@ impl Node {
         if !runs || matches!(self.wants.greedy.get(keyspace), Some(Some(_))) {
             return;
         }
-        let imagined = self.wants.imagined.get(keyspace);
-        if self.imagines(keyspace) && !matches!(imagined, Some(Some(_))) {
+        if self.imagines(keyspace)
+            && !matches!(self.wants.imagined.get(keyspace), Some(Some(_)))
+        {
             let plan = self.imagine(keyspace);
             self.wants.imagined.insert(keyspace.clone(), Some(plan));
         }

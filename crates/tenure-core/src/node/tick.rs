@@ -36,6 +36,9 @@ impl Node {
             self.view.present_keys().into_iter().collect();
         for (key, found) in listed.entries {
             gone.remove(&key);
+            if self.view.version(&key).as_ref() == Some(&found.version) {
+                continue;
+            }
             let version = found.version.clone();
             self.learn(&key, found);
             if self

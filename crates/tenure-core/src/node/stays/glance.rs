@@ -3,6 +3,8 @@
 //! Most shards of a cluster are served where they are to stay, elsewhere or here. All that [`Node::decide`] would do about one
 //! of them is to find that out, with a dozen look-ups; here that takes two or three. Whatever is not plain is looked at.
 
+use std::cmp::Ordering;
+
 use crate::ids::{KeyspaceName, SessionId, ShardId};
 use crate::node::share::Wanted;
 use crate::node::{Life, Node};
@@ -45,18 +47,27 @@ impl Node {
             live: Vec::new(),
         };
         let (mut worth, mut forgotten) = (Vec::new(), Vec::new());
-        let mut stays = self.stays.iter().peekable();
+        let mut stays = self.stays.iter();
+        let mut next = stays.next();
         for (id, cell) in self.view.shards.cells() {
-            while let Some((other, _)) = stays.next_if(|(other, _)| *other < id) {
-                forgotten.push(other.clone());
+            let mut stay = None;
+            while let Some((other, its)) = next {
+                match other.cmp(id) {
+                    Ordering::Less => forgotten.push(other.clone()),
+                    Ordering::Equal => stay = Some(its),
+                    Ordering::Greater => break,
+                }
+                next = stays.next();
+                if stay.is_some() {
+                    break;
+                }
             }
-            let stay = stays.next_if(|(other, _)| *other == id);
-            if !glance.passes(id, cell, stay.map(|(_, stay)| stay)) {
+            if !glance.passes(id, cell, stay) {
                 worth.push(id.clone());
             }
         }
         worth.extend(forgotten);
-        worth.extend(stays.map(|(other, _)| other.clone()));
+        worth.extend(next.into_iter().chain(stays).map(|(id, _)| id.clone()));
         worth
     }
 }
