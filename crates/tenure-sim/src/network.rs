@@ -43,14 +43,8 @@ impl World {
         if self.net_rng.permille(self.net.late) {
             after += self.net_rng.skewed(0, self.net.late_max);
         }
-        self.queue.push(
-            self.now + after,
-            Due::Arrive {
-                pid,
-                op,
-                request,
-            },
-        );
+        self.queue
+            .push(self.now + after, Due::Arrive { pid, op, request });
     }
 
     /// A request is at the store: it takes effect now, unless the store is away.
@@ -62,14 +56,7 @@ impl World {
             }
             Some((Outage::Hang, until)) if until > self.now => {
                 let at = until + self.delay(pid);
-                self.queue.push(
-                    at,
-                    Due::Arrive {
-                        pid,
-                        op,
-                        request,
-                    },
-                );
+                self.queue.push(at, Due::Arrive { pid, op, request });
                 return Ok(());
             }
             Some((Outage::Forget, until)) if until > self.now => return Ok(()),
@@ -162,14 +149,7 @@ impl World {
             return;
         }
         let at = self.now + self.delay(pid);
-        self.queue.push(
-            at,
-            Due::Reply {
-                pid,
-                op,
-                reply,
-            },
-        );
+        self.queue.push(at, Due::Reply { pid, op, reply });
     }
 
     pub(crate) fn answered(&mut self, pid: Pid, op: OpId, reply: Reply) -> Verdict {

@@ -33,11 +33,7 @@ pub(crate) enum Due {
         request: Request,
     },
     /// An answer reaches a process.
-    Reply {
-        pid: Pid,
-        op: OpId,
-        reply: Reply,
-    },
+    Reply { pid: Pid, op: OpId, reply: Reply },
     /// A process stops waiting for an answer.
     Timeout { pid: Pid, op: OpId },
     /// A watch delivers.
@@ -188,7 +184,11 @@ impl Queue {
     }
 
     fn plan(&mut self, order: u128) {
-        if self.later.peek().is_some_and(|Reverse(first)| *first < order) {
+        if self
+            .later
+            .peek()
+            .is_some_and(|Reverse(first)| *first < order)
+        {
             return self.later.push(Reverse(order));
         }
         // Nothing of the same instant was planned later.
@@ -294,7 +294,10 @@ mod tests {
     #[test]
     fn timeouts_come_in_their_place_among_the_others() {
         let mut queue = Queue::default();
-        let timeout = |n| Due::Timeout { pid: 0, op: OpId(n) };
+        let timeout = |n| Due::Timeout {
+            pid: 0,
+            op: OpId(n),
+        };
         for (at, due) in [
             (5, timeout(1)),
             (7, Due::Nothing),

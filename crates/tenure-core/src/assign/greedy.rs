@@ -27,7 +27,9 @@ impl Shares {
             n => (shards / n, shards % n),
         };
         let names = ranked.into_iter().map(|(_, name)| name.clone());
-        let shares = names.zip(0..).map(|(name, i)| (name, each + usize::from(i < more)));
+        let shares = names
+            .zip(0..)
+            .map(|(name, i)| (name, each + usize::from(i < more)));
         let mut shares: Vec<_> = shares.collect();
         shares.sort_unstable();
         Self(shares)
@@ -129,7 +131,10 @@ mod tests {
         let members = members(3);
         let shares = Shares::new(&keyspace(), 12, &members);
         let owned = owned(&[(&members[1].name, 6), (&members[0].name, 6)]);
-        assert_eq!([owned.of(&members[0].name), owned.of(&members[2].name)], [6, 0]);
+        assert_eq!(
+            [owned.of(&members[0].name), owned.of(&members[2].name)],
+            [6, 0]
+        );
         let given: Vec<_> = members
             .iter()
             .map(|m| greedy_surplus(&m.name, &shares, &owned))

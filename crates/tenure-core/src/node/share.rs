@@ -135,9 +135,7 @@ impl Node {
         if !runs || matches!(self.wants.greedy.get(keyspace), Some(Some(_))) {
             return;
         }
-        if self.imagines(keyspace)
-            && !matches!(self.wants.imagined.get(keyspace), Some(Some(_)))
-        {
+        if self.imagines(keyspace) && !matches!(self.wants.imagined.get(keyspace), Some(Some(_))) {
             let plan = self.imagine(keyspace);
             self.wants.imagined.insert(keyspace.clone(), Some(plan));
         }

@@ -180,12 +180,7 @@ fn is_dated(rest: &[Word]) -> bool {
 }
 
 /// Takes one thing off the front; says how many words it was.
-fn recognise(
-    words: &[Word],
-    revs: Revs,
-    seen: &mut Option<Record>,
-    out: &mut Vec<Tok>,
-) -> usize {
+fn recognise(words: &[Word], revs: Revs, seen: &mut Option<Record>, out: &mut Vec<Tok>) -> usize {
     match *words {
         // How new what a router knows is.
         [Word::U64(e), Word::U64(rev), ..]
