@@ -53,6 +53,11 @@ impl Pace {
         let pause = self.pause_min.saturating_mul(1 << tries.min(16));
         pause.min(self.pause_max)
     }
+
+    /// One try more, as far as that makes the pause longer.
+    fn one_more(self, tries: u32) -> u32 {
+        tries + u32::from(self.pause(tries) < self.pause_max)
+    }
 }
 
 /// How new a piece of knowledge about a shard is: compared from top to bottom.
@@ -239,17 +244,17 @@ impl Default for Shard {
 impl Shard {
     /// A shard of which nothing is known: what comes for it is held.
     pub fn new() -> Self {
-        Self::with(Rules::sound(), Pace::default())
+        Self::with(Rules::sound(), Pace::default(), 0)
     }
 
-    fn with(rules: Rules, pace: Pace) -> Self {
+    fn with(rules: Rules, pace: Pace, hold: u64) -> Self {
         Self {
             rules,
             pace,
+            hold,
             sight: None,
             reach: Reach::Unknown,
             holding: Some(HoldWhy::Unknown),
-            hold: 0,
             drained: true,
             published: None,
             refused: None,
@@ -309,7 +314,7 @@ impl Shard {
             let pending = self.refused.filter(|refused| now < refused.again_at);
             self.refused = Some(pending.unwrap_or(Refused {
                 upto: known,
-                tries: tries + 1,
+                tries: self.pace.one_more(tries),
                 again_at: now + self.pace.pause(tries),
             }));
         }
@@ -386,7 +391,7 @@ impl Shard {
             && now >= refused.again_at
         {
             let again_at = now + pace.pause(refused.tries);
-            (refused.tries, refused.again_at) = (refused.tries + 1, again_at);
+            (refused.tries, refused.again_at) = (pace.one_more(refused.tries), again_at);
             self.sends();
             actions.extend([Action::FlushOne, Action::Drain(self.hold)]);
         }

@@ -89,6 +89,11 @@ impl<K: Ord + Clone, R> Table<K, R> {
         self.seen(key).map(|seen| &*seen.record)
     }
 
+    /// How many keys were ever heard of.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
     /// All keys that were ever heard of.
     pub fn cells(&self) -> impl Iterator<Item = (&K, &Cell<R>)> {
         self.0.iter().map(|(key, slot)| (key, &slot.cell))
@@ -106,16 +111,15 @@ impl<K: Ord + Clone, R> Table<K, R> {
         self.0.get(key).map_or(0, |slot| slot.high)
     }
 
-    /// `read`: the value is what a read found that was begun when the mark was as it is now; nothing is newer.
-    fn put(
-        &mut self,
-        key: &K,
-        now: Time,
-        version: Version,
-        value: Value<R>,
-        read: bool,
-        rules: Rules,
-    ) -> bool {
+    /// Takes a value unless it is old news; says whether anything changed. `replaces` is told of a value that can be read what
+    /// it was before, if that could be, too.
+    fn put(&mut self, key: &K, told: Told<R>, rules: Rules, replaces: impl FnOnce(&R, &R)) -> bool {
+        let Told {
+            now,
+            version,
+            value,
+            read,
+        } = told;
         let slot = self.0.get_mut(key);
         let count = version.count();
         match value {
@@ -136,12 +140,13 @@ impl<K: Ord + Clone, R> Table<K, R> {
                 if same || !news {
                     return false;
                 }
-                *slot = Slot {
-                    cell,
-                    // A mark that stood still would tell whoever reads meanwhile that nothing has come.
-                    high: rev.max(slot.high.saturating_add(u64::from(count > slot.count))),
-                    count: count.max(slot.count),
-                };
+                // A mark that stood still would tell whoever reads meanwhile that nothing has come.
+                slot.high = rev.max(slot.high.saturating_add(u64::from(count > slot.count)));
+                slot.count = count.max(slot.count);
+                let before = std::mem::replace(&mut slot.cell, cell);
+                if let (Cell::Present(before), Cell::Present(after)) = (&before, &slot.cell) {
+                    replaces(&before.record, &after.record);
+                }
                 true
             }
             Value::Bad(damage) => {
@@ -184,6 +189,15 @@ fn version_of<R>(cell: &Cell<R>) -> Option<&Version> {
         Cell::Present(seen) => Some(&seen.version),
         _ => None,
     }
+}
+
+/// A value as somebody tells it. `read`: it is what a read found that was begun when the mark was as it is now, so that nothing
+/// is newer.
+struct Told<R> {
+    now: Time,
+    version: Version,
+    value: Value<R>,
+    read: bool,
 }
 
 enum Value<R> {
@@ -259,7 +273,10 @@ impl View {
         }
         let rules = self.rules;
         macro_rules! put {
-            ($table:expr, $key:expr, $kind:ident) => {{
+            ($table:expr, $key:expr, $kind:ident) => {
+                put!($table, $key, $kind, |_, _| ())
+            };
+            ($table:expr, $key:expr, $kind:ident, $replaces:expr) => {{
                 let value = match record {
                     Ok(Record::$kind(record)) => Value::Good {
                         rev: record.head.rev,
@@ -268,7 +285,13 @@ impl View {
                     Ok(_) => Value::Bad(Damage::Corrupt("a record of another kind".to_owned())),
                     Err(damage) => Value::Bad(damage),
                 };
-                $table.put($key, now, version, value, read, rules)
+                let told = Told {
+                    now,
+                    version,
+                    value,
+                    read,
+                };
+                $table.put($key, told, rules, $replaces)
             }};
         }
         match key {
@@ -281,11 +304,10 @@ impl View {
                 news
             }
             Key::Session(id) => {
-                let same = match (self.sessions.get(id), &record) {
-                    (Some(before), Ok(Record::Session(after))) => same_standing(before, after),
-                    _ => false,
-                };
-                let news = put!(self.sessions, id, Session);
+                let mut same = false;
+                let news = put!(self.sessions, id, Session, |before, after| {
+                    same = same_standing(before, after);
+                });
                 self.members_moved |= news && !same;
                 news
             }

@@ -35,7 +35,7 @@ impl World {
         }
         if self.net_rng.permille(self.net.duplicate) {
             let after = self.net_rng.skewed(0, self.net.late_max);
-            let request = Box::new(request.clone());
+            let request = request.clone();
             self.queue
                 .push(self.now + after, Due::Arrive { pid, op, request });
         }
@@ -43,14 +43,8 @@ impl World {
         if self.net_rng.permille(self.net.late) {
             after += self.net_rng.skewed(0, self.net.late_max);
         }
-        self.queue.push(
-            self.now + after,
-            Due::Arrive {
-                pid,
-                op,
-                request: Box::new(request),
-            },
-        );
+        self.queue
+            .push(self.now + after, Due::Arrive { pid, op, request });
     }
 
     /// A request is at the store: it takes effect now, unless the store is away.
@@ -62,14 +56,7 @@ impl World {
             }
             Some((Outage::Hang, until)) if until > self.now => {
                 let at = until + self.delay(pid);
-                self.queue.push(
-                    at,
-                    Due::Arrive {
-                        pid,
-                        op,
-                        request: Box::new(request),
-                    },
-                );
+                self.queue.push(at, Due::Arrive { pid, op, request });
                 return Ok(());
             }
             Some((Outage::Forget, until)) if until > self.now => return Ok(()),
@@ -100,7 +87,7 @@ impl World {
 
     /// A key of the store has a new value: the checkers see it, and the watches tell of it.
     pub(crate) fn changed(&mut self, key: &Key) -> Verdict {
-        let found = self.store.get(key).cloned();
+        let found = self.store.newest(key).cloned();
         let record = found.as_ref().and_then(|found| found.record.as_ref().ok());
         self.leases.written(key, record);
         if self.trace.on() && !self.transcript {
@@ -162,14 +149,7 @@ impl World {
             return;
         }
         let at = self.now + self.delay(pid);
-        self.queue.push(
-            at,
-            Due::Reply {
-                pid,
-                op,
-                reply: Box::new(reply),
-            },
-        );
+        self.queue.push(at, Due::Reply { pid, op, reply });
     }
 
     pub(crate) fn answered(&mut self, pid: Pid, op: OpId, reply: Reply) -> Verdict {

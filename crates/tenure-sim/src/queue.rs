@@ -1,7 +1,7 @@
 //! What is to happen, in order of time; things at one instant happen in the order in which they were planned.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, VecDeque};
 
 use tenure_core::ids::LeaseId;
 use tenure_core::layout::Key;
@@ -30,14 +30,10 @@ pub(crate) enum Due {
     Arrive {
         pid: Pid,
         op: OpId,
-        request: Box<Request>,
+        request: Request,
     },
     /// An answer reaches a process.
-    Reply {
-        pid: Pid,
-        op: OpId,
-        reply: Box<Reply>,
-    },
+    Reply { pid: Pid, op: OpId, reply: Reply },
     /// A process stops waiting for an answer.
     Timeout { pid: Pid, op: OpId },
     /// A watch delivers.
@@ -116,18 +112,64 @@ impl Due {
     }
 }
 
+/// How many of what comes first are kept in order.
+const SOON: usize = 128;
+
+/// Where the numbers begin that stand for something that says no more than which process it is for, instead of for the slot
+/// of something: [`Due::Tick`], [`Due::Watch`] and [`Due::Progress`].
+const SHORT: u32 = 1 << 30;
+
+impl Due {
+    fn as_short(&self) -> Option<u32> {
+        let (kind, pid) = match self {
+            Self::Tick(pid) => (1, *pid),
+            Self::Watch(pid) => (2, *pid),
+            Self::Progress(pid) => (3, *pid),
+            _ => return None,
+        };
+        let pid = u32::try_from(pid).ok().filter(|pid| *pid < SHORT)?;
+        Some(kind * SHORT + pid)
+    }
+
+    fn of_short(number: u32) -> Option<Self> {
+        let pid = (number % SHORT) as Pid;
+        match number / SHORT {
+            1 => Some(Self::Tick(pid)),
+            2 => Some(Self::Watch(pid)),
+            3 => Some(Self::Progress(pid)),
+            _ => None,
+        }
+    }
+}
+
 /// The queue.
+///
+/// Time, order of planning and slot are one number, from top to bottom: most of what a queue does is compare.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
-    /// Time, order of planning and slot in one number, from top to bottom: most of what a heap does is compare.
-    heap: BinaryHeap<Reverse<u128>>,
+    /// What comes first, the very first last: most things are planned a moment ahead, and go in near the end.
+    soon: Vec<u128>,
+    /// What comes after all of that.
+    later: BinaryHeap<Reverse<u128>>,
     slots: Vec<Option<Due>>,
     free: Vec<u32>,
+    /// Timeouts are planned the same time ahead, all of them, and so come in order.
+    timeouts: VecDeque<(u128, Pid, OpId)>,
     planned: u32,
 }
 
 impl Queue {
     pub(crate) fn push(&mut self, at: Instant, due: Due) {
+        self.planned += 1;
+        let order = u128::from(at) << 64 | u128::from(self.planned) << 32;
+        if let Due::Timeout { pid, op } = due
+            && self.timeouts.back().is_none_or(|(last, ..)| *last < order)
+        {
+            return self.timeouts.push_back((order, pid, op));
+        }
+        if let Some(short) = due.as_short() {
+            return self.plan(order | u128::from(short));
+        }
         let slot = match self.free.pop() {
             Some(slot) => {
                 self.slots[slot as usize] = Some(due);
@@ -138,16 +180,44 @@ impl Queue {
                 (self.slots.len() - 1) as u32
             }
         };
-        self.planned += 1;
-        let order = u128::from(at) << 64 | u128::from(self.planned) << 32 | u128::from(slot);
-        self.heap.push(Reverse(order));
+        self.plan(order | u128::from(slot));
+    }
+
+    fn plan(&mut self, order: u128) {
+        if self
+            .later
+            .peek()
+            .is_some_and(|Reverse(first)| *first < order)
+        {
+            return self.later.push(Reverse(order));
+        }
+        // Nothing of the same instant was planned later.
+        let at = (order >> 64) as Instant;
+        let place = self
+            .soon
+            .partition_point(|other| (*other >> 64) as Instant > at);
+        self.soon.insert(place, order);
+        if self.soon.len() > SOON {
+            let last = self.soon.drain(..SOON / 2);
+            self.later.extend(last.map(Reverse));
+        }
+    }
+
+    /// Sees to it that what comes first is known, if there is anything.
+    fn first(&mut self) -> Option<u128> {
+        while self.soon.len() < SOON / 2
+            && let Some(Reverse(order)) = self.later.pop()
+        {
+            self.soon.insert(0, order);
+        }
+        self.soon.last().copied()
     }
 
     /// Whether a request that would create this key is on its way to the store.
     pub(crate) fn creates(&self, key: &Key) -> bool {
         self.slots.iter().flatten().any(|due| {
             matches!(due, Due::Arrive { request, .. }
-                if matches!(&**request, Request::Put { key: put, expect: Expect::Absent, .. } if put == key))
+                if matches!(request, Request::Put { key: put, expect: Expect::Absent, .. } if put == key))
         })
     }
 
@@ -161,10 +231,88 @@ impl Queue {
     }
 
     pub(crate) fn pop(&mut self) -> Option<(Instant, Due)> {
-        let Reverse(order) = self.heap.pop()?;
+        let first = self.first().unwrap_or(u128::MAX);
+        if let Some((order, pid, op)) = self.timeouts.pop_front_if(|(order, ..)| *order < first) {
+            let at = (order >> 64) as Instant;
+            return Some((at, Due::Timeout { pid, op }));
+        }
+        let order = self.soon.pop()?;
         let (at, slot) = ((order >> 64) as Instant, order as u32);
+        if let Some(due) = Due::of_short(slot) {
+            return Some((at, due));
+        }
         self.free.push(slot);
         let due = self.slots[slot as usize].take()?;
         Some((at, due))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Everything that is left, by instant and by the number of the fault that it was planned as.
+    fn rest(queue: &mut Queue) -> Vec<(Instant, usize)> {
+        let number = |due| match due {
+            Due::Fault(n) => n,
+            other => panic!("not planned: {other:?}"),
+        };
+        let left = std::iter::from_fn(|| queue.pop());
+        left.map(|(at, due)| (at, number(due))).collect()
+    }
+
+    #[test]
+    fn things_come_in_order_of_time_and_then_of_planning_however_many_there_are() {
+        for count in [3, SOON, 5 * SOON] {
+            let mut queue = Queue::default();
+            let mut rng = crate::rng::Rng::new(count as u64);
+            let mut expected: Vec<_> = (0..count).map(|n| (rng.below(50), n)).collect();
+            for (at, n) in &expected {
+                queue.push(*at, Due::Fault(*n));
+            }
+            expected.sort();
+            assert_eq!(rest(&mut queue), expected);
+        }
+    }
+
+    #[test]
+    fn what_is_planned_while_others_come_finds_its_place() {
+        let mut queue = Queue::default();
+        let (mut rng, mut last, mut seen) = (crate::rng::Rng::new(1), 0, 0);
+        for n in 0..4 * SOON {
+            queue.push(rng.below(1_000), Due::Fault(n));
+        }
+        for n in 0..10 * SOON {
+            let Some((at, _)) = queue.pop() else { break };
+            assert!(at >= last, "{at} {last}");
+            (last, seen) = (at, seen + 1);
+            queue.push(at + rng.below(1_000), Due::Fault(n));
+        }
+        assert_eq!((seen, rest(&mut queue).len()), (10 * SOON, 4 * SOON));
+    }
+
+    #[test]
+    fn timeouts_come_in_their_place_among_the_others() {
+        let mut queue = Queue::default();
+        let timeout = |n| Due::Timeout {
+            pid: 0,
+            op: OpId(n),
+        };
+        for (at, due) in [
+            (5, timeout(1)),
+            (7, Due::Nothing),
+            (9, timeout(2)),
+            // Planned less far ahead than those before it.
+            (6, timeout(3)),
+            (9, Due::Nothing),
+        ] {
+            queue.push(at, due);
+        }
+        let all = std::iter::from_fn(|| queue.pop()).map(|(at, due)| match due {
+            Due::Timeout { op, .. } => (at, op.0),
+            _ => (at, 0),
+        });
+        let expected = [(5, 1), (6, 3), (7, 0), (9, 2), (9, 0)];
+        assert_eq!(all.collect::<Vec<_>>(), expected);
     }
 }

@@ -53,6 +53,14 @@ impl Store {
         self.keys.get(key)
     }
 
+    /// The value of a key that has just changed.
+    pub(crate) fn newest(&self, key: &Key) -> Option<&Found> {
+        match self.history.last() {
+            Some(change) if change.key == *key => change.now.as_ref(),
+            _ => self.get(key),
+        }
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&Key, &Found)> {
         self.keys.iter()
     }
@@ -197,14 +205,15 @@ impl Store {
     }
 
     fn set(&mut self, key: Key, now: Option<Found>) -> Option<Found> {
-        self.history.push(Change {
-            key: key.clone(),
-            now: now.clone(),
-        });
-        match now {
-            Some(found) => self.keys.insert(key, found),
+        let before = match &now {
             None => self.keys.remove(&key),
-        }
+            Some(found) => match self.keys.get_mut(&key) {
+                Some(known) => Some(std::mem::replace(known, found.clone())),
+                None => self.keys.insert(key.clone(), found.clone()),
+            },
+        };
+        self.history.push(Change { key, now });
+        before
     }
 
     fn version_of(&self, record: &Record) -> Version {

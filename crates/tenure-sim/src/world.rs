@@ -1,6 +1,6 @@
 //! A whole cluster in one thread on virtual time.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tenure_core::ids::{KeyspaceName, NodeName, ShardId, ShardName};
@@ -73,7 +73,7 @@ pub(crate) struct World {
     pub(crate) processes: Vec<Process>,
     pub(crate) directories: Vec<Directory>,
     pub(crate) shards: Vec<Key>,
-    pub(crate) shard_numbers: HashMap<ShardId, usize>,
+    pub(crate) shard_numbers: BTreeMap<ShardId, usize>,
     pub(crate) keyspaces: BTreeMap<KeyspaceName, KeyspaceConfig>,
     pub(crate) net: NetMix,
     pub(crate) watch: WatchMix,
@@ -262,8 +262,8 @@ impl World {
             }
             Due::Tick(pid) => self.tick(pid),
             Due::Progress(pid) => self.progress(pid),
-            Due::Arrive { pid, op, request } => self.arrive(pid, op, *request),
-            Due::Reply { pid, op, reply } => self.answered(pid, op, *reply),
+            Due::Arrive { pid, op, request } => self.arrive(pid, op, request),
+            Due::Reply { pid, op, reply } => self.answered(pid, op, reply),
             Due::Timeout { pid, op } => self.timed_out(pid, op),
             Due::Watch(pid) => self.watch_tells(pid),
             Due::WatchAgain(pid) => self.watch_again(pid),
@@ -415,7 +415,12 @@ impl World {
                 .map_or(Instant::MAX, |time| process.clock.when(time));
         }
         self.plan_tick(pid);
-        self.carry_out(pid, step.actions.into_iter())
+        let mut actions = step.actions;
+        if !actions.is_empty() {
+            self.carry_out(pid, actions.drain(..))?;
+        }
+        self.processes[pid].machine.give_back(actions);
+        Ok(())
     }
 
     pub(crate) fn carry_out(
@@ -490,6 +495,9 @@ impl World {
         }
         self.repair();
         self.keep_going()?;
+        if self.rest.is_some() {
+            return Ok(());
+        }
         let raise = self.plan.second_raise();
         let missing = if raise.is_some_and(|after| self.now <= self.plan.heal_at + after) {
             Some("an operator is about to raise generations".to_owned())
@@ -501,9 +509,6 @@ impl World {
         } else {
             None
         };
-        if self.rest.is_some() {
-            return Ok(());
-        }
         let by = self.plan.heal_at + self.plan.heal_bound();
         let settled = self
             .whole_since

@@ -4,63 +4,75 @@
 //! to `S`, so that with every node at its share nothing is left over; a node above its share gives only to a named node
 //! below its own, so that nothing is passed around in circles.
 
-use std::collections::BTreeMap;
-
 use super::{Member, rank};
 use crate::hash::mix;
 use crate::ids::{KeyspaceName, NodeName};
 
-/// Everyone's fair share of one keyspace.
+/// Everyone's fair share of one keyspace, in order of names.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Shares(BTreeMap<NodeName, usize>);
+pub struct Shares(Vec<(NodeName, usize)>);
 
 impl Shares {
     /// The shares of `shards` shards. Members of weight zero get none.
     pub fn new(keyspace: &KeyspaceName, shards: usize, members: &[Member]) -> Self {
-        let mut names: Vec<_> = members
-            .iter()
-            .filter(|m| m.weight > 0)
-            .map(|m| m.name.clone())
-            .collect();
         let purpose = mix(keyspace
             .as_str()
             .bytes()
             .fold(0, |h, b| mix(h ^ u64::from(b))));
-        names.sort_by_cached_key(|name| (rank(purpose, name), name.clone()));
-        let (each, more) = match names.len() {
+        let counted = members.iter().filter(|m| m.weight > 0);
+        let mut ranked: Vec<_> = counted.map(|m| (rank(purpose, &m.name), &m.name)).collect();
+        ranked.sort_unstable();
+        let (each, more) = match ranked.len() {
             0 => (0, 0),
             n => (shards / n, shards % n),
         };
-        Self(
-            names
-                .into_iter()
-                .enumerate()
-                .map(|(i, name)| (name, each + usize::from(i < more)))
-                .collect(),
-        )
+        let names = ranked.into_iter().map(|(_, name)| name.clone());
+        let shares = names
+            .zip(0..)
+            .map(|(name, i)| (name, each + usize::from(i < more)));
+        let mut shares: Vec<_> = shares.collect();
+        shares.sort_unstable();
+        Self(shares)
     }
 
     /// A node's share.
     pub fn of(&self, node: &NodeName) -> usize {
-        self.0.get(node).copied().unwrap_or(0)
+        let place = self.0.binary_search_by(|(name, _)| name.cmp(node));
+        place.map_or(0, |place| self.0[place].1)
+    }
+}
+
+/// How many shards each node has.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Owned<'a>(Vec<(&'a NodeName, usize)>);
+
+impl<'a> Owned<'a> {
+    /// The count of a node.
+    pub fn of(&self, node: &NodeName) -> usize {
+        let place = self.0.binary_search_by(|(name, _)| (*name).cmp(node));
+        place.map_or(0, |place| self.0[place].1)
+    }
+
+    /// A node has one more.
+    pub fn add(&mut self, node: &'a NodeName) {
+        match self.0.binary_search_by(|(name, _)| (*name).cmp(node)) {
+            Ok(place) => self.0[place].1 += 1,
+            Err(place) => self.0.insert(place, (node, 1)),
+        }
     }
 }
 
 /// To whom `me` should give shards: one name per shard to give, given how many shards each node has.
 ///
 /// Everyone computes the same pairing of surplus and want, and acts on its own part of it.
-pub fn greedy_surplus(
-    me: &NodeName,
-    shares: &Shares,
-    owned: &BTreeMap<&NodeName, usize>,
-) -> Vec<NodeName> {
-    let has = |node: &NodeName| owned.get(node).copied().unwrap_or(0);
+pub fn greedy_surplus(me: &NodeName, shares: &Shares, owned: &Owned<'_>) -> Vec<NodeName> {
+    let has = |node: &NodeName| owned.of(node);
     let mut wants = shares
         .0
         .iter()
         .flat_map(|(node, share)| std::iter::repeat_n(node, share.saturating_sub(has(node))));
     let mut mine = Vec::new();
-    for (node, count) in owned {
+    for (node, count) in &owned.0 {
         for _ in shares.of(node)..*count {
             let Some(to) = wants.next() else { return mine };
             if *node == me {
@@ -87,6 +99,14 @@ mod tests {
             .collect()
     }
 
+    fn owned<'a>(counts: &[(&'a NodeName, usize)]) -> Owned<'a> {
+        let mut owned = Owned::default();
+        for (name, count) in counts {
+            (0..*count).for_each(|_| owned.add(name));
+        }
+        owned
+    }
+
     fn keyspace() -> KeyspaceName {
         KeyspaceName::new("q").unwrap()
     }
@@ -110,7 +130,11 @@ mod tests {
     fn a_joining_node_gets_its_share_from_those_above_theirs() {
         let members = members(3);
         let shares = Shares::new(&keyspace(), 12, &members);
-        let owned = BTreeMap::from([(&members[0].name, 6), (&members[1].name, 6)]);
+        let owned = owned(&[(&members[1].name, 6), (&members[0].name, 6)]);
+        assert_eq!(
+            [owned.of(&members[0].name), owned.of(&members[2].name)],
+            [6, 0]
+        );
         let given: Vec<_> = members
             .iter()
             .map(|m| greedy_surplus(&m.name, &shares, &owned))
@@ -123,7 +147,7 @@ mod tests {
     fn nobody_gives_when_nobody_wants() {
         let members = members(2);
         let shares = Shares::new(&keyspace(), 4, &members);
-        let owned = BTreeMap::from([(&members[0].name, 2), (&members[1].name, 2)]);
+        let owned = owned(&[(&members[0].name, 2), (&members[1].name, 2)]);
         assert!(
             members
                 .iter()
@@ -136,7 +160,7 @@ mod tests {
         let members = members(2);
         let shares = Shares::new(&keyspace(), 4, &members);
         let gone = NodeName::new("gone").unwrap();
-        let owned = BTreeMap::from([(&gone, 2), (&members[0].name, 2)]);
+        let owned = owned(&[(&gone, 2), (&members[0].name, 2)]);
         assert!(greedy_surplus(&members[0].name, &shares, &owned).is_empty());
     }
 }

@@ -39,6 +39,11 @@ impl Node {
         self.acquire.waiting.contains_key(id)
     }
 
+    /// Whether any is.
+    pub(super) fn is_waiting(&self) -> bool {
+        !self.acquire.waiting.is_empty()
+    }
+
     /// Notes whether an assigned shard is held elsewhere.
     pub(super) fn wait_for(&mut self, id: &ShardId, held_elsewhere: bool) {
         if !held_elsewhere {

@@ -232,9 +232,10 @@ impl Node {
     }
 
     fn boot_keyspaces(&mut self) -> Result<Next, Refusal> {
-        for (name, wanted) in self.config.keyspaces.clone() {
+        let config = Arc::clone(&self.config);
+        for (name, wanted) in &config.keyspaces {
             let key = Key::Keyspace(name.clone());
-            match self.view.keyspaces.cell(&name) {
+            match self.view.keyspaces.cell(name) {
                 Some(Cell::Damaged { damage, .. }) => {
                     return Err(Refusal::Damaged {
                         key,
@@ -242,13 +243,13 @@ impl Node {
                     });
                 }
                 Some(Cell::Present(seen)) if !seen.record.removed => {
-                    if let Some(problem) = difference(&name, &wanted, &seen.record) {
+                    if let Some(problem) = difference(name, wanted, &seen.record) {
                         return Err(Refusal::KeyspaceDiffers { problem });
                     }
                 }
                 // One that was removed while this node ran stays removed.
                 Some(Cell::Present(_)) if self.started => {}
-                _ => return Ok(self.create_keyspace(&name, &wanted)),
+                _ => return Ok(self.create_keyspace(name, wanted)),
             }
         }
         Ok(Next::Done)

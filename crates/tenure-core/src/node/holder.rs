@@ -68,15 +68,15 @@ impl Node {
             weight: config.weight,
             labels: config.labels.clone(),
             capacity: config.capacity,
-            keyspaces: config.keyspaces.keys().cloned().collect(),
+            keyspaces: Arc::new(config.keyspaces.keys().cloned().collect()),
             load: BTreeMap::new(),
             held: BTreeMap::new(),
             ttl: config.timing.ttl,
             renewals: 0,
             boot: cluster.map_or(0, |c| c.boot),
             reads_format: FORMAT,
-            version: config.version.clone(),
-            store: cluster.map(|c| c.store.clone()).unwrap_or_default(),
+            version: config.version.as_str().into(),
+            store: cluster.map_or("", |c| &c.store).into(),
             leased: None,
             boot_clock: self.boot_clock(),
             unknown: Unknown::new(),
@@ -444,7 +444,10 @@ impl Node {
         };
         let from = lease.phase();
         let to = lease.tick(self.now, &self.config.timing, self.config.rules);
-        self.lease_moved(from, to);
+        // Else it wants to be woken when it did before.
+        if from != to {
+            self.lease_moved(from, to);
+        }
     }
 
     fn lease_moved(&mut self, from: LeasePhase, to: LeasePhase) {

@@ -4,6 +4,7 @@
 //! is written when the load has changed by enough to matter, and not more often than once per ttl. The measure belongs to the
 //! shard: it is in the session of its owner while that has it, dead or alive, and in the shard's record between owners.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use crate::ids::ShardId;
@@ -32,6 +33,7 @@ impl Node {
             .map(|k| k.plan.settings().load_window);
         let known = self.known_load(&id);
         let now = self.now;
+        self.measured = true;
         let Some(stay) = self.stays.get_mut(&id).filter(|s| s.is_run(run)) else {
             return;
         };
@@ -52,15 +54,21 @@ impl Node {
 
     /// What the node's session says next of the shards that it serves.
     pub(super) fn loads(&self) -> Loads {
-        let mut all: Vec<(&ShardId, u32)> = self
-            .stays
-            .iter()
-            .filter(|(_, stay)| stay.is_serving())
-            .filter_map(|(id, stay)| Some((id, stay.load?.load())))
+        if !self.measured {
+            return Loads::new();
+        }
+        let load = |id: &ShardId| {
+            let stay = self.stays.get(id).filter(|stay| stay.is_serving())?;
+            Some(stay.load?.load())
+        };
+        let mut all: Vec<(Reverse<u32>, &ShardId)> = self
+            .runs
+            .values()
+            .filter_map(|id| Some((Reverse(load(id)?), id)))
             .collect();
-        all.sort_by_key(|(_, load)| std::cmp::Reverse(*load));
+        all.sort_unstable();
         let mut told: Loads = BTreeMap::new();
-        for (id, load) in all.into_iter().take(TOLD) {
+        for (Reverse(load), id) in all.into_iter().take(TOLD) {
             let keyspace = told.entry(id.keyspace.clone()).or_default();
             keyspace.insert(id.shard.clone(), load);
         }

@@ -288,6 +288,8 @@ pub struct Node {
     stopping_since: Time,
     /// What the router that this is holds.
     held: Held,
+    /// The application has said what a shard costs.
+    measured: bool,
     /// When the session's record last told of load.
     load_told: Time,
     /// The longest ttl of any session that was ever heard of.
@@ -349,6 +351,7 @@ impl Node {
             lead: Lead::default(),
             stopping_since: Time::ZERO,
             held: Held::new(),
+            measured: false,
             load_told: Time::ZERO,
             longest: std::time::Duration::ZERO,
             ops: 0,
@@ -390,6 +393,14 @@ impl Node {
         Step {
             actions: std::mem::take(&mut self.out),
             wake: self.timers.next(),
+        }
+    }
+
+    /// Takes back the list of actions of a step, once they are carried out: the next step need not make a new one.
+    pub fn give_back(&mut self, mut actions: Vec<Action>) {
+        actions.clear();
+        if self.out.is_empty() {
+            self.out = actions;
         }
     }
 
@@ -525,7 +536,9 @@ impl Node {
     }
 
     fn learned(&mut self, key: &Key) {
-        self.absent.remove(key);
+        if !self.absent.is_empty() {
+            self.absent.remove(key);
+        }
         self.dirty.insert(key.clone());
     }
 
@@ -629,11 +642,21 @@ impl Node {
         let Some(record) = self.view.shards.get(id) else {
             return;
         };
-        let known = self.generations.entry(id.keyspace.clone()).or_default();
-        *known = (*known).max(record.epoch.generation());
+        let generation = record.epoch.generation();
+        match self.generations.get_mut(&id.keyspace) {
+            Some(known) => *known = (*known).max(generation),
+            None => {
+                self.generations.insert(id.keyspace.clone(), generation);
+            }
+        }
         self.lead.highest = self.lead.highest.max(record.plan);
-        let stay = self.stays.entry(id.clone()).or_default();
-        stay.highest = stay.highest.max(record.epoch);
+        match self.stays.get_mut(id) {
+            Some(stay) => stay.highest = stay.highest.max(record.epoch),
+            None => {
+                let stay = self.stays.entry(id.clone()).or_default();
+                stay.highest = record.epoch;
+            }
+        }
         let serving = matches!(
             record.tenancy,
             Tenancy::Held { serving: true, .. }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::ops::Pending;
 use super::{Life, Node, NodeConfig};
 use crate::ids::Revision;
+use crate::layout::Key;
 use crate::time::Time;
 use crate::view::{Cell, Table};
 
@@ -83,7 +84,11 @@ impl Node {
             lease.forget_recovery();
         }
         let old = now - timing.load_retry_max;
-        node.stays.values_mut().for_each(|stay| stay.forget(old));
+        let stays = node.stays.values_mut();
+        stays.for_each(|stay| stay.forget(old, timing));
+        for (id, mark) in &mut node.doubtful {
+            *mark = u64::from(self.view.mark(&Key::Shard(id.clone())) == *mark);
+        }
         // A store that never goes back is never behind what it once said.
         node.asked_at = Revision(0);
         node.behind = self.behind.filter(|behind| self.view.revision < *behind);

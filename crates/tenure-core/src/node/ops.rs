@@ -121,7 +121,7 @@ impl Node {
     pub(super) fn ask(&mut self, lane: Lane, request: Request, pending: Pending) -> OpId {
         self.ops += 1;
         let op = OpId(self.ops);
-        self.pending.insert(op, pending);
+        self.pending.push(op, pending);
         self.out.push(Action::Store { op, lane, request });
         op
     }
@@ -179,7 +179,7 @@ impl Node {
     }
 
     pub(super) fn on_reply(&mut self, op: OpId, reply: Reply) {
-        let Some(pending) = self.pending.remove(&op) else {
+        let Some(pending) = self.pending.remove(op) else {
             return;
         };
         self.count_write(&reply);

@@ -33,6 +33,8 @@ pub(super) struct Peers {
     pub(super) ranking: Ranking,
     pub(super) since: Time,
     trusted_since: Time,
+    /// How much later than the first of them this node looks whether somebody else's session is over.
+    turn: Duration,
 }
 
 impl Peers {
@@ -62,7 +64,7 @@ impl Peers {
 impl Node {
     /// Notices that the process was not scheduled when it wanted to be.
     pub(super) fn note_sleep(&mut self, now: Time) {
-        let Some(wake) = self.timers.next() else {
+        let Some(wake) = self.timers.next().filter(|wake| *wake < now) else {
             return;
         };
         let late = now.since(wake);
@@ -76,7 +78,12 @@ impl Node {
 
     /// Whether a session is proven to be over. Once true, true for ever.
     pub(super) fn ended(&self, session: SessionId) -> bool {
-        match self.view.sessions.cell(&session) {
+        self.is_end(self.view.sessions.cell(&session))
+    }
+
+    /// The same of what is known of a session.
+    fn is_end(&self, cell: Option<&Cell<SessionRecord>>) -> bool {
+        match cell {
             Some(Cell::Present(seen)) => seen.record.is_proven_end(),
             Some(Cell::Missing { .. }) => self.config.rules.broken_by(Mutant::AbsenceIsProof),
             _ => false,
@@ -85,6 +92,11 @@ impl Node {
 
     /// When a session will have been watched for long enough to be over, if nothing changes.
     pub(super) fn expires_at(&self, session: SessionId) -> Option<Time> {
+        self.is_old_at(self.view.sessions.cell(&session)?)
+    }
+
+    /// The same of what is known of a session.
+    fn is_old_at(&self, cell: &Cell<SessionRecord>) -> Option<Time> {
         let timing = &self.config.timing;
         let rules = self.config.rules;
         let trusted = if rules.broken_by(Mutant::JudgeOverslept) {
@@ -92,7 +104,7 @@ impl Node {
         } else {
             self.peers.trusted_since
         };
-        match self.view.sessions.cell(&session)? {
+        match cell {
             Cell::Present(seen) if seen.record.ended.is_some() => {
                 Some(seen.since + timing.proof_of(seen.record.ttl))
             }
@@ -139,22 +151,12 @@ impl Node {
     }
 
     fn watch_session(&mut self, id: SessionId) {
-        if self.session() == Some(id) || self.ended(id) {
+        let cell = self.view.sessions.cell(&id);
+        if self.session() == Some(id) || self.is_end(cell) {
             return self.timers.clear(&Timer::Judge(id));
         }
-        if let Some(at) = self.expires_at(id) {
-            // Nodes look one after the other, so that not all of them write the same tombstone.
-            let place = self
-                .peers
-                .members
-                .iter()
-                .position(|m| m.name == self.config.name)
-                .unwrap_or(0);
-            let turn = match place {
-                0 => Duration::ZERO,
-                _ => self.config.timing.ttl / 100 * u32::try_from(place.min(5)).unwrap_or(5),
-            };
-            self.timers.set(Timer::Judge(id), at + turn);
+        if let Some(at) = cell.and_then(|cell| self.is_old_at(cell)) {
+            self.timers.set(Timer::Judge(id), at + self.peers.turn);
         }
     }
 
@@ -316,20 +318,15 @@ impl Node {
             weight: 0,
             labels: std::collections::BTreeMap::new(),
             capacity: None,
-            keyspaces: std::collections::BTreeSet::new(),
+            keyspaces: Arc::default(),
             load: std::collections::BTreeMap::new(),
             held: std::collections::BTreeMap::new(),
             ttl: self.longest_ttl(),
             renewals: 0,
             boot: 0,
             reads_format: FORMAT,
-            version: self.config.version.clone(),
-            store: self
-                .view
-                .cluster
-                .get(&())
-                .map(|c| c.store.clone())
-                .unwrap_or_default(),
+            version: self.config.version.as_str().into(),
+            store: self.view.cluster.get(&()).map_or("", |c| &c.store).into(),
             leased: None,
             boot_clock: None,
             unknown: Unknown::new(),
@@ -437,6 +434,10 @@ impl Node {
                 weight: record.weight,
             })
             .collect();
+        // Nodes look one after the other, so that not all of them write the same tombstone.
+        let place = members.iter().position(|m| m.name == self.config.name);
+        let place = u32::try_from(place.unwrap_or(0).min(5)).unwrap_or(5);
+        self.peers.turn = self.config.timing.ttl / 100 * place;
         self.peers.ranking = Ranking::new(&members);
         self.peers.members = members;
         self.wants.new_ranking();

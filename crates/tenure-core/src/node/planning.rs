@@ -617,7 +617,11 @@ impl Node {
             .owner()
             .and_then(|o| self.view.sessions.seen(&o.session));
         let free_since = ended.map_or(since, |seen| since.max(seen.since));
-        let patience = if self.is_led() { 8 } else { 2 };
-        free_since + self.config.timing.ttl * patience
+        free_since + self.patience()
+    }
+
+    /// For how long a shard is left to a leader.
+    pub(super) fn patience(&self) -> Duration {
+        self.config.timing.ttl * if self.is_led() { 8 } else { 2 }
     }
 }

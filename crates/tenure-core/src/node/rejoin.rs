@@ -127,7 +127,8 @@ impl Node {
 
     /// Takes down that one of those that the start found has renewed its session: it may be over before anybody looks.
     pub(super) fn see_company(&mut self, id: SessionId) {
-        let Some((version, since)) = self.company.as_ref().and_then(|c| c.found.get(&id)) else {
+        let company = self.company.as_ref().filter(|company| !company.lived);
+        let Some((version, since)) = company.and_then(|c| c.found.get(&id)) else {
             return;
         };
         if self.other(id, version.as_ref(), *since) != Others::Live {

@@ -1,30 +1,33 @@
 //! Two collections that fill and empty at nearly every step, kept so that this costs little.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 use super::ops::Pending;
 use crate::layout::Key;
 use crate::machine::OpId;
 
-/// Requests under way. What is known of one is large and lies apart, so that the map itself stays small.
+/// Requests under way, in the order in which they were made; most are answered in that order. What is known of one is large
+/// and lies apart, so that the list itself stays small.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct Ops(BTreeMap<OpId, Box<Pending>>);
+pub(super) struct Ops(VecDeque<(OpId, Box<Pending>)>);
 
 impl Ops {
-    pub(super) fn insert(&mut self, op: OpId, pending: Pending) {
-        self.0.insert(op, Box::new(pending));
+    /// Adds a request, whose number is higher than any before it.
+    pub(super) fn push(&mut self, op: OpId, pending: Pending) {
+        self.0.push_back((op, Box::new(pending)));
     }
 
-    pub(super) fn remove(&mut self, op: &OpId) -> Option<Pending> {
-        self.0.remove(op).map(|pending| *pending)
+    pub(super) fn remove(&mut self, op: OpId) -> Option<Pending> {
+        let place = self.0.binary_search_by_key(&op, |(other, _)| *other).ok()?;
+        self.0.remove(place).map(|(_, pending)| *pending)
     }
 
     pub(super) fn values(&self) -> impl Iterator<Item = &Pending> {
-        self.0.values().map(|pending| &**pending)
+        self.0.iter().map(|(_, pending)| &**pending)
     }
 
     pub(super) fn values_mut(&mut self) -> impl Iterator<Item = &mut Pending> {
-        self.0.values_mut().map(|pending| &mut **pending)
+        self.0.iter_mut().map(|(_, pending)| &mut **pending)
     }
 
     pub(super) fn clear(&mut self) {

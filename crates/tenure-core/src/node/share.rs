@@ -1,14 +1,14 @@
 //! Which shards this node should have, by the mode of their keyspace.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
-use crate::assign::{Shares, greedy_surplus, rank};
+use crate::assign::{Owned, Shares, greedy_surplus, rank};
 use crate::hash::shard_number;
 use crate::ids::{KeyspaceName, NodeName, ShardId};
 use crate::plan::{Decision, Delta, Live, NoMemory, PlanNode, PlanSettings, Planner};
 use crate::record::{KeyspaceMode, NodeMode, Role, ShardRecord, Tenancy};
 use crate::time::Time;
-use crate::view::Seen;
 use crate::why::Why;
 
 use super::{Life, Node};
@@ -25,7 +25,7 @@ pub(super) struct Wants {
 
 /// What a node takes and gives in a greedy keyspace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-struct Greedy {
+pub(super) struct Greedy {
     take: BTreeSet<ShardId>,
     give: BTreeMap<ShardId, NodeName>,
 }
@@ -63,48 +63,69 @@ impl Wants {
 /// What follows for a node's shards from the mode of their keyspace.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Wanted<'a> {
-    /// It takes these.
-    These(&'a BTreeSet<ShardId>),
-    /// It takes what a leader means it to have, or leaves to whoever is there.
-    Meant,
+    /// It takes and gives these.
+    These(&'a Greedy),
+    /// It takes what a leader means it to have, or has left to whoever is there for as long as this.
+    Meant(Duration),
     /// It takes what it ranks best for.
     Won,
 }
 
 impl Node {
-    /// What this node wants of a keyspace that it takes part in and that is there, as far as it was derived.
-    pub(super) fn wanted(&self, keyspace: &KeyspaceName) -> Option<Wanted<'_>> {
+    /// What this node wants of a keyspace that it takes part in and that is there, as far as it was derived; and the lowest
+    /// generation that counts there.
+    pub(super) fn wanted(&self, keyspace: &KeyspaceName) -> Option<(Wanted<'_>, u32)> {
         let record = self.view.keyspaces.get(keyspace)?;
         if record.removed || !self.config.keyspaces.contains_key(keyspace) {
             return None;
         }
-        match self.wants.greedy.get(keyspace) {
-            Some(plan) => plan.as_ref().map(|plan| Wanted::These(&plan.take)),
-            None if record.mode == KeyspaceMode::Coordinated => Some(Wanted::Meant),
-            None => Some(Wanted::Won),
-        }
+        let wanted = match self.wants.greedy.get(keyspace) {
+            Some(plan) => Wanted::These(plan.as_ref()?),
+            None if record.mode == KeyspaceMode::Coordinated => Wanted::Meant(self.patience()),
+            None => Wanted::Won,
+        };
+        Some((wanted, record.floor))
     }
 
-    /// Whether this node plainly wants nothing of a shard that another live node has; where that takes more than a glance, no.
+    /// Whether this node plainly wants nothing of a shard that another live node has, as is known since then; where that takes
+    /// more than a glance, no.
     pub(super) fn leaves(
         &self,
         wanted: Wanted<'_>,
         id: &ShardId,
-        seen: &Seen<ShardRecord>,
+        record: &ShardRecord,
+        since: Time,
     ) -> bool {
-        let record = &*seen.record;
         let me = &self.config.name;
         match wanted {
-            Wanted::These(shards) => !shards.contains(id),
-            Wanted::Meant => {
-                record.intended.as_ref() != Some(me)
-                    && self.now < self.unled_claim_at(record, seen.since)
+            Wanted::These(plan) => !plan.take.contains(id),
+            Wanted::Meant(patience) => {
+                record.intended.as_ref() != Some(me) && self.now < since + patience
             }
             Wanted::Won => {
                 let winner = self.wants.winners.get(id).and_then(Option::as_ref);
                 record.failures.is_empty() && winner.is_some_and(|winner| winner != me)
             }
         }
+    }
+
+    /// Whether this node plainly wants to keep a shard that it has; where that takes more than a glance, no.
+    pub(super) fn keeps(&self, wanted: Wanted<'_>, id: &ShardId, record: &ShardRecord) -> bool {
+        let me = &self.config.name;
+        match wanted {
+            Wanted::These(plan) => !plan.give.contains_key(id),
+            Wanted::Meant(_) => record.intended.as_ref().is_none_or(|to| to == me),
+            Wanted::Won => {
+                let winner = self.wants.winners.get(id).and_then(Option::as_ref);
+                record.failures.is_empty() && winner == Some(me)
+            }
+        }
+    }
+
+    /// Whether an operator wants this node to have shards.
+    pub(super) fn is_active(&self) -> bool {
+        let me = self.view.nodes.get(&self.config.name);
+        me.is_none_or(|node| node.mode == NodeMode::Active)
     }
 
     /// Brings what is derived for a keyspace up to date.
@@ -114,8 +135,7 @@ impl Node {
         if !runs || matches!(self.wants.greedy.get(keyspace), Some(Some(_))) {
             return;
         }
-        let imagined = self.wants.imagined.get(keyspace);
-        if self.imagines(keyspace) && !matches!(imagined, Some(Some(_))) {
+        if self.imagines(keyspace) && !matches!(self.wants.imagined.get(keyspace), Some(Some(_))) {
             let plan = self.imagine(keyspace);
             self.wants.imagined.insert(keyspace.clone(), Some(plan));
         }
@@ -221,12 +241,7 @@ impl Node {
         if self.is_frozen() {
             return None;
         }
-        let active = self
-            .view
-            .nodes
-            .get(&self.config.name)
-            .is_none_or(|n| n.mode == NodeMode::Active);
-        if !active {
+        if !self.is_active() {
             // A leader sees to it that not everything moves at once; but what it has not moved in good time moves by itself.
             let told = self.view.nodes.seen(&self.config.name);
             let patient = told.is_some_and(|n| self.now < n.since + self.config.timing.ttl * 4);
@@ -301,7 +316,7 @@ impl Node {
     fn greedy_plan(&self, keyspace: &KeyspaceName) -> Greedy {
         let me = &self.config.name;
         let mut total = 0;
-        let mut owned: BTreeMap<&NodeName, usize> = BTreeMap::new();
+        let mut owned = Owned::default();
         let (mut held, mut mine, mut offered, mut open) = (0, Vec::new(), Vec::new(), Vec::new());
         let mut meant = Vec::new();
         let mut plan = Greedy::default();
@@ -312,7 +327,7 @@ impl Node {
             .filter(|(id, _)| id.keyspace == *keyspace)
         {
             let record = &seen.record;
-            if record.tenancy == Tenancy::Deleted {
+            if matches!(record.tenancy, Tenancy::Deleted) {
                 continue;
             }
             total += 1;
@@ -331,7 +346,7 @@ impl Node {
                             mine.push(id);
                         }
                     }
-                    *owned.entry(node).or_default() += 1;
+                    owned.add(node);
                 }
                 None if record.quarantine.is_some() => {}
                 // It goes to the best of those who have not, above its share if need be.
@@ -339,7 +354,7 @@ impl Node {
                     let failed = |name: &NodeName| self.has_failed(record, name);
                     if self.peers.ranking.winner(id, |name| !failed(name)) == Some(me) {
                         plan.take.insert(id.clone());
-                        *owned.entry(me).or_default() += 1;
+                        owned.add(me);
                     }
                 }
                 None => match &record.intended {
@@ -352,12 +367,11 @@ impl Node {
         for (id, node) in meant {
             // Two who both saw a node below its share may have offered it more than it wants. What it has room for is left to
             // it: nobody else lacks that for its own share.
-            let has = owned.get(node).copied().unwrap_or(0);
-            if has >= shares.of(node) {
+            if owned.of(node) >= shares.of(node) {
                 open.push(id);
                 continue;
             }
-            owned.insert(node, has + 1);
+            owned.add(node);
             if node == me {
                 offered.push(id);
             }

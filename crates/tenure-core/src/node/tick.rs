@@ -1,5 +1,7 @@
 //! Lists, the slow look at everything, and sweeping.
 
+use std::sync::Arc;
+
 use crate::ids::{Revision, SessionId, Version};
 use crate::layout::Key;
 use crate::machine::{Lane, Listed, Reply, Request};
@@ -34,6 +36,9 @@ impl Node {
             self.view.present_keys().into_iter().collect();
         for (key, found) in listed.entries {
             gone.remove(&key);
+            if self.view.version(&key).as_ref() == Some(&found.version) {
+                continue;
+            }
             let version = found.version.clone();
             self.learn(&key, found);
             if self
@@ -167,8 +172,9 @@ impl Node {
         self.look_at_leader();
         self.plan_soon();
         self.read(Key::Node(self.config.name.clone()));
-        for name in self.config.keyspaces.clone().into_keys() {
-            self.read(Key::Keyspace(name));
+        let config = Arc::clone(&self.config);
+        for name in config.keyspaces.keys() {
+            self.read(Key::Keyspace(name.clone()));
         }
         let view = &self.view;
         self.doubtful

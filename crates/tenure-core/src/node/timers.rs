@@ -1,7 +1,7 @@
 //! Times at which a node wants to be woken: at most one per purpose.
 //!
 //! Nearly every step sets one or two of them, so that each kind is kept where it is cheap: what there is one of in a row,
-//! what there is one of per session or shard in order of time.
+//! what there is one of per session in a list, which is short, and what there is one of per shard in order of time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -118,6 +118,54 @@ impl<K: Ord + Clone> Each<K> {
     }
 }
 
+/// The same for few, whose times change all the time.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Few<K> {
+    /// In order of what they are for.
+    at: Vec<(K, Time)>,
+}
+
+impl<K> Default for Few<K> {
+    fn default() -> Self {
+        Self { at: Vec::new() }
+    }
+}
+
+impl<K: Ord + Copy> Few<K> {
+    fn find(&self, key: K) -> Result<usize, usize> {
+        self.at.binary_search_by_key(&key, |(known, _)| *known)
+    }
+
+    fn get(&self, key: K) -> Option<Time> {
+        self.find(key).ok().map(|place| self.at[place].1)
+    }
+
+    fn set(&mut self, key: K, at: Time) {
+        match self.find(key) {
+            Ok(place) => self.at[place].1 = at,
+            Err(place) => self.at.insert(place, (key, at)),
+        }
+    }
+
+    fn clear(&mut self, key: K) {
+        if let Ok(place) = self.find(key) {
+            self.at.remove(place);
+        }
+    }
+
+    fn first(&self) -> Time {
+        let times = self.at.iter().map(|(_, at)| *at);
+        times.min().unwrap_or(Time::NEVER)
+    }
+
+    /// Of equal times, the first in order.
+    fn take_first(&mut self) -> Option<K> {
+        let first = self.first();
+        let place = self.at.iter().position(|(_, at)| *at == first)?;
+        Some(self.at.remove(place).0)
+    }
+}
+
 /// The times, by purpose.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Timers {
@@ -125,7 +173,7 @@ pub(super) struct Timers {
     kinds: [Time; KINDS],
     /// The kind of the earliest time; of equal ones, the first. Every step asks for it several times.
     first: usize,
-    judge: Each<SessionId>,
+    judge: Few<SessionId>,
     stay: Each<ShardId>,
 }
 
@@ -134,7 +182,7 @@ impl Default for Timers {
         Self {
             kinds: [Time::NEVER; KINDS],
             first: 0,
-            judge: Each::default(),
+            judge: Few::default(),
             stay: Each::default(),
         }
     }
@@ -162,7 +210,7 @@ impl Timers {
     /// Wakes for this purpose at this time if it would not be woken earlier.
     pub(super) fn set_sooner(&mut self, timer: Timer, at: Time) {
         let old = match &timer {
-            Timer::Judge(id) => self.judge.at.get(id).copied(),
+            Timer::Judge(id) => self.judge.get(*id),
             Timer::Stay(id) => self.stay.at.get(id).copied(),
             single => Some(self.kinds[single.kind()]),
         };
@@ -175,7 +223,7 @@ impl Timers {
     pub(super) fn clear(&mut self, timer: &Timer) {
         match timer {
             Timer::Judge(id) => {
-                self.judge.clear(id);
+                self.judge.clear(*id);
                 self.put(JUDGE, self.judge.first());
             }
             Timer::Stay(id) => {
@@ -211,7 +259,7 @@ impl Timers {
 
     /// Whether it wakes for this shard.
     pub(super) fn has_stay(&self, id: &ShardId) -> bool {
-        self.stay.at.contains_key(id)
+        !self.stay.at.is_empty() && self.stay.at.contains_key(id)
     }
 
     /// The next purpose whose time has come.

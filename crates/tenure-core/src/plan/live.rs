@@ -126,8 +126,8 @@ impl<'a> Live<'a> {
         named.is_some_and(|name| self.present(name, keyspace).is_none())
     }
 
-    fn node_state(&self, name: &NodeName, keyspace: &KeyspaceName) -> NodeState {
-        let Some((_, session)) = self.present(name, keyspace) else {
+    fn node_state(&self, name: &NodeName, present: Option<&SessionRecord>) -> NodeState {
+        let Some(session) = present else {
             return NodeState::Away;
         };
         let Some(node) = self.view.nodes.get(name) else {
@@ -147,7 +147,7 @@ impl<'a> Live<'a> {
         keyspace: &KeyspaceName,
         memory: &mut dyn Memory,
     ) -> Result<PlanView, Vec<ViewProblem>> {
-        let mut shards = Vec::new();
+        let mut shards = Vec::with_capacity(self.view.shards.len());
         let mut named: BTreeSet<NodeName> = BTreeSet::new();
         let mut elsewhere: BTreeMap<NodeName, Elsewhere> = BTreeMap::new();
         for (id, seen) in self.view.shards.iter() {
@@ -162,38 +162,44 @@ impl<'a> Live<'a> {
                 continue;
             }
             let spec = self.shard_spec(id, record, memory);
-            named.extend(spec.owner.iter().chain(&spec.intended).cloned());
+            for name in spec.owner.iter().chain(&spec.intended) {
+                // Most are named many times.
+                if !named.contains(name) {
+                    named.insert(name.clone());
+                }
+            }
             shards.push(spec);
         }
         let known = self.view.nodes.iter().map(|(name, _)| name);
-        named.extend(
-            known
-                .filter(|name| self.present(name, keyspace).is_some())
-                .cloned(),
-        );
-        let mut nodes = Vec::new();
+        let present = known.filter(|name| self.present(name, keyspace).is_some());
+        named.extend(present.cloned());
+        let mut nodes = Vec::with_capacity(named.len());
         for name in named {
-            let mut node = PlanNode::new(name.clone(), Time::ZERO);
-            node.state = self.node_state(&name, keyspace);
-            node.elsewhere = elsewhere.get(&name).copied().unwrap_or_default();
-            let mut session = None;
-            if let Some((id, record)) = self.present(&name, keyspace) {
-                session = Some(id);
+            let (session, record) = self.present(&name, keyspace).unzip();
+            let state = self.node_state(&name, record);
+            let (since, absences) = memory.node(&name, state, session);
+            let elsewhere = elsewhere.get(&name).copied().unwrap_or_default();
+            let mut node = PlanNode {
+                state,
+                absences,
+                elsewhere,
+                ..PlanNode::new(name, since)
+            };
+            if let Some(record) = record {
                 node.weight = record.weight;
                 node.zone = record.zone.clone();
                 node.labels = record.labels.clone();
                 node.capacity = record.capacity;
             }
-            (node.since, node.absences) = memory.node(&name, node.state, session);
             nodes.push(node);
         }
         PlanView::new(keyspace.clone(), nodes, shards)
     }
 
     fn shard_spec(&self, id: &ShardId, record: &ShardRecord, memory: &dyn Memory) -> ShardSpec {
-        let gone = |session| (self.ended)(session);
-        let owner = record.owner().filter(|o| !gone(o.session));
-        let departed = record.owner().filter(|o| gone(o.session));
+        let gone = record.owner().is_some_and(|o| (self.ended)(o.session));
+        let owner = record.owner().filter(|_| !gone);
+        let departed = record.owner().filter(|_| gone);
         // What was its own goes back to a node that is there again; what nobody has and nobody is to have is free.
         let back = departed.filter(|o| self.present(&o.node, &id.keyspace).is_some());
         let moving = record.tenancy.moving();

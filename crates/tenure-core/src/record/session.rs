@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -88,7 +89,7 @@ impl<'de> Deserialize<'de> for Time {
     }
 }
 
-/// A session. Created once, renewed by one writer, ended once.
+/// A session. Created once, renewed by one writer, ended once. What stays the same over renewals is shared by its records.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct SessionRecord {
     /// Format, rev and nonce.
@@ -120,7 +121,7 @@ pub struct SessionRecord {
     pub capacity: Option<u32>,
     /// The keyspaces that it takes part in.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
-    pub keyspaces: BTreeSet<KeyspaceName>,
+    pub keyspaces: Arc<BTreeSet<KeyspaceName>>,
     /// What the shards that it owns cost, where its application says so.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub load: Loads,
@@ -137,9 +138,9 @@ pub struct SessionRecord {
     /// The newest record format that its holder reads.
     pub reads_format: u32,
     /// The version of the program that holds it.
-    pub version: String,
+    pub version: Arc<str>,
     /// The identity of the store that it was created in.
-    pub store: String,
+    pub store: Arc<str>,
     /// For how long the store granted a lease, where the store itself keeps the time of sessions: such a session is over
     /// when its lease is gone, and not before.
     #[serde(

@@ -243,6 +243,11 @@ impl ShardRecord {
         self.failures.iter().any(|f| f.session == session)
     }
 
+    /// Whether it says that its owner serves it, and nothing of a move.
+    pub fn says_served(&self) -> bool {
+        matches!(self.tenancy, Tenancy::Held { serving: true, .. })
+    }
+
     /// Whether this incarnation owns the shard.
     pub fn is_owned_by(&self, session: SessionId) -> bool {
         self.owner().is_some_and(|owner| owner.session == session)

@@ -34,6 +34,8 @@ struct Kept {
 pub struct Keeper<K> {
     rules: Rules,
     pace: Pace,
+    /// Where the shards' counts of holds begin.
+    holds: u64,
     shards: BTreeMap<K, Kept>,
     sessions: BTreeMap<SessionId, Reach>,
     timers: BTreeSet<(Time, K)>,
@@ -54,6 +56,7 @@ impl<K: Copy + Ord> Keeper<K> {
         Self {
             rules,
             pace,
+            holds: 0,
             shards: BTreeMap::new(),
             sessions: BTreeMap::new(),
             timers: BTreeSet::new(),
@@ -61,6 +64,11 @@ impl<K: Copy + Ord> Keeper<K> {
             publish: None,
             out: Vec::new(),
         }
+    }
+
+    /// The same, with counts of holds that begin here: for model checkers, which have to tell them from everything else.
+    pub fn counting_from(self, holds: u64) -> Self {
+        Self { holds, ..self }
     }
 
     /// What transports are to do, in this order: everything since this was asked last. [`Action::Publish`] and
@@ -95,10 +103,10 @@ impl<K: Copy + Ord> Keeper<K> {
 
     /// A shard's record says this.
     pub fn seen(&mut self, now: Time, at: K, id: &ShardId, sight: Sight) {
-        let (rules, pace) = (self.rules, self.pace);
+        let (rules, pace, holds) = (self.rules, self.pace, self.holds);
         self.shards.entry(at).or_insert_with(|| Kept {
             id: id.clone(),
-            shard: Shard::with(rules, pace),
+            shard: Shard::with(rules, pace, holds),
             wake: None,
         });
         let reach = sight.owner.map_or(Reach::Unknown, |s| self.reach(s));

@@ -6,8 +6,8 @@
 //! recognised is kept as it is. A machine that grows a field therefore never makes two states equal that are not; at worst
 //! it makes equal ones differ, and the state space larger.
 //!
-//! Left out are: the `rev` of a record (its mark says which write it was) and the mark of a key where it is that of the
-//! value seen; since when a value has been known, unless it is that of a session whose end is not proven; how often a session
+//! Left out are: the `rev` of a record (its mark says which write it was; where there are routers, which compare what they know
+//! by it, that of the shard's record counts by its order) and the mark of a key where it is that of the value seen; since when a value has been known, unless it is that of a session whose end is not proven; how often a session
 //! was renewed; and the changes of owner that a shard's record remembers for people. Beforehand each machine leaves out what it
 //! can no longer decide by ([`tenure_core::node::Node::essence`]).
 
@@ -22,6 +22,7 @@ pub(crate) mod base {
     pub(crate) const NONCES: u64 = 1 << 54;
     pub(crate) const OPS: u64 = 1 << 55;
     pub(crate) const RUNS: u64 = 1 << 56;
+    pub(crate) const HOLDS: u64 = 1 << 57;
     pub(super) const SPAN: u64 = 1 << 40;
     pub(super) const EPOCHS: std::ops::Range<u64> = 1 << 32..1 << 40;
     /// Numbers of moves are drawn, 53 bits each; nothing else is so large and none of the above. One in some thousands is
@@ -69,6 +70,21 @@ pub(crate) enum Tok {
     Run(u64),
     Epoch(u64),
     Move(u64),
+    /// Which of the values of the shard's record.
+    Rev(u64),
+    /// A router's count of holds.
+    Hold(u64),
+}
+
+/// What is made of the revs of the shard's record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Revs {
+    /// Nobody asks for them.
+    LeftOut,
+    /// There are routers.
+    Kept,
+    /// This is a router: its marks have them too.
+    InMarks,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,14 +143,14 @@ impl Hasher for Recorder {
 }
 
 /// What a value hashes, recognised.
-pub(crate) fn toks(value: &impl Hash, out: &mut Vec<Tok>) {
+pub(crate) fn toks(value: &impl Hash, revs: Revs, out: &mut Vec<Tok>) {
     let mut recorder = Recorder(Vec::with_capacity(512));
     value.hash(&mut recorder);
     let words = recorder.0;
     let mut at = 0;
     let mut seen = None;
     while at < words.len() {
-        at += recognise(&words[at..], &mut seen, out);
+        at += recognise(&words[at..], revs, &mut seen, out);
     }
 }
 
@@ -164,8 +180,15 @@ fn is_dated(rest: &[Word]) -> bool {
 }
 
 /// Takes one thing off the front; says how many words it was.
-fn recognise(words: &[Word], seen: &mut Option<Record>, out: &mut Vec<Tok>) -> usize {
+fn recognise(words: &[Word], revs: Revs, seen: &mut Option<Record>, out: &mut Vec<Tok>) -> usize {
     match *words {
+        // How new what a router knows is.
+        [Word::U64(e), Word::U64(rev), ..]
+            if revs == Revs::InMarks && base::EPOCHS.contains(&e) =>
+        {
+            out.extend([Tok::Epoch(e), Tok::Rev(rev)]);
+            2
+        }
         // The head of a record.
         [
             Word::U32(1),
@@ -178,6 +201,10 @@ fn recognise(words: &[Word], seen: &mut Option<Record>, out: &mut Vec<Tok>) -> u
                 rev: r,
                 dated: is_dated(rest),
             });
+            let is_shard = matches!(rest, [Word::U64(e), ..] if base::EPOCHS.contains(e));
+            if is_shard && revs != Revs::LeftOut {
+                out.push(Tok::Rev(r));
+            }
             out.push(Tok::Nonce(writer, n));
             4
         }
@@ -246,6 +273,7 @@ fn single(word: Word) -> Tok {
         Word::U64(n) if within(n, base::VERSIONS) => Tok::Version(n),
         Word::U64(n) if within(n, base::OPS) => Tok::Op(n),
         Word::U64(n) if within(n, base::RUNS) => Tok::Run(n),
+        Word::U64(n) if within(n, base::HOLDS) => Tok::Hold(n),
         Word::U64(n) if base::EPOCHS.contains(&n) => Tok::Epoch(n),
         Word::U64(n) if base::MOVES.contains(&n) => Tok::Move(n),
         // The count itself is above every mark that was made.
@@ -260,10 +288,11 @@ fn single(word: Word) -> Tok {
 }
 
 /// A state in words, on the way to its hash. Words of one part share a clock and counters.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Words {
     parts: Vec<Part>,
     toks: Vec<Tok>,
+    pub(crate) revs: Revs,
 }
 
 #[derive(Debug)]
@@ -276,15 +305,29 @@ struct Part {
     memory: u64,
     ops: Vec<u64>,
     runs: Vec<u64>,
+    holds: Vec<u64>,
 }
 
 impl Words {
+    pub(crate) fn new(revs: Revs) -> Self {
+        Self {
+            parts: Vec::new(),
+            toks: Vec::new(),
+            revs,
+        }
+    }
+
     pub(crate) fn raw(&mut self, n: u64) {
         self.toks.push(Tok::Raw(n));
     }
 
     pub(crate) fn add(&mut self, value: &impl Hash) {
-        toks(value, &mut self.toks);
+        toks(value, self.revs, &mut self.toks);
+    }
+
+    /// Adds what a router knows.
+    pub(crate) fn add_marks(&mut self, value: &impl Hash) {
+        toks(value, Revs::InMarks, &mut self.toks);
     }
 
     pub(crate) fn extend(&mut self, toks: &[Tok]) {
@@ -294,15 +337,16 @@ impl Words {
     /// Ends a part.
     pub(crate) fn part(&mut self, now: u64, memory: u64) {
         let begin = self.parts.last().map_or(0, |part| part.end);
-        let (mut ops, mut runs) = (Vec::new(), Vec::new());
+        let (mut ops, mut runs, mut holds) = (Vec::new(), Vec::new(), Vec::new());
         for tok in &self.toks[begin..] {
             match tok {
                 Tok::Op(n) => ops.push(*n),
                 Tok::Run(n) => runs.push(*n),
+                Tok::Hold(n) => holds.push(*n),
                 _ => {}
             }
         }
-        for numbers in [&mut ops, &mut runs] {
+        for numbers in [&mut ops, &mut runs, &mut holds] {
             numbers.sort_unstable();
             numbers.dedup();
         }
@@ -313,6 +357,7 @@ impl Words {
             memory,
             ops,
             runs,
+            holds,
         });
     }
 
@@ -329,11 +374,13 @@ impl Words {
     fn each(mut self, epoch: u64, mut told: impl FnMut(u64, u64)) {
         self.part(0, 0);
         let (mut versions, mut nonces, mut sessions) = (Vec::new(), Vec::new(), Vec::new());
+        let mut revs = Vec::new();
         for tok in &self.toks {
             match *tok {
                 Tok::Version(n) => versions.push(n),
                 Tok::Nonce(w, n) => nonces.push((w, n)),
                 Tok::Session(n) => sessions.push(n),
+                Tok::Rev(n) => revs.push(n),
                 _ => {}
             }
         }
@@ -344,6 +391,8 @@ impl Words {
         nonces.dedup();
         sessions.sort_unstable();
         sessions.dedup();
+        revs.sort_unstable();
+        revs.dedup();
         let (mut begin, mut moves) = (0, Vec::new());
         for part in &self.parts {
             told(9, part.end as u64 - begin as u64);
@@ -361,6 +410,8 @@ impl Words {
                     Tok::Run(n) => (6, rank(&part.runs, &n)),
                     Tok::Epoch(n) => (7, n.wrapping_sub(epoch)),
                     Tok::Move(n) => (8, place(&mut moves, n)),
+                    Tok::Rev(n) => (10, rank(&revs, &n)),
+                    Tok::Hold(n) => (11, rank(&part.holds, &n)),
                 };
                 told(kind, n);
             }

@@ -19,6 +19,7 @@ use tenure_core::router::{
 use tenure_core::rules::Rules;
 use tenure_core::time::Time;
 
+use super::canon::base;
 use super::sight::Sight;
 use super::state::State;
 use super::world::{Telling, shard};
@@ -156,7 +157,7 @@ impl Desk {
         let post = Post::default();
         post.hold();
         Self {
-            keeper: Keeper::with_pace(rules, pace),
+            keeper: Keeper::with_pace(rules, pace).counting_from(base::HOLDS),
             lines: Lines::new(rules),
             post,
             route: (None, Mark::default()),

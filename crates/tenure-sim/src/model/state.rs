@@ -10,7 +10,7 @@ use tenure_core::machine::{Event, OpId, Reply, Request, RunId};
 use tenure_core::node::Node;
 use tenure_core::time::Time;
 
-use super::canon::{Tok, Words, toks};
+use super::canon::{Revs, Tok, Words, toks};
 use super::laws::{Breach, Ghost};
 use super::router::Desk;
 use super::scope::Budget;
@@ -145,10 +145,10 @@ impl Process {
                 .is_some_and(|lease| now < lease.closes_at)
     }
 
-    fn toks(&self) -> &[Tok] {
+    fn toks(&self, revs: Revs) -> &[Tok] {
         self.toks.get_or_init(|| {
             let mut all = Vec::new();
-            toks(&self.machine.essence(), &mut all);
+            toks(&self.machine.essence(), revs, &mut all);
             all
         })
     }
@@ -231,7 +231,8 @@ impl State {
     }
 
     fn words(&self) -> Words {
-        let mut words = Words::default();
+        let routed = self.seats.iter().any(|seat| seat.router);
+        let mut words = Words::new(if routed { Revs::Kept } else { Revs::LeftOut });
         for (n, seat) in self.seats.iter().enumerate() {
             let now = seat.time(self.now);
             words.raw(u64::from(seat.paused) << 1 | u64::from(seat.incarnations == 0));
@@ -239,7 +240,7 @@ impl State {
             words.raw(phase(seat.clock, self.now));
             words.add(&seat.directory);
             if let Some(process) = &seat.process {
-                words.extend(process.toks());
+                words.extend(process.toks(words.revs));
                 process.add_listing(self.store.revision, &mut words);
                 words.add(&process.wake);
                 for waiting in &process.waiting {
@@ -247,7 +248,7 @@ impl State {
                 }
                 words.add(&process.stays);
                 words.add(&process.leases);
-                words.add(&process.desk);
+                words.add_marks(&process.desk);
                 for letter in &process.inbox {
                     words.add(letter);
                 }

@@ -1,86 +1,145 @@
 //! Which shards a look at every shard need not look at.
 //!
-//! Most shards of a cluster are served elsewhere and are to stay there. All that [`Node::decide`] would do about one of them
-//! is to find that out, with a dozen look-ups; here that takes two or three. Whatever is not plain is looked at.
+//! Most shards of a cluster are served where they are to stay, elsewhere or here. All that [`Node::decide`] would do about one
+//! of them is to find that out, with a dozen look-ups; here that takes two or three. Whatever is not plain is looked at.
+
+use std::cmp::Ordering;
 
 use crate::ids::{KeyspaceName, SessionId, ShardId};
 use crate::node::share::Wanted;
 use crate::node::{Life, Node};
-use crate::record::{Role, ShardRecord, Tenancy};
+use crate::record::{Role, ShardRecord};
 use crate::time::Time;
 use crate::view::{Cell, Seen};
 
-use super::Stay;
+use super::{Phase, Stay};
 
 /// What was found out for one shard and holds for others too.
 struct Glance<'a> {
     node: &'a Node,
+    /// Whether the node may own shards.
+    owns: bool,
+    /// Whether it is there to own shards, and is to stay.
+    usual: bool,
+    /// Whether nothing that it serves is to leave it because of what the node itself is.
+    keeps: bool,
+    /// Whether some shards are waited for, or on their way out.
+    waits: bool,
     /// The keyspace of the last shard, and what this node wants there; nothing if its shards are all looked at.
-    keyspace: Option<(&'a KeyspaceName, Option<Wanted<'a>>)>,
-    /// Whether these sessions are known and not over.
-    live: Vec<(SessionId, bool)>,
+    keyspace: Option<(&'a KeyspaceName, Option<(Wanted<'a>, u32)>)>,
+    /// Since when these sessions are known as they are; nothing if they are not known, or over.
+    live: Vec<(SessionId, Option<Time>)>,
 }
 
 impl Node {
     /// The shards to look at: those that the view knows, then those that it has forgotten; both in order.
     pub(super) fn worth_a_look(&self) -> Vec<ShardId> {
-        let plain =
-            matches!(self.life, Life::Running) && self.may_own() && self.config.role == Role::Node;
+        if !matches!(self.life, Life::Running | Life::Stopping) {
+            return Vec::new();
+        }
         let mut glance = Glance {
             node: self,
+            owns: self.may_own(),
+            usual: matches!(self.life, Life::Running) && self.config.role == Role::Node,
+            keeps: self.is_active(),
+            waits: self.is_waiting() || !self.leaving.is_empty(),
             keyspace: None,
             live: Vec::new(),
         };
-        let (mut worth, mut forgotten) = (Vec::with_capacity(self.runs.len() + 4), Vec::new());
-        let mut stays = self.stays.iter().peekable();
+        let (mut worth, mut forgotten) = (Vec::new(), Vec::new());
+        let mut stays = self.stays.iter();
+        let mut next = stays.next();
         for (id, cell) in self.view.shards.cells() {
-            while let Some((other, _)) = stays.next_if(|(other, _)| *other < id) {
-                forgotten.push(other.clone());
+            let mut stay = None;
+            while let Some((other, its)) = next {
+                match other.cmp(id) {
+                    Ordering::Less => forgotten.push(other.clone()),
+                    Ordering::Equal => stay = Some(its),
+                    Ordering::Greater => break,
+                }
+                next = stays.next();
+                if stay.is_some() {
+                    break;
+                }
             }
-            let stay = stays.next_if(|(other, _)| *other == id);
-            let stay = stay.map(|(_, stay)| stay);
-            if !(plain && matches!(cell, Cell::Present(seen) if glance.passes(id, seen, stay))) {
+            if !glance.passes(id, cell, stay) {
                 worth.push(id.clone());
             }
         }
         worth.extend(forgotten);
-        worth.extend(stays.map(|(other, _)| other.clone()));
+        worth.extend(next.into_iter().chain(stays).map(|(id, _)| id.clone()));
         worth
     }
 }
 
 impl<'a> Glance<'a> {
-    /// Whether a shard is plainly another's, and nothing here waits for it.
-    fn passes(&mut self, id: &'a ShardId, seen: &Seen<ShardRecord>, stay: Option<&Stay>) -> bool {
+    /// Whether a shard is plainly where it is to stay, and nothing here waits for it.
+    fn passes(&mut self, id: &'a ShardId, cell: &Cell<ShardRecord>, stay: Option<&Stay>) -> bool {
         let node = self.node;
-        let record = &*seen.record;
-        let Tenancy::Held { by, .. } = &record.tenancy else {
+        if stay.is_some_and(|stay| stay.not_before > Time::ZERO) || node.timers.has_stay(id) {
             return false;
-        };
-        let waits = |stay: &Stay| !stay.is_idle(node.now) || stay.not_before > Time::ZERO;
-        !node.is_mine(record)
-            && !record.doomed
-            && !stay.is_some_and(waits)
-            && !node.leaving.contains(id)
-            && !node.is_waiting_for(id)
-            && !node.timers.has_stay(id)
-            && self.lives(by.session)
-            && self
-                .wanted(&id.keyspace)
-                .is_some_and(|wanted| node.leaves(wanted, id, seen))
+        }
+        let idle = stay.is_none_or(|stay| stay.is_idle(node.now));
+        match cell {
+            // Who may own nothing decides nothing about what does not run here.
+            _ if !self.owns => idle,
+            Cell::Present(seen) if self.usual && node.is_mine(&seen.record) => {
+                stay.is_some_and(|stay| self.serves_on(id, &seen.record, stay))
+            }
+            Cell::Present(seen) => idle && self.usual && self.is_anothers(id, seen),
+            _ => false,
+        }
     }
 
-    fn lives(&mut self, session: SessionId) -> bool {
+    /// Whether a shard of this node's own is plainly served here as its record says, and is to be.
+    fn serves_on(&mut self, id: &'a ShardId, record: &ShardRecord, stay: &Stay) -> bool {
+        let serves = matches!(stay.phase, Phase::Serving { epoch, .. } if epoch == record.epoch);
+        let settled = stay.writing.is_none() && stay.moving.is_none();
+        serves
+            && settled
+            && self.keeps
+            && record.says_served()
+            && record.trouble == stay.trouble
+            && !record.doomed
+            && self.wanted(&id.keyspace).is_some_and(|(wanted, floor)| {
+                record.epoch.generation() >= floor && self.node.keeps(wanted, id, record)
+            })
+    }
+
+    /// Whether another live node plainly has a shard, and not to give it to this one.
+    fn is_anothers(&mut self, id: &'a ShardId, seen: &Seen<ShardRecord>) -> bool {
+        let (node, record) = (self.node, &*seen.record);
+        let Some(owner) = record.owner() else {
+            return false;
+        };
+        let moving = record.tenancy.moving();
+        let comes = moving.is_some_and(|(mv, _)| Some(mv.to.session) == node.session());
+        if comes || record.doomed {
+            return false;
+        }
+        if self.waits && (node.leaving.contains(id) || node.is_waiting_for(id)) {
+            return false;
+        }
+        let (Some(known), Some((wanted, _))) =
+            (self.lives(owner.session), self.wanted(&id.keyspace))
+        else {
+            return false;
+        };
+        node.leaves(wanted, id, record, seen.since.max(known))
+    }
+
+    fn lives(&mut self, session: SessionId) -> Option<Time> {
         if let Some((_, lives)) = self.live.iter().find(|(known, _)| *known == session) {
             return *lives;
         }
         let seen = self.node.view.sessions.seen(&session);
-        let lives = seen.is_some_and(|seen| !seen.record.is_proven_end());
+        let lives = seen.filter(|seen| !seen.record.is_proven_end());
+        let lives = lives.map(|seen| seen.since);
         self.live.push((session, lives));
         lives
     }
 
-    fn wanted(&mut self, keyspace: &'a KeyspaceName) -> Option<Wanted<'a>> {
+    fn wanted(&mut self, keyspace: &'a KeyspaceName) -> Option<(Wanted<'a>, u32)> {
         match self.keyspace {
             Some((known, wanted)) if known == keyspace => wanted,
             _ => {

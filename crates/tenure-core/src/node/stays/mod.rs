@@ -33,6 +33,7 @@ use crate::note::{Note, ShardStep};
 use crate::plan::Smooth;
 use crate::record::{Owner, Record, Tenancy};
 use crate::rules::Mutant;
+use crate::settings::Timing;
 use crate::shard::{self, Change, Facts, Writer};
 use crate::time::Time;
 use crate::why::Why;
@@ -204,8 +205,14 @@ impl Stay {
         (self.moving, self.called_off, self.move_not_before) = (None, 0, Time::ZERO);
     }
 
-    /// For [`Node::essence`]: forgets since when it serves, if that was before `old`.
-    pub(super) fn forget(&mut self, old: Time) {
+    /// For [`Node::essence`]: forgets since when it serves, if that was before `old`, and what of the count of moves that were
+    /// called off makes no difference to the wait for the next.
+    pub(super) fn forget(&mut self, old: Time, timing: &Timing) {
+        while let Some(less) = self.called_off.checked_sub(1)
+            && timing.move_retry(less) == timing.move_retry(self.called_off)
+        {
+            self.called_off = less;
+        }
         if let Phase::Serving { since, .. } = &mut self.phase
             && *since <= old
         {
