@@ -48,7 +48,7 @@ fn session() -> SessionRecord {
         weight: 100,
         labels: [("disk".to_owned(), "ssd".to_owned())].into(),
         capacity: Some(9),
-        keyspaces: [KeyspaceName::new("orders").unwrap()].into(),
+        keyspaces: Arc::new([KeyspaceName::new("orders").unwrap()].into()),
         load: [(
             KeyspaceName::new("orders").unwrap(),
             [(ShardName::index(3), 70)].into(),
@@ -63,8 +63,8 @@ fn session() -> SessionRecord {
         renewals: 9,
         boot: 1,
         reads_format: FORMAT,
-        version: "0.1.0".to_owned(),
-        store: "uuid".to_owned(),
+        version: "0.1.0".into(),
+        store: "uuid".into(),
         leased: Some(Duration::from_secs(2)),
         boot_clock: Some(BootClock {
             id: "b".to_owned(),

@@ -340,7 +340,7 @@ fn nodes(snapshot: &Snapshot, shards: &[Shard]) -> Vec<Node> {
             weight: record.map(|r| r.weight),
             labels: record.map(|r| r.labels.clone()).unwrap_or_default(),
             capacity: record.and_then(|r| r.capacity),
-            version: record.map(|r| r.version.clone()),
+            version: record.map(|r| r.version.to_string()),
             shards: counts.get(&session).copied().unwrap_or(0),
         }
     };

@@ -34,7 +34,16 @@ fn check_futures(name: &str, most: usize) {
 #[test]
 fn states_that_count_as_the_same_have_the_same_futures() {
     for name in [
-        "rest", "start", "delay", "join", "crash", "pause", "removal", "loss", "router",
+        "rest",
+        "start",
+        "delay",
+        "join",
+        "crash",
+        "pause",
+        "removal",
+        "loss",
+        "router",
+        "router-delay",
     ] {
         check_futures(name, 10_000);
     }
