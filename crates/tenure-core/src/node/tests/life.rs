@@ -116,7 +116,9 @@ fn a_start_does_not_wait_for_ever_for_one_who_is_dead_and_whose_record_was_taken
     let mut bench = Bench::leased(8);
     let nodes = ["n1", "n2"].map(|name| manual(&mut bench, name));
     bench.run(ms(20_000));
-    nodes.map(|n| bench.kill(n));
+    for n in nodes {
+        bench.kill(n);
+    }
     let dead = bench.node(nodes[1]).session().unwrap();
     bench.edit_session(dead, |_| ());
     bench.edit_node("n2", |record| record.unsure = true);
