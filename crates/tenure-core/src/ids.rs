@@ -370,6 +370,16 @@ pub enum Version {
     Text(Arc<str>),
 }
 
+impl Version {
+    /// Its place in the store's count of writes; zero where there is none.
+    pub fn count(&self) -> u64 {
+        match self {
+            Self::Number(n) => *n,
+            Self::Text(_) => 0,
+        }
+    }
+}
+
 impl fmt::Display for Version {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -36,8 +36,6 @@ pub struct Pace {
     pub pause_min: Duration,
     /// The longest such pause.
     pub pause_max: Duration,
-    /// How long a move that can be published waits for others, so that one write tells of all.
-    pub gather: Duration,
 }
 
 impl Default for Pace {
@@ -46,7 +44,6 @@ impl Default for Pace {
             settle: Duration::from_millis(20),
             pause_min: Duration::from_millis(1),
             pause_max: Duration::from_millis(256),
-            gather: Duration::from_millis(1),
         }
     }
 }

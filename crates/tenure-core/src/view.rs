@@ -1,8 +1,10 @@
 //! What one participant knows of the records, and since when.
 //!
 //! A view never goes back: a value is applied only if its `rev` exceeds the last one applied for its key, so that a late
-//! list, a repeated watch event or an old read changes nothing (A14). The mark outlives the value. Ages are measured from
-//! the moment *this* participant first saw a value, on its own clock; time stamps of others prove nothing.
+//! list, a repeated watch event or an old read changes nothing (A14). Where the store counts its writes, a count above all that
+//! were seen of the key is as good: a store that was put back, or an operator's hand, may leave a record with a rev that is
+//! far behind. The marks outlive the value. Ages are measured from the moment *this* participant first saw a value, on its own
+//! clock; time stamps of others prove nothing.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -52,8 +54,10 @@ pub enum Cell<R> {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Slot<R> {
     cell: Cell<R>,
-    /// The highest rev that was applied.
+    /// The highest rev that was applied, or more: it grows with every value that the store wrote later.
     high: u64,
+    /// The highest version that was applied, where versions are counted.
+    count: u64,
 }
 
 /// All slots of one kind of key.
@@ -117,6 +121,7 @@ impl<K: Ord + Clone, R> Table<K, R> {
             read,
         } = told;
         let slot = self.0.get_mut(key);
+        let count = version.count();
         match value {
             Value::Good { record, rev } => {
                 let cell = Cell::Present(Seen {
@@ -125,15 +130,19 @@ impl<K: Ord + Clone, R> Table<K, R> {
                     since: now,
                 });
                 let Some(slot) = slot else {
-                    self.0.insert(key.clone(), Slot { cell, high: rev });
+                    let high = rev;
+                    self.0.insert(key.clone(), Slot { cell, high, count });
                     return true;
                 };
                 let same = matches!(&slot.cell, Cell::Present(seen) if Some(&seen.version) == version_of(&cell));
-                let news = read || rev > slot.high || rules.broken_by(Mutant::ViewGoesBack);
+                let later = rev > slot.high || count > slot.count;
+                let news = read || later || rules.broken_by(Mutant::ViewGoesBack);
                 if same || !news {
                     return false;
                 }
-                slot.high = rev.max(slot.high);
+                // A mark that stood still would tell whoever reads meanwhile that nothing has come.
+                slot.high = rev.max(slot.high.saturating_add(u64::from(count > slot.count)));
+                slot.count = count.max(slot.count);
                 let before = std::mem::replace(&mut slot.cell, cell);
                 if let (Cell::Present(before), Cell::Present(after)) = (&before, &slot.cell) {
                     replaces(&before.record, &after.record);
@@ -145,13 +154,14 @@ impl<K: Ord + Clone, R> Table<K, R> {
                 {
                     return false;
                 }
-                let high = slot.map_or(0, |slot| slot.high);
+                let (high, before) = slot.map_or((0, 0), |slot| (slot.high, slot.count));
                 let cell = Cell::Damaged {
                     version,
                     damage,
                     since: now,
                 };
-                self.0.insert(key.clone(), Slot { cell, high });
+                let count = count.max(before);
+                self.0.insert(key.clone(), Slot { cell, high, count });
                 true
             }
         }
@@ -161,14 +171,9 @@ impl<K: Ord + Clone, R> Table<K, R> {
         if matches!(self.cell(key), Some(Cell::Missing { .. })) {
             return false;
         }
-        let high = self.high(key);
-        self.0.insert(
-            key.clone(),
-            Slot {
-                cell: Cell::Missing { since: now },
-                high,
-            },
-        );
+        let (high, count) = self.0.get(key).map_or((0, 0), |s| (s.high, s.count));
+        let cell = Cell::Missing { since: now };
+        self.0.insert(key.clone(), Slot { cell, high, count });
         true
     }
 }
@@ -338,7 +343,7 @@ impl View {
         std::mem::take(&mut self.members_moved)
     }
 
-    /// The highest rev that was applied to a key.
+    /// The highest rev that was applied to a key, or more if values with lower revs came after it.
     pub fn mark(&self, key: &Key) -> u64 {
         match key {
             Key::Cluster => self.cluster.high(&()),
@@ -505,11 +510,33 @@ mod tests {
         let mut view = View::new(Rules::sound());
         view.apply(Time(1), &key(), at(5));
         let mut edited = at(5);
-        edited.version = Version::Number(99);
+        edited.version = Version::Text("edited".into());
         assert!(!view.apply(Time(2), &key(), edited.clone()));
         assert!(!view.apply_read(Time(2), &key(), edited.clone(), 4));
         assert!(view.apply_read(Time(2), &key(), edited, 5));
-        assert_eq!(view.version(&key()), Some(Version::Number(99)));
+        assert_eq!(view.version(&key()), Some(Version::Text("edited".into())));
+    }
+
+    #[test]
+    fn what_the_store_wrote_later_is_news_whatever_its_rev_and_a_repeated_value_from_before_is_not()
+    {
+        let mut view = View::new(Rules::sound());
+        view.apply(Time(1), &key(), at(50));
+        let put_back = |rev, version| Found {
+            version: Version::Number(version),
+            ..at(rev)
+        };
+        assert!(view.apply(Time(2), &key(), put_back(7, 60)));
+        assert_eq!(rev(&view), Some(7));
+        assert!(!view.apply(Time(3), &key(), at(50)), "a watch that repeats");
+        assert!(!view.apply(Time(3), &key(), put_back(6, 59)));
+        let mark = view.mark(&key());
+        assert!(view.apply(Time(4), &key(), put_back(8, 61)));
+        assert_eq!(rev(&view), Some(8));
+        assert!(
+            !view.apply_read(Time(5), &key(), put_back(7, 60), mark),
+            "a read that was begun before"
+        );
     }
 
     #[test]

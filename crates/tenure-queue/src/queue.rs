@@ -12,7 +12,7 @@ use crate::ids::{NAME_MAX, QueueName, TaskId};
 use crate::layout::Layout;
 use crate::metrics::Metrics;
 use crate::record::{QueueRecord, QueueSettings, decode, encode};
-use crate::shelf::{Altered, Shelf, in_time};
+use crate::shelf::{Altered, Shelf, in_time, read_in_time};
 use crate::submit::{Submit, Submitted};
 use crate::task::{Is, State, Task};
 use crate::time::Moment;
@@ -94,7 +94,7 @@ impl Queue {
     ) -> Result<Self, QueueError> {
         let name = QueueName::new(name)?;
         let key = Layout::new(cluster, &name, 1).record();
-        let Some(entry) = in_time(store.get(&key)).await? else {
+        let Some(entry) = read_in_time(store.get(&key)).await? else {
             return Err(QueueError::NoQueue {
                 queue: name.to_string(),
                 cluster: cluster.to_owned(),
@@ -123,7 +123,7 @@ impl Queue {
         let (mut names, mut after) = (Vec::new(), None::<String>);
         loop {
             // One key of each queue is enough: the next question begins behind all of its keys.
-            let page = in_time(store.keys(&prefix, after.as_deref(), 1)).await?;
+            let page = read_in_time(store.keys(&prefix, after.as_deref(), 1)).await?;
             let Some(part) = page
                 .keys
                 .first()
@@ -133,7 +133,7 @@ impl Queue {
             };
             let record = format!("{prefix}{part}/queue.json");
             if let Some(name) = Layout::queue_of(cluster, &record)
-                && in_time(store.get(&record)).await?.is_some()
+                && read_in_time(store.get(&record)).await?.is_some()
             {
                 names.push(name);
             }
@@ -257,7 +257,9 @@ impl Queue {
 
     async fn read_record(&self) -> Result<(QueueRecord, Version), QueueError> {
         let key = self.layout().record();
-        let got = self.shelf().counted(in_time(self.store().get(&key)).await);
+        let got = self
+            .shelf()
+            .counted(read_in_time(self.store().get(&key)).await);
         let Some(entry) = got? else {
             return Err(QueueError::NoQueue {
                 queue: self.name().to_string(),

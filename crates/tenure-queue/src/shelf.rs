@@ -90,7 +90,7 @@ impl Shelf {
 
     pub(crate) async fn read(&self, id: &TaskId) -> Result<Option<Held>, QueueError> {
         let key = self.layout.task(id);
-        let got = in_time(self.store.get(&key)).await;
+        let got = read_in_time(self.store.get(&key)).await;
         self.counted(got)?
             .map(|entry| self.decoded(&entry))
             .transpose()
@@ -102,7 +102,7 @@ impl Shelf {
         }
         let keys: Vec<String> = ids.iter().map(|id| self.layout.task(id)).collect();
         let count = keys.len();
-        let got = in_time(async { Ok(self.store.get_many(keys).await) }).await;
+        let got = read_in_time(async { Ok(self.store.get_many(keys).await) }).await;
         let got = got.unwrap_or_else(|e| vec![Err(e); count]);
         got.into_iter()
             .map(|got| {
@@ -309,7 +309,7 @@ impl Shelf {
         after: Option<&str>,
         limit: usize,
     ) -> Result<Keys, QueueError> {
-        let page = in_time(self.store.keys(prefix, after, limit)).await;
+        let page = read_in_time(self.store.keys(prefix, after, limit)).await;
         Ok(self.counted(page)?)
     }
 
@@ -368,12 +368,24 @@ fn late() -> StoreError {
     StoreError::unknown(format!("the store did not answer within {PATIENCE:?}"))
 }
 
-/// No call waits without end. One that is given up may still be done: its outcome is unknown.
+/// No call waits without end. A write that is given up may still be done: its outcome is unknown.
 pub(crate) async fn in_time<T>(
     call: impl Future<Output = Result<T, StoreError>>,
 ) -> Result<T, StoreError> {
     match tokio::time::timeout(PATIENCE, call).await {
         Ok(answer) => answer,
         Err(_) => Err(late()),
+    }
+}
+
+/// As [`in_time`], for a read. Nothing hangs on one that is given up: there is no outcome to be unknown.
+pub(crate) async fn read_in_time<T>(
+    call: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, StoreError> {
+    match tokio::time::timeout(PATIENCE, call).await {
+        Ok(answer) => answer,
+        Err(_) => Err(StoreError::unavailable(format!(
+            "the store did not answer within {PATIENCE:?}"
+        ))),
     }
 }

@@ -322,9 +322,14 @@ impl Plan {
     /// When after healing an operator raises generations once more: for nodes that had seen the raise before they noticed
     /// that the store was put back, and so wait for another.
     pub(crate) fn second_raise(&self) -> Option<u64> {
+        self.is_put_back().then(|| self.notice_time())
+    }
+
+    /// Whether the store is put back under running processes.
+    fn is_put_back(&self) -> bool {
         let running =
             |(_, fault): &(Instant, Fault)| matches!(fault, Fault::Restore { running: true, .. });
-        self.faults.iter().any(running).then(|| self.notice_time())
+        self.faults.iter().any(running)
     }
 
     /// Whether one owner at a time is demanded. Whoever revokes a living holder's lease breaks the assumption of P1 as fast
@@ -346,8 +351,9 @@ impl Plan {
         // A session that lost its lease by hand is found one look at a time.
         let hand = |(_, fault): &(Instant, Fault)| matches!(fault, Fault::Hand { .. });
         let looks = self.faults.iter().filter(|fault| hand(fault)).count() as u64;
-        // What a watch leaves out, or what a hand dates back, is found when everything is looked at.
-        let unheard = if self.watch.drop > 0 || looks > 0 {
+        // What a watch leaves out, or what a hand or a store that was put back dates back, is found when everything is looked
+        // at.
+        let unheard = if self.watch.drop > 0 || looks > 0 || self.is_put_back() {
             nanos(t.relist_interval)
         } else {
             0

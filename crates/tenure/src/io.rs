@@ -22,6 +22,8 @@ use crate::watch::Watcher;
 
 /// How many keys one batch holds at most.
 const BATCH: usize = 500;
+/// As long as no more writes than this are under way, others go beside them instead of waiting to make up a batch.
+const BESIDE: usize = 32;
 /// How many ordinary calls are under way at the same time.
 const CALLS: usize = 8;
 /// How many times the usual time a listing may be given.
@@ -141,8 +143,8 @@ impl Io {
     }
 }
 
-/// Begins the task that writes: what comes while one batch is under way makes up the next, so that batches grow with
-/// the load and a lone write waits for nothing.
+/// Begins the task that writes: what comes while many writes are under way makes up the next batch, so that batches grow
+/// with the load; a few wait for nothing.
 fn spawn_writer(
     tasks: &mut JoinSet<()>,
     calls: Calls,
@@ -151,22 +153,43 @@ fn spawn_writer(
     let (sender, mut writes) = mpsc::unbounded_channel();
     tasks.spawn(async move {
         let (mut batch, mut most) = (Vec::new(), BATCH);
-        while writes.recv_many(&mut batch, most).await > 0 {
-            let replies = calls.put_many(&*store, std::mem::take(&mut batch)).await;
-            // A batch that is too large for a slow store would be too large for ever.
-            let unknown = |(_, reply): &(OpId, Reply)| {
-                matches!(reply, Reply::Failed(StoreFailure::Unknown(_)))
-            };
-            most = match replies.iter().all(unknown) {
-                true => (replies.len() / 2).max(1),
-                false => (most * 2).min(BATCH),
-            };
-            for (op, reply) in replies {
-                calls.inputs.event(Event::Reply { op, reply });
+        let (mut batches, mut under_way) = (JoinSet::new(), 0);
+        loop {
+            tokio::select! {
+                biased;
+                Some(replies) = batches.join_next() => {
+                    let Ok(replies): Result<Vec<(OpId, Reply)>, _> = replies else {
+                        return;
+                    };
+                    under_way -= replies.len();
+                    most = next_most(most, &replies);
+                    for (op, reply) in replies {
+                        calls.inputs.event(Event::Reply { op, reply });
+                    }
+                }
+                count = writes.recv_many(&mut batch, most), if under_way < BESIDE => {
+                    if count == 0 {
+                        return;
+                    }
+                    under_way += count;
+                    let (calls, store) = (calls.clone(), store.clone());
+                    let batch = std::mem::take(&mut batch);
+                    batches.spawn(async move { calls.put_many(&*store, batch).await });
+                }
             }
         }
     });
     sender
+}
+
+/// How large the next batch may be. One that is too large for a slow store would be too large for ever.
+fn next_most(most: usize, replies: &[(OpId, Reply)]) -> usize {
+    let unknown =
+        |(_, reply): &(OpId, Reply)| matches!(reply, Reply::Failed(StoreFailure::Unknown(_)));
+    match replies.iter().all(unknown) {
+        true => (replies.len() / 2).max(1),
+        false => (most * 2).min(BATCH),
+    }
 }
 
 impl Calls {

@@ -362,6 +362,13 @@ impl Node {
                 return Ok(Next::Wait);
             }
             Entering::At(at) => return Ok(Next::At(at)),
+            Entering::Unasked(session) => {
+                if let Some(boot) = self.boot() {
+                    boot.under_way += 1;
+                }
+                self.ask_after_company(session);
+                return Ok(Next::Wait);
+            }
             Entering::Unread => {
                 if let Some(boot) = self.boot() {
                     boot.store = None;

@@ -248,6 +248,9 @@ impl Node {
             }
             (Pending::Read { key, mark }, Reply::Got(Some(found))) => {
                 self.learn_read(&key, found, mark);
+                if let Key::Session(id) = key {
+                    self.judge_read(id);
+                }
                 // A read is asked for because something hangs on the key, whether it changed or not.
                 self.dirty.insert(key);
             }

@@ -161,6 +161,26 @@ impl Node {
     }
 
     pub(super) fn judge(&mut self, id: SessionId) {
+        self.judge_by(id, !self.is_dated_back(id));
+    }
+
+    /// A session's record was read. If only reads tell of it, what was read is judged.
+    pub(super) fn judge_read(&mut self, id: SessionId) {
+        if self.is_dated_back(id) {
+            self.judge_by(id, true);
+        }
+    }
+
+    /// Whether a session's record has a lower rev than this view has seen of it: a hand, or a store that was put back, dated it
+    /// back. The view takes its renewals for old news then, and that none are heard says nothing.
+    fn is_dated_back(&self, id: SessionId) -> bool {
+        let rev = self.view.sessions.get(&id).map(|s| s.head.rev);
+        rev.is_some_and(|rev| rev < self.view.mark(&Key::Session(id)))
+    }
+
+    /// Ends a session that was watched for long enough. `heard`: what is known of it is what the store has; otherwise that is
+    /// read first.
+    fn judge_by(&mut self, id: SessionId, heard: bool) {
         if !matches!(self.life, Life::Running) || self.session() == Some(id) {
             return;
         }
@@ -174,6 +194,11 @@ impl Node {
         } else if self.ended(id) {
             self.wants.all_stale();
             self.look_at_all = true;
+        } else if !heard && self.config.role != Role::Observer {
+            let key = Key::Session(id);
+            if !self.is_being_read(&key) {
+                self.read(key);
+            }
         } else if self.is_unproven(id) && self.config.role != Role::Observer {
             // Old enough to count; but only the write shows that it has stood there all the time.
             self.end_session(id, EndedWhy::Expired, Purpose::Judge(id));

@@ -59,6 +59,9 @@ pub(super) enum Others {
     Open(Time),
     /// Everything has to be read for it.
     Unread,
+    /// The store has kept the record of one that may itself not know who lives for longer than the lease of a dead one. Either
+    /// it lives, or somebody's hand has taken the record off its lease: that has to be asked.
+    Unasked(SessionId),
 }
 
 /// As what a node registers.
@@ -74,6 +77,7 @@ pub(super) enum Entering {
     Raising,
     At(Time),
     Unread,
+    Unasked(SessionId),
 }
 
 impl Company {
@@ -151,8 +155,11 @@ impl Node {
             match self.other(*id, version.as_ref(), *since) {
                 Others::Live => return Others::Live,
                 Others::Gone => {}
-                Others::Unread if answer == Others::Gone => answer = Others::Unread,
-                Others::Unread => {}
+                unknown @ (Others::Unread | Others::Unasked(_)) => {
+                    if answer == Others::Gone {
+                        answer = unknown;
+                    }
+                }
                 Others::Open(at) => {
                     answer = match answer {
                         Others::Open(sooner) => Others::Open(sooner.min(at)),
@@ -202,7 +209,7 @@ impl Node {
         match (leased, unsure) {
             // The store has kept it for longer than a dead one's.
             (true, false) => Others::Live,
-            (true, true) => Others::Open(self.now + timing.renew_interval),
+            (true, true) => Others::Unasked(id),
             (false, _) => Others::Gone,
         }
     }
@@ -241,7 +248,18 @@ impl Node {
             }
             (Some(_), Others::Open(at)) => Entering::At(at),
             (Some(_), Others::Unread) => Entering::Unread,
+            (Some(_), Others::Unasked(id)) => Entering::Unasked(id),
         }
+    }
+
+    /// Asks after the lease of one of those that the start found. If it is kept, that is asked again when it should be gone.
+    pub(super) fn ask_after_company(&mut self, id: SessionId) {
+        let now = self.now;
+        let found = self.company.as_mut().and_then(|c| c.found.get_mut(&id));
+        if let Some((_, since)) = found {
+            *since = now;
+        }
+        self.ask_lease(id, Purpose::Boot);
     }
 
     /// Whether an operator wants to be asked before a node with this record takes part again: its session ran out, and the
@@ -299,6 +317,11 @@ impl Node {
             Others::Open(at) => return self.timers.set(Timer::Around, at.max(self.now)),
             Others::Unread => {
                 self.list();
+                let again = self.now + self.config.timing.renew_interval;
+                return self.timers.set(Timer::Around, again);
+            }
+            Others::Unasked(_) => {
+                // Somebody asks after each session, now and then.
                 let again = self.now + self.config.timing.renew_interval;
                 return self.timers.set(Timer::Around, again);
             }

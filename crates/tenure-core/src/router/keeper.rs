@@ -40,7 +40,7 @@ pub struct Keeper<K> {
     sessions: BTreeMap<SessionId, Reach>,
     timers: BTreeSet<(Time, K)>,
     held: Held,
-    /// When what is held is to be told, and whether anybody waits for it.
+    /// Since when what is held is to be told, and whether anybody waits for it.
     publish: Option<(Time, bool)>,
     out: Vec<(K, Action)>,
 }
@@ -155,6 +155,9 @@ impl<K: Copy + Ord> Keeper<K> {
 
     /// Time has passed. If the router's session is to say something new of what is held, says what, and whether somebody
     /// waits to hear it.
+    ///
+    /// Whoever has more to tell tells it first: one word then says all of it. Nobody is waited for: requests are held
+    /// meanwhile, and what comes a little later is told together while the word is on its way.
     pub fn tick(&mut self, now: Time) -> Option<(Held, bool)> {
         while let Some((wake, at)) = self.timers.first().copied()
             && wake <= now
@@ -165,7 +168,7 @@ impl<K: Copy + Ord> Keeper<K> {
             }
             self.step(now, at, Event::Tick);
         }
-        let (_, news) = self.publish.take_if(|(at, _)| *at <= now)?;
+        let (_, news) = self.publish.take()?;
         Some((self.held.clone(), news && !self.held.is_empty()))
     }
 
@@ -203,7 +206,7 @@ impl<K: Copy + Ord> Keeper<K> {
     }
 
     fn publish_soon(&mut self, now: Time, news: bool) {
-        let (_, told) = self.publish.get_or_insert((now + self.pace.gather, false));
+        let (_, told) = self.publish.get_or_insert((now, false));
         *told |= news;
     }
 }
@@ -256,9 +259,8 @@ mod tests {
             let freezing = Some((100 + u64::from(n), MovePhase::Freezing));
             keeper.seen(ms(1), n, &id(n), sight(2, freezing));
         }
-        assert_eq!(keeper.wake(), Some(ms(2)));
-        assert_eq!(keeper.tick(ms(1)), None);
-        let (held, news) = keeper.tick(ms(2)).unwrap();
+        assert_eq!(keeper.wake(), Some(ms(1)));
+        let (held, news) = keeper.tick(ms(1)).unwrap();
         let shards = &held[&id(0).keyspace];
         assert!(news && shards.len() == 3 && shards[&id(1).shard] == 101);
         assert_eq!(keeper.tick(ms(9)), None, "told once");

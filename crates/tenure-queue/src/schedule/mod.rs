@@ -21,7 +21,7 @@ use crate::payload::Payload;
 use crate::queue::Queue;
 use crate::record::{decode, encode};
 use crate::retry::{Retry, maybe_millis};
-use crate::shelf::{Shelf, in_time};
+use crate::shelf::{Shelf, in_time, read_in_time};
 use crate::submit::Submit;
 use crate::task::FORMAT;
 use crate::time::Moment;
@@ -179,7 +179,7 @@ impl Queue {
         let mut tried = false;
         loop {
             // By its version, not by what it says: one that cannot be read can be removed, too.
-            let got = in_time(self.store().get(&key)).await;
+            let got = read_in_time(self.store().get(&key)).await;
             let Some(entry) = self.shelf().counted(got)? else {
                 return match tried {
                     true => Ok(()),
@@ -202,7 +202,7 @@ impl Queue {
         let prefix = self.layout().schedules();
         let listed = self
             .shelf()
-            .counted(in_time(self.store().list(&prefix)).await)?;
+            .counted(read_in_time(self.store().list(&prefix)).await)?;
         let mut all = Vec::new();
         for entry in listed.entries {
             match decode(&entry.key, &entry.value) {
@@ -314,7 +314,7 @@ impl Shelf {
         name: &ScheduleName,
     ) -> Result<Option<(Schedule, Version)>, QueueError> {
         let key = self.layout.schedule(name);
-        let got = self.counted(in_time(self.store.get(&key)).await)?;
+        let got = self.counted(read_in_time(self.store.get(&key)).await)?;
         got.map(|entry| Ok((decode(&key, &entry.value)?, entry.version)))
             .transpose()
     }

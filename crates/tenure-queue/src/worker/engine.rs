@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tenure::Grant;
+use tenure::{Grant, Node};
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -20,6 +20,9 @@ use crate::wakes::Wakes;
 
 /// How long attempts that were told to stop have for it, and their tasks for being given back.
 pub(super) const ABORT_LIMIT: Duration = Duration::from_secs(10);
+
+/// How soon to look again whether all that is owned is polled.
+const FOLLOW_AGAIN: Duration = Duration::from_millis(50);
 
 /// Times and limits of a worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -161,6 +164,19 @@ impl Engine {
 
     pub(super) fn owned_shards(&self) -> Vec<u32> {
         self.owned().keys().copied().collect()
+    }
+
+    /// Waits until every shard whose gate is open is polled too: what runs behind a gate begins a moment after it opens.
+    pub(super) async fn follows(&self, node: &Node, keyspace: &str) {
+        let mut changed = self.changed.subscribe();
+        let open = || {
+            let owned = node.owned().into_iter();
+            owned.filter(|id| id.keyspace.as_str() == keyspace).count()
+        };
+        while open() > self.owned_shards().len() {
+            // A shard may be lost meanwhile, of which nothing is told here.
+            let _ = tokio::time::timeout(FOLLOW_AGAIN, changed.changed()).await;
+        }
     }
 
     /// Whether tasks of a shard may be claimed at this instant, by the clock.

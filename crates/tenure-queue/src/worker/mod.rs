@@ -245,7 +245,7 @@ impl WorkerBuilder {
                 .settings(leasing.settings(info.default_ttl))
                 .mode(KeyspaceMode::Greedy)
                 .keyspace(
-                    keyspace,
+                    keyspace.clone(),
                     Hashed(self.queue.layout().shards()),
                     Shards(engine),
                 );
@@ -254,7 +254,9 @@ impl WorkerBuilder {
                 None => builder,
             };
             let node = builder.start().await;
-            worker.node = Some(node.map_err(|e| QueueError::Node(e.to_string()))?);
+            let node = node.map_err(|e| QueueError::Node(e.to_string()))?;
+            worker.engine.follows(&node, &keyspace).await;
+            worker.node = Some(node);
         }
         Ok(worker)
     }

@@ -153,7 +153,6 @@ impl Desk {
             settle: unit(2),
             pause_min: unit(1),
             pause_max: unit(4),
-            gather: unit(0),
         };
         let post = Post::default();
         post.hold();

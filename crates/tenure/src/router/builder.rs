@@ -1,5 +1,6 @@
 //! Setting up a router.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -71,6 +72,12 @@ impl RouterBuilder {
     /// How much is held, and for how long.
     pub fn hold(mut self, limits: HoldLimits) -> Self {
         self.hold = limits;
+        self
+    }
+
+    /// Writes down every step of the router's session, as [`Builder::trace`] does for a node.
+    pub fn trace(mut self, path: impl Into<PathBuf>) -> Self {
+        self.node = self.node.trace(path);
         self
     }
 

@@ -20,6 +20,9 @@ use crate::clock::Clock;
 use crate::driver::Inputs;
 use crate::metrics::Metrics;
 
+/// How much is heard before anything is told, at most.
+const AT_ONCE: usize = 4096;
+
 /// One shard: its keyspace by number, and its place there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct At {
@@ -122,12 +125,23 @@ impl Keeper {
                 biased;
                 () = over.cancelled() => return,
                 told = self.parts.told.recv() => match told {
-                    Some(told) => self.hear(told),
+                    Some(told) => self.hear_with_all_that_waits(told),
                     None => return,
                 },
                 () = clock.sleep_until(wake.unwrap_or(Time::NEVER)) => {}
             }
             self.tick();
+        }
+    }
+
+    /// Moves that come together are told of together, and what waits to be heard came together.
+    fn hear_with_all_that_waits(&mut self, first: Told) {
+        self.hear(first);
+        for _ in 0..AT_ONCE {
+            match self.parts.told.try_recv() {
+                Ok(told) => self.hear(told),
+                Err(_) => return,
+            }
         }
     }
 

@@ -103,11 +103,12 @@ fn cut_short(cut: Cut) {
 // C2
 fn cut_for_long(cut: Cut, rejoin: Rejoin) {
     let mut place = two(rejoin, Etcd::TTL);
+    let url = Backend::url(&place.server, place.server.address().port());
+    place.site = place.site.with_store(url);
+    scenes::everybody_knows_who_lives(&place.site, &["a", "b"]);
     if !cut_off(&place, cut, None) {
         return;
     }
-    let url = Backend::url(&place.server, place.server.address().port());
-    place.site = place.site.with_store(url);
     scenes::comes_back_expired(&place.site, rejoin);
 }
 

@@ -7,6 +7,7 @@ mod blackout;
 mod lookups;
 mod writes;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -49,6 +50,10 @@ pub(super) struct MovesBench {
     /// How many shards there are while lookups are measured.
     #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     lookups: u32,
+    /// Writes down every step of the nodes and the router while the pause is measured, in new files of this directory:
+    /// `tenure sim validate` reads them.
+    #[arg(long, value_name = "DIR")]
+    trace: Option<PathBuf>,
     /// Prints one JSON object instead of tables.
     #[arg(long)]
     json: bool,

@@ -2,13 +2,14 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::Args;
 use tenure::{Hashed, Node, Result, Shard};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::fail::Fail;
+use crate::place::random_id;
 
 /// The keyspace that benchmarks use.
 pub(super) const KEYSPACE: &str = "bench";
@@ -144,8 +145,7 @@ pub(super) struct Scratch(PathBuf);
 
 impl Scratch {
     pub(super) fn new() -> Result<Self, Fail> {
-        let unique = format!("tenure-bench-{}-{:?}", std::process::id(), Instant::now())
-            .replace(|c: char| !c.is_ascii_alphanumeric(), "-");
+        let unique = format!("tenure-bench-{:016x}", random_id() as u64);
         let path = std::env::temp_dir().join(unique);
         std::fs::create_dir(&path)
             .map_err(|e| Fail::no(format!("cannot create {}: {e}", path.display())))?;

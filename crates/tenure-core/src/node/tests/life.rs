@@ -112,6 +112,25 @@ fn a_restart_within_the_ttl_is_active_at_once_whatever_the_operator_wants_to_be_
 }
 
 #[test]
+fn a_start_does_not_wait_for_ever_for_one_who_is_dead_and_whose_record_was_taken_off_its_lease() {
+    let mut bench = Bench::leased(8);
+    let nodes = ["n1", "n2"].map(|name| manual(&mut bench, name));
+    bench.run(ms(20_000));
+    nodes.map(|n| bench.kill(n));
+    let dead = bench.node(nodes[1]).session().unwrap();
+    bench.edit_session(dead, |_| ());
+    bench.edit_node("n2", |record| record.unsure = true);
+    let time = long(&bench);
+    bench.run(time);
+    assert!(bench.session(dead).is_live(), "nobody is there to end it");
+    let n1 = manual(&mut bench, "n1");
+    bench.run(ms(60_000));
+    assert!(!bench.session(dead).is_live());
+    assert_eq!(mode(&bench, "n1"), NodeMode::Active, "nobody else lived");
+    assert_eq!((boot(&bench), bench.serving(n1)), (2, 8));
+}
+
+#[test]
 fn a_start_is_sure_as_soon_as_it_has_seen_another_renew() {
     let mut one_machine = Bench::new(8);
     one_machine.share_clock();

@@ -68,10 +68,7 @@ pub(crate) fn a_restart_after_the_ttl(site: Site, late: Duration) {
         NodeMode::Active,
         "a first start is active"
     );
-    // Where the store keeps the time, who dies before that may have been dead before the other's start.
-    until("everybody knows who lives", || {
-        ["a", "b"].iter().all(|n| !node_record(&site, n).unsure)
-    });
+    everybody_knows_who_lives(&site, &["a", "b"]);
     let killed = now();
     a.kill();
     let without = site.await_served("b has them all", |held| held.nodes() == ["b"]);
@@ -121,6 +118,7 @@ pub(crate) fn a_whole_cluster(site: Site, order: [usize; 3], rejoin: Rejoin, lat
         .map(|node| site.start_as(node, comes_back(rejoin)))
         .collect();
     site.await_settled(&nodes);
+    everybody_knows_who_lives(&site, &nodes);
     let boot = boot(&site);
     running.iter_mut().for_each(Process::kill);
     thread::sleep(long(&site, late));
@@ -143,6 +141,13 @@ pub(crate) fn a_whole_cluster(site: Site, order: [usize; 3], rejoin: Rejoin, lat
     assert_eq!(self::boot(&site), boot + 1, "{}", site.scene());
     site.assert_clean();
     drop(running);
+}
+
+/// Where the store keeps the time, who dies before that may have been dead before the other's start.
+pub(crate) fn everybody_knows_who_lives(site: &Site, nodes: &[&str]) {
+    until("everybody knows who lives", || {
+        nodes.iter().all(|n| !node_record(site, n).unsure)
+    });
 }
 
 fn boot(site: &Site) -> u64 {

@@ -124,6 +124,7 @@ async fn one(
         settings,
         load,
         shards: bench.shards,
+        traces: bench.trace.clone(),
     };
     let mut play = Play::begin(store.clone(), cast).await?;
     let (mut pauses, mut puts) = (Vec::new(), Vec::new());

@@ -1,6 +1,7 @@
 //! Two nodes, a router, and a client for every shard.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -17,6 +18,7 @@ use tokio::task::JoinSet;
 use super::Loads;
 use crate::cmd::bench::worker::KEYSPACE;
 use crate::fail::Fail;
+use crate::place::random_id;
 
 /// How long a client waits before it asks again.
 const PAUSE: Duration = Duration::from_millis(2);
@@ -97,16 +99,27 @@ pub(super) struct Cast {
     pub(super) settings: Settings,
     pub(super) load: Duration,
     pub(super) shards: u32,
+    /// Where every step is written down.
+    pub(super) traces: Option<PathBuf>,
 }
 
 impl Cast {
+    /// A new file for the steps of a node or a router.
+    fn trace(&self, name: &str) -> Option<PathBuf> {
+        let file = format!("{}-{name}-{:08x}.trace", self.cluster, random_id() as u32);
+        Some(self.traces.as_ref()?.join(file))
+    }
+
     async fn node(&self, name: &str) -> Result<Node, Fail> {
-        let node = Node::builder(&self.url, self.cluster.as_str())
+        let mut node = Node::builder(&self.url, self.cluster.as_str())
             .name(name)
             .address("bench", name)
             .settings(self.settings.clone())
             .mode(KeyspaceMode::Symmetric)
             .keyspace(KEYSPACE, Hashed(self.shards), Loads(self.load));
+        if let Some(trace) = self.trace(name) {
+            node = node.trace(trace);
+        }
         node.start().await.map_err(failed)
     }
 }
@@ -141,10 +154,13 @@ impl Play {
             age: settings.freeze_timeout + settings.drain_timeout + settings.take_timeout,
             ..HoldLimits::default()
         };
-        let router = Router::builder(&cast.url, cast.cluster.as_str())
+        let mut router = Router::builder(&cast.url, cast.cluster.as_str())
             .name("router")
             .settings(settings)
             .hold(hold);
+        if let Some(trace) = cast.trace("router") {
+            router = router.trace(trace);
+        }
         let shards = cast.shards;
         let mut play = Self {
             router: router.start().await.map_err(failed)?,
