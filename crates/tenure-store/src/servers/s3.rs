@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
+use std::path::Path;
 use std::time::Duration;
 
 use tempfile::TempDir;
@@ -56,6 +57,14 @@ pub struct S3 {
     users: Vec<User>,
     server: Option<Server>,
     dir: TempDir,
+}
+
+/// How often SeaweedFS has told its parts who keeps which lock. Before the first time, a second or more after its start, two
+/// writers who race under one condition may both win: the trial at the start has caught it.
+fn rings(log: &Path) -> usize {
+    let said = fs::read_to_string(log).unwrap_or_default();
+    let told = |line: &&str| line.contains("s3@") && line.contains("received ring update");
+    said.lines().filter(told).count()
 }
 
 impl S3 {
@@ -191,6 +200,8 @@ impl S3 {
 
     /// Starts it; false if a port that it needs is taken.
     fn launch(&mut self) -> bool {
+        let log = self.dir.path().join("log");
+        let rings = rings(&log);
         let server = match self.kind {
             Kind::Seaweed => self.seaweed(),
             Kind::Moto => self.moto(),
@@ -215,6 +226,9 @@ impl S3 {
             let (filer, folder) = (self.inner[2], format!("/buckets/{BUCKET}/"));
             await_ready(server, "the bucket", || {
                 asked(filer, "GET", &folder).is_ok_and(|a| a.contains(" 200 "))
+            });
+            await_ready(server, "the ring of its locks", || {
+                self::rings(&log) > rings
             });
         }
         true
