@@ -253,6 +253,8 @@ impl S3 {
         fs::write(&config, text).expect("a configuration can be written");
         let [master, volume, filer] = self.inner;
         let args = [
+            // What it says is waited for, and files get it late.
+            "-alsologtostderr=true".to_owned(),
             "-logdir".to_owned(),
             dir.clone(),
             "mini".to_owned(),
