@@ -34,7 +34,7 @@ use crate::host::random_bytes;
 use crate::rng::SplitMix;
 
 /// How long a server may take to start before the test fails.
-const START_PATIENCE: Duration = Duration::from_secs(20);
+const START_PATIENCE: Duration = Duration::from_secs(60);
 
 /// A port of the loopback interface that nobody uses at the moment.
 ///
