@@ -8,6 +8,7 @@ use tenure_core::layout::{self, Key};
 use tenure_core::record::Record;
 use tenure_store::{Delete, DeleteIf, Entry, Expect, Put, PutIf, Store, StoreError, Version};
 
+use crate::cmd::exec::{Signals, Waited};
 use crate::config::Config;
 use crate::fail::Fail;
 use crate::snapshot::Snapshot;
@@ -20,6 +21,39 @@ pub(crate) struct Place {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) cluster: ClusterName,
     nonces: Nonces,
+}
+
+/// Pause between two tries to reach the store.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+
+/// Asks the store for its default ttl, if that is needed and does not follow from its URL: NATS buckets with several copies have
+/// another one. Waits for a store that cannot be reached. A bucket that does not exist is left to the start of the node, which
+/// creates it with as many copies as the URL says.
+pub(crate) async fn ask_for_ttl(config: &Config, signals: &mut Signals) -> Waited<()> {
+    if !config.must_ask_for_ttl() {
+        return Waited::Done(());
+    }
+    let Ok(url) = store_url(config) else {
+        return Waited::Done(());
+    };
+    let mut told = false;
+    let asking = async {
+        loop {
+            match tenure_store::open_existing(url).await {
+                Ok(store) => return config.take_store_info(store.info().clone()),
+                Err(error @ (StoreError::Unavailable { .. } | StoreError::Unknown { .. })) => {
+                    if !told {
+                        tracing::warn!(%error, "store cannot be reached; waiting for it");
+                    }
+                    told = true;
+                    tokio::time::sleep(ASK_AGAIN).await;
+                }
+                // The start of the node reports it.
+                Err(_) => return,
+            }
+        }
+    };
+    signals.or(asking).await
 }
 
 /// How a conditional write ended.

@@ -234,7 +234,11 @@ fn a_record_of_a_newer_format_is_named_and_never_rewritten() {
     let status = shop.status();
     assert_eq!(
         shop::problems(&status),
-        ["newer keyspaces/later", "newer shards/orders/1"]
+        [
+            "newer keyspaces/later",
+            "newer shards/orders/1",
+            "unserved keyspaces/orders"
+        ]
     );
     assert_eq!(shop::shard(&status, 1)["state"], "damaged");
     shop.run(&["repair", "orders/1"]).with(1).telling(&[

@@ -17,6 +17,8 @@ fn every_figure_is_there_and_writes_grow_with_moves_and_routers_and_not_with_the
     let shop = Shop::with_orders(4);
     let before = shop.run(&["cluster", "ls", "--json"]).with(0).json();
     let url = shop.url();
+    let traces = tempfile::tempdir().unwrap();
+    let trace = traces.path().display().to_string();
     let args = [
         "bench",
         "moves",
@@ -28,6 +30,8 @@ fn every_figure_is_there_and_writes_grow_with_moves_and_routers_and_not_with_the
         "1",
         "--shards",
         "8",
+        "--trace",
+        &trace,
         "--routers",
         "1",
         "--routers",
@@ -37,6 +41,18 @@ fn every_figure_is_there_and_writes_grow_with_moves_and_routers_and_not_with_the
         "--json",
     ];
     let report = ran(&args).with(0).json();
+    // Two nodes and the router, each in a file of its own.
+    let files = std::fs::read_dir(traces.path()).unwrap();
+    let files: Vec<String> = files
+        .map(|file| file.unwrap().path().display().to_string())
+        .collect();
+    for name in ["-a-", "-b-", "-router-"] {
+        let of = files.iter().filter(|file| file.contains(name)).count();
+        assert_eq!(of, 1, "{name}: {files:?}");
+    }
+    let mut validate = vec!["sim", "validate"];
+    validate.extend(files.iter().map(String::as_str));
+    ran(&validate).with(0);
     let blackout = &report["stores"][0]["blackouts"][0];
     for name in [
         "load_ms",
@@ -55,17 +71,22 @@ fn every_figure_is_there_and_writes_grow_with_moves_and_routers_and_not_with_the
         assert!(number(blackout, name) > 0.0, "{name}: {blackout:#}");
     }
     assert_eq!(number(blackout, "failed"), 0.0, "{blackout:#}");
+    assert_eq!(blackout["mode"], "coordinated");
     // D9
     let writes = report["writes"].as_array().unwrap();
-    assert_eq!(writes.len(), 2);
+    let stores: Vec<_> = writes.iter().map(|row| row["store"].as_str()).collect();
+    let [memory, sqlite] = [Some("memory"), Some("sqlite")];
+    assert_eq!(stores, [memory, memory, sqlite, sqlite]);
     for row in writes {
+        assert_eq!(row["mode"], "coordinated", "{row:#}");
         let (moves, routers) = (number(row, "moves"), number(row, "routers"));
         assert!(moves > 150.0, "{row:#}");
         let (shards, by_routers) = (number(row, "shard_writes"), number(row, "router_writes"));
         // A few may have had to be begun again.
         assert!(shards >= 4.0 * moves && shards <= 4.4 * moves, "{row:#}");
+        // One write for the whole plan; on a busy machine it may freeze in a few parts. By windows of the budget it would be 16.
         assert!(
-            by_routers >= routers && by_routers <= 8.0 * routers,
+            by_routers >= routers && by_routers <= 4.0 * routers,
             "{row:#}"
         );
     }

@@ -225,11 +225,16 @@ fn a_second_signal_kills_children_that_take_their_time() {
 #[test]
 fn an_observer_says_what_it_would_do_and_starts_nothing() {
     let site = Site::new(2);
-    let mut exec = shell(
-        &site,
-        &["--observe", "--mode", "symmetric", "--log", "info"],
-        "echo started; sleep 100",
-    );
+    let mut command = Command::new(TENURE);
+    let out = fs::File::create(site.path("a.out")).unwrap();
+    command
+        .args(["exec", "--cluster", "c", "--keyspace", "k", "--node", "a"])
+        .args(["--store", &site.store(), "--shards", "2", "--observe"])
+        .args(["--mode", "symmetric", "--log", "info", "--"])
+        .args(["sh", "-c", "echo started; sleep 100"])
+        .stdin(Stdio::null())
+        .stdout(out);
+    let mut exec = site.spawn("a", command);
     until("what it would do", || {
         site.said("a").contains("observer would act")
     });

@@ -80,7 +80,9 @@ fn put(address: SocketAddr, headers: &str) -> String {
 #[test]
 fn postgres_refuses_older_epochs() {
     let Some(server) = Postgres::start() else {
-        println!("skipped: no PostgreSQL server is installed, or it cannot be started here");
+        tenure_store::servers::skipped(
+            "no PostgreSQL server is installed, or it cannot be started",
+        );
         return;
     };
     server.run(

@@ -194,8 +194,8 @@ fn pins_to_what_is_not_there_are_refused_or_warned_of() {
     ])
     .with(0);
     shop.run(&["pin", "logs/1", "--to", "a"])
-        .with(0)
-        .telling(&["in mode greedy, in which nobody plans"]);
+        .with(1)
+        .telling(&["in mode greedy, in which no leader plans"]);
 }
 
 #[test]

@@ -8,7 +8,7 @@ fn the_tests_of_the_python_client_pass() {
     let client = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../clients/python");
     let version = Command::new("python3").arg("--version").output();
     if !version.is_ok_and(|output| output.status.success()) {
-        println!("skipped: there is no python3, so the Python client is not tested");
+        tenure_store::servers::skipped("there is no python3");
         return;
     }
     let mut command = Command::new("python3");

@@ -4,14 +4,17 @@ mod shop;
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{Child, Stdio};
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
-use shop::{Shop, order, problems, served, shard};
+use shop::{Shop, TTL, order, problems, served, shard};
+use tenure::{Handler, Hashed, Node, Result, Shard};
 use tenure_core::ids::{Epoch, NodeName, SessionId};
 use tenure_core::layout::Key;
 use tenure_core::record::{Failure, Move, Owner, Quarantine, Record, ShardRecord, Tenancy};
 use tenure_core::why::Why;
+use tokio::sync::Semaphore;
 
 fn fields(value: &Value) -> Vec<&str> {
     value
@@ -90,6 +93,15 @@ fn a_node_whose_session_is_over_is_gone() {
         text.contains("0 nodes (1 gone)") && text.contains("orders/0..3  free"),
         "{text}"
     );
+    assert_eq!(
+        status["problems"],
+        json!([{
+            "kind": "unserved",
+            "key": "keyspaces/orders",
+            "problem": "4 shards are not served: no live node serves the keyspace (no_node): 0, 1, 2, 3",
+            "help": "start a node that serves the keyspace"
+        }])
+    );
 }
 
 #[test]
@@ -119,11 +131,61 @@ fn a_node_that_crashed_is_overdue_once_its_lease_has_run_out() {
     let shop = Shop::new();
     drop(shop.node("n1", 4));
     let status = shop.until(|s| s["nodes"][0]["lease"] == "overdue");
-    assert_eq!(problems(&status).len(), 1, "{status:#}");
-    assert!(problems(&status)[0].starts_with("overdue sessions/"));
+    let found = problems(&status);
+    assert_eq!(found.len(), 2, "{status:#}");
+    assert_eq!(found[0], "unserved keyspaces/orders");
+    assert!(found[1].starts_with("overdue sessions/"));
     shop.run(&["owner", "user-42"])
         .with(0)
         .telling(&["the lease of n1 ran out"]);
+}
+
+/// A handler that finishes loading some shards only with a permit.
+struct Slow(Arc<Semaphore>);
+
+impl Handler for Slow {
+    type State = ();
+
+    async fn load(&self, shard: &Shard) -> Result<()> {
+        if ["2", "5"].contains(&shard.name().as_str()) {
+            self.0.acquire().await.unwrap().forget();
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn shards_that_do_not_come_to_be_served_are_a_problem_after_three_ttl() {
+    let shop = Shop::with_orders(8);
+    let loads = Arc::new(Semaphore::new(0));
+    let node = Node::builder(shop.url(), "shop").name("n1").ttl(TTL);
+    let node = node.keyspace("orders", Hashed(8), Slow(Arc::clone(&loads)));
+    let _starts = shop.runtime.spawn(node.start());
+    let status = shop.until(|s| served(s) == 6);
+    assert_eq!(problems(&status), Vec::<String>::new(), "not at once");
+    let status = shop.until(|s| !problems(s).is_empty());
+    assert_eq!(problems(&status), ["unserved keyspaces/orders"]);
+    assert_eq!(
+        status["problems"][0]["problem"],
+        "2 shards are not served for longer than three ttl: their owners have not loaded them (loading): 2, 5"
+    );
+    let text = shop.run(&["status"]).with(0).out;
+    assert!(text.contains("2 shards are not served"), "{text}");
+    let admin = || async {
+        let admin = tenure::Admin::open(&shop.url(), "shop").await.unwrap();
+        admin.unserved().await.unwrap()
+    };
+    let found = shop.runtime.block_on(admin());
+    let [(keyspace, stuck)] = &found.into_iter().collect::<Vec<_>>()[..] else {
+        panic!("one keyspace");
+    };
+    assert_eq!(
+        (keyspace.as_str(), stuck.len(), stuck[0].count),
+        ("orders", 1, 2)
+    );
+    loads.add_permits(2);
+    shop.until(|s| served(s) == 8 && problems(s).is_empty());
+    assert!(shop.runtime.block_on(admin()).is_empty());
 }
 
 #[test]
@@ -207,6 +269,7 @@ fn every_exception_is_listed_with_what_helps_and_none_is_fatal() {
         id: 1,
         to: other("n2"),
         why: Why::Planned,
+        more: false,
     };
     edit(&shop, 5, |r| {
         r.tenancy = Tenancy::Warming {
@@ -286,6 +349,7 @@ fn every_exception_is_listed_with_what_helps_and_none_is_fatal() {
     for wanted in [
         "disk on fire; n1: cannot read it",
         "tenure repair orders/1",
+        "restore it by themselves",
         "tenure repair orders/2",
         "orders/5",
         "n2",

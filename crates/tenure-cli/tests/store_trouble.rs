@@ -105,6 +105,27 @@ fn a_start_waits_for_a_nats_that_is_away_and_says_for_what() {
 }
 
 #[test]
+fn a_process_on_a_replicated_nats_bucket_has_the_longer_default_ttl_however_few_servers_its_url_names()
+ {
+    let nats = nats::Options::new().members(3).start();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let opened = runtime.block_on(tenure_store::open(&nats.url("shop")));
+    let store = opened.unwrap();
+    let site = Site::new(SHARDS);
+    let one = format!("nats://{}/shop", nats.endpoint(0));
+    let mut exec = site.beating_on("a", &one);
+    site.await_covered();
+    let sessions = runtime.block_on(store.list("")).unwrap().entries;
+    let sessions = sessions.iter().filter(|e| e.key.contains("/sessions/"));
+    let ttls: Vec<_> = sessions
+        .map(|e| serde_json::from_slice::<serde_json::Value>(&e.value).unwrap())
+        .map(|session| session["ttl_ms"].clone())
+        .collect();
+    assert_eq!(ttls, [json!(15_000)]);
+    assert!(exec.terminate().success(), "{}", site.said("a"));
+}
+
+#[test]
 fn a_start_waits_for_a_postgres_that_is_away_and_says_for_what() {
     let mut postgres = Postgres::start();
     let (url, address) = (postgres.url(), postgres.address().to_string());

@@ -9,6 +9,7 @@ pub mod invariants;
 pub mod layout;
 pub mod lease;
 pub mod machine;
+pub mod members;
 pub mod node;
 pub mod note;
 pub mod plan;

@@ -20,10 +20,10 @@ pub mod lines;
 use std::time::Duration;
 
 use crate::ids::{Epoch, SessionId};
-use crate::machine::Found;
-use crate::record::{MovePhase, Record};
+use crate::record::MovePhase;
 use crate::rules::{Mutant, Rules};
 use crate::time::Time;
+use crate::view::View;
 pub use keeper::{Keeper, TurnedAway};
 pub use limits::HoldLimits;
 
@@ -95,13 +95,16 @@ pub enum Reach {
 }
 
 impl Reach {
-    /// What a session's record says. One that is gone or cannot be read says nothing.
-    pub fn of(found: Option<&Found>) -> Option<Self> {
-        match &found?.record {
-            Ok(Record::Session(record)) if record.is_live() => Some(Self::Known),
-            Ok(Record::Session(_)) => Some(Self::Ended),
-            _ => None,
-        }
+    /// State of a session in a view. A record that is missing or unreadable gives none.
+    ///
+    /// The view decides, not the message that brought a record: a late message changes nothing, and a session that a restored
+    /// store has brought back to life is live again.
+    pub fn of(view: &View, session: SessionId) -> Option<Self> {
+        let record = view.sessions.get(&session)?;
+        Some(match record.is_live() {
+            true => Self::Known,
+            false => Self::Ended,
+        })
     }
 }
 
@@ -278,12 +281,7 @@ impl Shard {
         let mut actions = Vec::new();
         match event {
             Event::Seen(sight, reach) => self.seen(sight, reach),
-            Event::Reach(reach) => {
-                // A session that has ended has done so for ever.
-                if self.reach != Reach::Ended {
-                    self.reach = reach;
-                }
-            }
+            Event::Reach(reach) => self.reach = reach,
             Event::Drained(hold) => self.drained |= hold == self.hold,
             Event::Answered => self.refused = None,
             Event::Tick => {}

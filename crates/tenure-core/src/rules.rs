@@ -54,6 +54,8 @@ pub enum Mutant {
     NeverRelist,
     /// A session is ended before its shards are released and its work has stopped.
     EndBeforeRelease,
+    /// A session whose end was sent is renewed, and shards are loaded and served in it, if its lease allows that again.
+    ServesAfterResigning,
     /// Each shard is renewed on its own.
     RenewPerShard,
     /// Where the store keeps the time: a missing session counts as one whose lease is gone, without asking.
@@ -80,6 +82,20 @@ pub enum Mutant {
     AnswerRetried,
     /// A router does not let go of what it holds when a move is called off.
     HeldAfterCancel,
+    /// A router takes a session that has once ended for ended, even if a restored store has brought it back to life.
+    EndedForGood,
+    /// A node takes what a record with the nonce of one of its own renewals says for its own word.
+    CopyBelieved,
+    /// A corrupt shard record is replaced at once, without asking those who may own the shard.
+    CorruptWithoutWitnesses,
+    /// A missing shard record is restored by one write on absence, without a placeholder.
+    RestoreIfAbsent,
+    /// Nodes that do not serve a keyspace count as nodes of it.
+    StrangersCounted,
+    /// A node that stops hands its shards to nodes that do not serve their keyspace.
+    HandedToStranger,
+    /// A cordoned node is given shards like any other.
+    CordonIgnored,
 }
 
 impl Mutant {
@@ -110,6 +126,7 @@ impl Mutant {
         Self::NoRecovery,
         Self::NeverRelist,
         Self::EndBeforeRelease,
+        Self::ServesAfterResigning,
         Self::RenewPerShard,
         Self::LeaseNotAsked,
         Self::LooseKeyIgnored,
@@ -123,6 +140,13 @@ impl Mutant {
         Self::OldRefusalFollowed,
         Self::AnswerRetried,
         Self::HeldAfterCancel,
+        Self::EndedForGood,
+        Self::CopyBelieved,
+        Self::CorruptWithoutWitnesses,
+        Self::RestoreIfAbsent,
+        Self::StrangersCounted,
+        Self::HandedToStranger,
+        Self::CordonIgnored,
     ];
 }
 

@@ -43,6 +43,8 @@ pub enum Change {
         plan: PlanMark,
         /// Why.
         why: Why,
+        /// True if the plan has further moves to the same node that its budgets do not allow yet.
+        more: bool,
     },
     /// Say that the target has loaded. By the target.
     Warmed,
@@ -220,7 +222,16 @@ pub fn apply(
             Ok(new)
         }
 
-        (Tenancy::Held { by, serving: true }, Change::Plan { id, to, plan, why }) => {
+        (
+            Tenancy::Held { by, serving: true },
+            Change::Plan {
+                id,
+                to,
+                plan,
+                why,
+                more,
+            },
+        ) => {
             if plan < record.plan && !facts.rules.broken_by(Mutant::LowerTermAccepted) {
                 return Err(Refused::StalePlan);
             }
@@ -235,7 +246,7 @@ pub fn apply(
             new.intended = Some(to.node.clone());
             new.tenancy = Tenancy::Warming {
                 by: by.clone(),
-                mv: Move { id, to, why },
+                mv: Move { id, to, why, more },
             };
             Ok(new)
         }

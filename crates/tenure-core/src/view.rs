@@ -3,13 +3,14 @@
 //! A view never goes back: a value is applied only if its `rev` exceeds the last one applied for its key, so that a late
 //! list, a repeated watch event or an old read changes nothing (A14). Where the store counts its writes, a count above all that
 //! were seen of the key is as good: a store that was put back, or an operator's hand, may leave a record with a rev that is
-//! far behind. The marks outlive the value. Ages are measured from the moment *this* participant first saw a value, on its own
+//! far behind. A version alone does not name a value: a store that was put back counts the same numbers again. Two values
+//! under one version are told apart by their nonces, and which of them counts is read. The marks outlive the value. Ages are measured from the moment *this* participant first saw a value, on its own
 //! clock; time stamps of others prove nothing.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::ids::{KeyspaceName, NodeName, Revision, SessionId, ShardId, Version};
+use crate::ids::{KeyspaceName, NodeName, Nonce, Revision, SessionId, ShardId, Version};
 use crate::layout::Key;
 use crate::machine::Found;
 use crate::record::{
@@ -113,7 +114,10 @@ impl<K: Ord + Clone, R> Table<K, R> {
 
     /// Takes a value unless it is old news; says whether anything changed. `replaces` is told of a value that can be read what
     /// it was before, if that could be, too.
-    fn put(&mut self, key: &K, told: Told<R>, rules: Rules, replaces: impl FnOnce(&R, &R)) -> bool {
+    fn put(&mut self, key: &K, told: Told<R>, rules: Rules, replaces: impl FnOnce(&R, &R)) -> bool
+    where
+        R: Written,
+    {
         let Told {
             now,
             version,
@@ -134,7 +138,7 @@ impl<K: Ord + Clone, R> Table<K, R> {
                     self.0.insert(key.clone(), Slot { cell, high, count });
                     return true;
                 };
-                let same = matches!(&slot.cell, Cell::Present(seen) if Some(&seen.version) == version_of(&cell));
+                let same = is_same(&slot.cell, &cell);
                 let later = rev > slot.high || count > slot.count;
                 let news = read || later || rules.broken_by(Mutant::ViewGoesBack);
                 if same || !news {
@@ -180,16 +184,45 @@ impl<K: Ord + Clone, R> Table<K, R> {
 
 /// Whether two values of one session's record say the same of its part in assignment.
 fn same_standing(before: &SessionRecord, after: &SessionRecord) -> bool {
-    let standing = |r: &SessionRecord| (r.is_live(), r.leaving, r.role, r.weight);
-    standing(before) == standing(after) && before.node == after.node
+    let standing = |r: &SessionRecord| (r.is_live(), r.leaving, r.role, r.weight, r.capacity);
+    standing(before) == standing(after)
+        && before.node == after.node
+        && before.keyspaces == after.keyspaces
 }
 
-fn version_of<R>(cell: &Cell<R>) -> Option<&Version> {
-    match cell {
-        Cell::Present(seen) => Some(&seen.version),
-        _ => None,
+/// True if two cells have the same version of the same write.
+fn is_same<R: Written>(before: &Cell<R>, after: &Cell<R>) -> bool {
+    match (before, after) {
+        (Cell::Present(before), Cell::Present(after)) => {
+            before.version == after.version && before.record.nonce() == after.record.nonce()
+        }
+        _ => false,
     }
 }
+
+/// A record that says which write it was.
+trait Written {
+    fn nonce(&self) -> Nonce;
+}
+
+macro_rules! written {
+    ($($record:ty),*) => {$(
+        impl Written for $record {
+            fn nonce(&self) -> Nonce {
+                self.head.nonce
+            }
+        }
+    )*};
+}
+
+written!(
+    ClusterRecord,
+    KeyspaceRecord,
+    LeaderRecord,
+    NodeRecord,
+    SessionRecord,
+    ShardRecord
+);
 
 /// A value as somebody tells it. `read`: it is what a read found that was begun when the mark was as it is now, so that nothing
 /// is newer.
@@ -282,6 +315,7 @@ impl View {
                         rev: record.head.rev,
                         record,
                     },
+                    Ok(Record::Placeholder(_)) => Value::Bad(Damage::placeholder()),
                     Ok(_) => Value::Bad(Damage::Corrupt("a record of another kind".to_owned())),
                     Err(damage) => Value::Bad(damage),
                 };
@@ -371,6 +405,41 @@ impl View {
             Key::Node(name) => of(&self.nodes, name),
             Key::Session(id) => of(&self.sessions, id),
             Key::Shard(id) => of(&self.shards, id),
+        }
+    }
+
+    /// True if a value has the version and the nonce of the value that is known of its key.
+    pub fn knows(&self, key: &Key, found: &Found) -> bool {
+        self.is_same_write(key, found) == Some(true)
+    }
+
+    /// True if a value has the version of the known value and another nonce. Only a store that was put back shows that.
+    pub fn contradicts(&self, key: &Key, found: &Found) -> bool {
+        self.is_same_write(key, found) == Some(false)
+    }
+
+    /// Compares the nonces of a value and of the known value with the same version; `None` if the versions differ.
+    fn is_same_write(&self, key: &Key, found: &Found) -> Option<bool> {
+        fn of<K: Ord + Clone, R: Written>(
+            table: &Table<K, R>,
+            key: &K,
+            found: &Found,
+        ) -> Option<bool> {
+            let (version, known) = match table.cell(key)? {
+                Cell::Present(seen) => (&seen.version, Some(seen.record.nonce())),
+                Cell::Damaged { version, .. } => (version, None),
+                Cell::Missing { .. } => return None,
+            };
+            let nonce = found.record.as_ref().ok().map(|r| r.head().nonce);
+            (*version == found.version).then(|| known == nonce)
+        }
+        match key {
+            Key::Cluster => of(&self.cluster, &(), found),
+            Key::Leader => of(&self.leader, &(), found),
+            Key::Keyspace(name) => of(&self.keyspaces, name, found),
+            Key::Node(name) => of(&self.nodes, name, found),
+            Key::Session(id) => of(&self.sessions, id, found),
+            Key::Shard(id) => of(&self.shards, id, found),
         }
     }
 
@@ -537,6 +606,24 @@ mod tests {
             !view.apply_read(Time(5), &key(), put_back(7, 60), mark),
             "a read that was begun before"
         );
+    }
+
+    #[test]
+    fn another_write_under_the_same_version_is_told_apart_and_believed_of_a_read_alone() {
+        let mut view = View::new(Rules::sound());
+        view.apply(Time(1), &key(), at(5));
+        let mut other = at(5);
+        let Ok(Record::Shard(record)) = &mut other.record else {
+            panic!()
+        };
+        Arc::make_mut(record).head.nonce.n = 99;
+        assert!(view.knows(&key(), &at(5)) && !view.contradicts(&key(), &at(5)));
+        assert!(view.contradicts(&key(), &other) && !view.knows(&key(), &other));
+        assert!(!view.contradicts(&key(), &at(6)), "another version");
+        assert!(!view.apply(Time(2), &key(), other.clone()));
+        assert!(view.apply_read(Time(3), &key(), other.clone(), 5));
+        assert!(view.knows(&key(), &other));
+        assert_eq!(view.shards.seen(&id()).unwrap().since, Time(3));
     }
 
     #[test]

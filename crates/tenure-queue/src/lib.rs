@@ -30,6 +30,8 @@
 pub mod change;
 mod clock;
 mod error;
+#[cfg(test)]
+mod golden;
 mod handler;
 mod ids;
 pub mod layout;

@@ -365,27 +365,25 @@ impl Shelf {
 }
 
 fn late() -> StoreError {
-    StoreError::unknown(format!("the store did not answer within {PATIENCE:?}"))
+    StoreError::unknown(too_late())
+}
+
+fn too_late() -> String {
+    format!("the store did not answer within {PATIENCE:?}")
 }
 
 /// No call waits without end. A write that is given up may still be done: its outcome is unknown.
 pub(crate) async fn in_time<T>(
     call: impl Future<Output = Result<T, StoreError>>,
 ) -> Result<T, StoreError> {
-    match tokio::time::timeout(PATIENCE, call).await {
-        Ok(answer) => answer,
-        Err(_) => Err(late()),
-    }
+    let answer = tokio::time::timeout(PATIENCE, call).await;
+    answer.unwrap_or_else(|_| Err(late()))
 }
 
 /// As [`in_time`], for a read. Nothing hangs on one that is given up: there is no outcome to be unknown.
 pub(crate) async fn read_in_time<T>(
     call: impl Future<Output = Result<T, StoreError>>,
 ) -> Result<T, StoreError> {
-    match tokio::time::timeout(PATIENCE, call).await {
-        Ok(answer) => answer,
-        Err(_) => Err(StoreError::unavailable(format!(
-            "the store did not answer within {PATIENCE:?}"
-        ))),
-    }
+    let answer = tokio::time::timeout(PATIENCE, call).await;
+    answer.unwrap_or_else(|_| Err(StoreError::unavailable(too_late())))
 }

@@ -13,8 +13,9 @@ use tenure::{Entered, Grant, Handler, Lost, Node, NotOwner};
 use tower_layer::Layer;
 use tower_service::Service;
 
+use crate::admitted::Manner;
 use crate::answer::{Refused, error};
-use crate::body::Body;
+use crate::body::{Body, BodyError};
 use crate::gate::refusal;
 use crate::headers;
 use crate::key::{KeyRule, Target};
@@ -166,34 +167,71 @@ where
             };
             headers::strip_ours(answer.headers_mut());
             answer.headers_mut().extend(marks);
-            Ok(answer.map(|body| Either::Left(InFlight(body, Some(entered)))))
+            let manner = Manner::of(answer.headers());
+            Ok(answer.map(|body| Either::Left(InFlight::new(body, entered, manner))))
         })
     }
 }
 
 /// The body of an answer. The shard is not given away before it is over.
-pub struct InFlight<B, H: Handler>(B, Option<Arc<Entered<H>>>);
+///
+/// Event streams and gRPC answers are cut when they have not ended three quarters of `drain_timeout` after their shard began to
+/// move, so that they cannot prevent the move; an application ends them in good order at [`Grant::moving`]. Every body is cut
+/// when the shard is lost.
+pub struct InFlight<B, H: Handler> {
+    body: B,
+    entered: Option<Arc<Entered<H>>>,
+    cut: Pin<Box<dyn Future<Output = ()> + Send>>,
+}
 
-impl<B: HttpBody<Data = Bytes> + Unpin, H: Handler> HttpBody for InFlight<B, H> {
+impl<B, H: Handler> InFlight<B, H> {
+    fn new(body: B, entered: Arc<Entered<H>>, manner: Manner) -> Self {
+        let grant = entered.grant().clone();
+        let cut = async move {
+            match manner {
+                Manner::Finite => grant.cancelled().await,
+                Manner::Events | Manner::Grpc => grant.streams_cut().await,
+            }
+        };
+        Self {
+            body,
+            entered: Some(entered),
+            cut: Box::pin(cut),
+        }
+    }
+}
+
+impl<B: HttpBody<Data = Bytes> + Unpin, H: Handler> HttpBody for InFlight<B, H>
+where
+    B::Error: Into<BodyError>,
+{
     type Data = Bytes;
-    type Error = B::Error;
+    type Error = BodyError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
-        let frame = Pin::new(&mut self.0).poll_frame(cx);
-        if matches!(frame, Poll::Ready(None | Some(Err(_)))) {
-            self.1 = None;
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let Some(entered) = &self.entered else {
+            return Poll::Ready(None);
+        };
+        let lost = entered.grant().check().is_err();
+        if lost || self.cut.as_mut().poll(cx).is_ready() {
+            self.entered = None;
+            return Poll::Ready(Some(Err("the shard has gone to another owner".into())));
         }
-        frame
+        let frame = Pin::new(&mut self.body).poll_frame(cx);
+        if matches!(frame, Poll::Ready(None | Some(Err(_)))) {
+            self.entered = None;
+        }
+        frame.map(|frame| frame.map(|frame| frame.map_err(Into::into)))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.0.is_end_stream()
+        self.entered.is_none() || self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.0.size_hint()
+        self.body.size_hint()
     }
 }

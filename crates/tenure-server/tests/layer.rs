@@ -1,13 +1,17 @@
 //! The layer in front of a service that embeds a node.
 
+use std::convert::Infallible;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::body::Body;
 use axum::routing::post;
 use axum::{Extension, Router};
+use hyper::body::{Body as HttpBody, Bytes, Frame};
 use hyper::{Request, Response, StatusCode};
-use tenure::{Handler, Hashed, Node, Result, Shard};
+use tenure::{Handler, Hashed, Node, Result, Settings, Shard};
 use tenure_core::ids::KeyspaceName;
 use tenure_server::{GateLayer, KeyRule, Owned};
 use tokio::sync::Notify;
@@ -24,7 +28,12 @@ impl Handler for Numbers {
 }
 
 async fn node(store: &str, name: &str) -> Node {
-    let builder = Node::builder(store, "shop").name(name);
+    // Streams are cut three quarters of the drain timeout after a move began.
+    let settings = Settings {
+        drain_timeout: Duration::from_secs(2),
+        ..Settings::default()
+    };
+    let builder = Node::builder(store, "shop").name(name).settings(settings);
     let builder = builder.keyspace("numbers", Hashed(8), Numbers);
     builder.start().await.unwrap()
 }
@@ -41,13 +50,40 @@ async fn add(owned: Extension<Owned<Numbers>>) -> String {
     added.await.unwrap().to_string()
 }
 
+/// An event stream that nobody ends.
+async fn events() -> Response<Body> {
+    let answer = Response::builder().header("content-type", "text/event-stream");
+    answer.body(Body::new(Endless)).unwrap()
+}
+
+struct Endless;
+
+impl HttpBody for Endless {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<std::result::Result<Frame<Bytes>, Infallible>>> {
+        Poll::Pending
+    }
+}
+
 fn service(node: &Node) -> Router {
     let layer = GateLayer::<Numbers>::new(node.clone(), rule());
-    Router::new().route("/", post(add)).layer(layer)
+    Router::new()
+        .route("/", post(add))
+        .route("/events", post(events))
+        .layer(layer)
 }
 
 async fn ask(service: &mut Router, headers: &[(&str, &str)]) -> Response<Body> {
-    let mut request = Request::post("/");
+    ask_at("/", service, headers).await
+}
+
+async fn ask_at(path: &str, service: &mut Router, headers: &[(&str, &str)]) -> Response<Body> {
+    let mut request = Request::post(path);
     for (name, value) in headers {
         request = request.header(*name, *value);
     }
@@ -127,4 +163,40 @@ async fn a_request_is_in_flight_until_its_answer_was_read() {
     let body = axum::body::to_bytes(answer.into_body(), 100).await.unwrap();
     assert_eq!(&body[..], b"41");
     stopping.await.unwrap();
+}
+
+#[tokio::test]
+async fn event_streams_that_nobody_ends_do_not_prevent_moves() {
+    let first = node("memory:layer-streams", "n1").await;
+    let mut service = service(&first);
+    let reads: Vec<_> = {
+        let mut reads = Vec::new();
+        for i in 0..8 {
+            let shard = format!("numbers/{i}");
+            let header = [("tenure-shard", shard.as_str())];
+            let answer = ask_at("/events", &mut service, &header).await;
+            assert_eq!(answer.status(), 200);
+            let read = axum::body::to_bytes(answer.into_body(), 100);
+            reads.push(tokio::spawn(read));
+        }
+        reads
+    };
+    let second = node("memory:layer-streams", "n2").await;
+    let moved = async {
+        while second.owned().len() < 4 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let moved = tokio::time::timeout(Duration::from_secs(20), moved).await;
+    assert!(moved.is_ok(), "{:?}", second.owned());
+    let cut = reads.iter().filter(|read| read.is_finished()).count();
+    assert_eq!(cut, 4, "streams of the shards that stayed go on");
+    first.stop().await.unwrap();
+    for read in reads {
+        assert!(
+            read.await.unwrap().is_err(),
+            "a stream that is cut is not whole"
+        );
+    }
+    second.stop().await.unwrap();
 }

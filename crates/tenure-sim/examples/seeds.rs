@@ -1,5 +1,5 @@
 //! Runs seeds, or tells the story of one: `seeds FROM COUNT`, `seeds speed COUNT` (5 nodes, 16 shards, one thread),
-//! `seeds replay SEED`, `seeds unrouted SEED` (what it meant before there were routers), `seeds shrink SEED`, `seeds same FROM COUNT` (all their stories as one number: a change that is
+//! `seeds replay SEED`, `seeds unmixed SEED` (what it meant before nodes differed), `seeds unrouted SEED` (what it meant before there were routers), `seeds shrink SEED`, `seeds same FROM COUNT` (all their stories as one number: a change that is
 //! meant to change no story leaves it as it is).
 
 use std::process::ExitCode;
@@ -15,6 +15,13 @@ fn main() -> ExitCode {
     match args.first().map(String::as_str) {
         Some("replay") => {
             for line in replay(number(1).unwrap_or(0), &Mask::default(), Under::default()).lines {
+                println!("{line}");
+            }
+            ExitCode::SUCCESS
+        }
+        Some("unmixed") => {
+            let plan = Plan::unmixed(number(1).unwrap_or(0));
+            for line in replay_plan(plan, Under::default()).lines {
                 println!("{line}");
             }
             ExitCode::SUCCESS

@@ -90,6 +90,8 @@ pub(crate) struct Request {
     pub(crate) at: Option<Pid>,
     /// How often it was sent: an answer to an earlier sending is none to this.
     pub(crate) sending: u32,
+    /// The sending that a node has answered: that answer is under way, or was lost.
+    pub(crate) replied: u32,
     /// How many writes its client knew to be acknowledged.
     pub(crate) knows: u64,
 }
@@ -247,6 +249,7 @@ impl World {
             held: 0,
             at: None,
             sending: 0,
+            replied: 0,
             knows,
         });
         self.coverage.requests += 1;
@@ -306,7 +309,8 @@ impl World {
     /// An answer begins its way back.
     fn answer(&mut self, req: Req, sending: u32, answer: Answer) {
         let after = self.hop();
-        let request = self.clients.of(req);
+        let request = self.clients.of_mut(req);
+        request.replied = sending;
         let (pid, at) = (request.router, request.at);
         if at.is_some_and(|at| self.is_severed(pid, at, Cut::Replies))
             || self.clients.rng.permille(self.traffic.lose_reply)
@@ -429,7 +433,10 @@ impl World {
     }
 
     /// A process is gone: whatever was in it, or would have reached it, is lost; and so is what a router held.
-    pub(crate) fn died_with(&mut self, pid: Pid, missed: Vec<Due>) {
+    ///
+    /// A process that exits by itself (`clean`) has closed its connections first, and a connection delivers what was written
+    /// to it before its end. The answers of a killed process may be lost with the machine.
+    pub(crate) fn died_with(&mut self, pid: Pid, missed: Vec<Due>, clean: bool) {
         if self.plan.routers == 0 {
             return;
         }
@@ -450,8 +457,9 @@ impl World {
                 && matches!(request.stage, Stage::Passing | Stage::Running)
             {
                 let sending = request.sending;
+                let answered = clean && request.replied == sending;
                 // Whether it had been let in or was still on its way, its router cannot tell.
-                if self.requests.is_in(req) {
+                if self.requests.is_in(req) && !answered {
                     self.answer(req, sending, Answer::Failed(Failure::Died));
                 }
             }

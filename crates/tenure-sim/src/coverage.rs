@@ -47,6 +47,9 @@ pub struct Coverage {
     pub modes_told: u64,
     pub operated: u64,
     pub came_back_drained: u64,
+    pub cordoned: u64,
+    pub mixed: u64,
+    pub planners: u64,
     pub evicted: u64,
     pub restores: u64,
     pub estranged: u64,
@@ -131,6 +134,9 @@ impl Coverage {
         self.modes_told += other.modes_told;
         self.operated += other.operated;
         self.came_back_drained += other.came_back_drained;
+        self.cordoned += other.cordoned;
+        self.mixed += other.mixed;
+        self.planners += other.planners;
         self.evicted += other.evicted;
         self.restores += other.restores;
         self.estranged += other.estranged;

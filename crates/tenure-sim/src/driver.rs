@@ -131,12 +131,16 @@ impl World {
             let what = format!("process {pid} leaves with the gate of shard {shard} open");
             return Err(Violation::new("P1", self.now, what));
         }
-        self.die(pid);
+        self.leave(pid, true);
         Ok(())
     }
 
-    /// A process is gone, with all that it ran.
+    /// A process is killed, with all that it ran.
     pub(crate) fn die(&mut self, pid: Pid) {
+        self.leave(pid, false);
+    }
+
+    fn leave(&mut self, pid: Pid, clean: bool) {
         let process = &mut self.processes[pid];
         process.alive = false;
         process.paused_until = None;
@@ -144,7 +148,7 @@ impl World {
         process.midway.clear();
         process.stays.clear();
         self.gates.died(pid);
-        self.died_with(pid, missed);
+        self.died_with(pid, missed, clean);
         self.processes[pid].router = None;
     }
 

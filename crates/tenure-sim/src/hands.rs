@@ -137,9 +137,12 @@ impl World {
         }
     }
 
+    /// True if an operator may revoke a session's lease: its holder is dead, or its deadline has passed and no answer that
+    /// extends the deadline is in flight.
     fn may_revoke(&self, session: SessionId) -> bool {
         let over = self.gates.lease(session).is_none_or(|lease| {
-            !self.processes[lease.pid].alive || lease.clock.at(self.now) >= lease.deadline
+            let expired = lease.clock.at(self.now) >= lease.deadline;
+            !self.processes[lease.pid].alive || expired && !self.may_be_renewed(session)
         });
         over || self.plan.meddling.revokes_living || self.plan.class == Class::Beyond
     }

@@ -33,6 +33,8 @@ pub(crate) struct Leases {
 struct Granted {
     ttl: Duration,
     until: Instant,
+    /// Time of the grant or of the last keep-alive.
+    kept: Instant,
 }
 
 /// Leases are granted in whole seconds.
@@ -95,7 +97,8 @@ impl World {
                     let why = "the lease exists".to_owned();
                     return Some(Reply::Failed(StoreFailure::Denied(why)));
                 }
-                leases.granted.insert(id, Granted { ttl, until });
+                let kept = now;
+                leases.granted.insert(id, Granted { ttl, until, kept });
                 let late = leases.rng.below(LATE);
                 self.queue.push(until + late, Due::LeaseEnds(id));
                 Reply::Granted(ttl)
@@ -107,7 +110,7 @@ impl World {
                 };
                 let until = leases.end(now, ttl);
                 if let Some(lease) = leases.granted.get_mut(&id) {
-                    lease.until = until;
+                    (lease.until, lease.kept) = (until, now);
                 }
                 let tied = leases.attached.get(&Key::Session(session)) == Some(&id);
                 Reply::Kept(if tied { Kept::Alive(ttl) } else { Kept::Loose })
@@ -143,6 +146,13 @@ impl World {
             return Ok(());
         }
         self.end_lease(id)
+    }
+
+    /// True if the answer to a keep-alive of a session's lease may still be in flight.
+    pub(crate) fn may_be_renewed(&self, session: SessionId) -> bool {
+        let answered = 2 * nanos(self.plan.timing.request_timeout);
+        let lease = self.leases.granted.get(&LeaseId::of(session));
+        lease.is_some_and(|lease| self.now < lease.kept + answered)
     }
 
     /// Somebody ends a lease before its time.

@@ -19,6 +19,7 @@ pub mod kit;
 mod leases;
 pub mod life;
 mod misfortune;
+mod mixed;
 pub mod model;
 #[cfg(feature = "mutants")]
 pub mod mutants;

@@ -20,6 +20,13 @@ use crate::world::{World, named};
 pub enum Act {
     /// Asks the session of a node to stop.
     Evict(usize),
+    /// Cordons a node, or lifts that.
+    Cordon {
+        /// Number of the node.
+        node: usize,
+        /// True to cordon, false to uncordon.
+        yes: bool,
+    },
     /// Lets nothing that is served move.
     Freeze,
     /// Lets shards move again.
@@ -43,6 +50,8 @@ impl std::fmt::Display for Act {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Evict(node) => write!(f, "evict n{node}"),
+            Self::Cordon { node, yes: true } => write!(f, "cordon n{node}"),
+            Self::Cordon { node, yes: false } => write!(f, "uncordon n{node}"),
             Self::Freeze => f.write_str("freeze"),
             Self::Thaw => f.write_str("thaw"),
             Self::Wish { shard, node } => write!(f, "wish {shard} n{node}"),
@@ -109,7 +118,7 @@ impl World {
             return Ok(());
         }
         let key = match act {
-            Act::Evict(node) => self.node_key(node),
+            Act::Evict(node) | Act::Cordon { node, .. } => self.node_key(node),
             Act::Freeze | Act::Thaw => Key::Cluster,
             Act::Wish { shard, .. } | Act::Doom(shard) | Act::Create(shard) => {
                 self.shards[shard].clone()
@@ -124,6 +133,14 @@ impl World {
                 evict: Some(old.session),
                 ..NodeRecord::clone(&old)
             })),
+            (Some(Record::Node(old)), Act::Cordon { yes, .. }) if old.cordoned != yes => {
+                self.coverage.cordoned += u64::from(yes);
+                Record::Node(Arc::new(NodeRecord {
+                    head: old.head.next(nonce),
+                    cordoned: yes,
+                    ..NodeRecord::clone(&old)
+                }))
+            }
             (Some(Record::Cluster(old)), Act::Freeze | Act::Thaw) => {
                 Record::Cluster(Arc::new(ClusterRecord {
                     head: old.head.next(nonce),

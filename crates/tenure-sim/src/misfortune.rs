@@ -10,7 +10,8 @@ use tenure_core::record::{Record, ShardRecord};
 use crate::check::Verdict;
 use crate::clients::Traffic;
 use crate::clock::{Clock, SEC};
-use crate::fault::{Cut, Fault, Target};
+use crate::fault::{Cut, Fault, Mode, Target};
+use crate::life::Act;
 use crate::plan::{AppMix, Family, NetMix, WatchMix};
 use crate::process::Directory;
 use crate::queue::{Due, Pid};
@@ -297,8 +298,8 @@ impl World {
                 self.restart(node, true)?;
             }
         }
-        self.activate(false)?;
-        self.operate(crate::life::Act::Thaw)?;
+        self.activate()?;
+        self.operate(Act::Thaw)?;
         self.keep_going()?;
         if let Some(after) = self.plan.second_raise() {
             self.queue.push(self.now + after, Due::Raise);
@@ -313,28 +314,38 @@ impl World {
         Ok(())
     }
 
-    /// Sees to it that somebody is there who may own shards.
+    /// Sees to it that somebody is there who may be given shards, for every keyspace.
     pub(crate) fn keep_going(&mut self) -> Verdict {
-        if !(0..self.plan.nodes).any(|node| self.newest(node).is_some()) {
-            self.restart(0, true)?;
+        for keyspace in 0..=self.plan.others.len() {
+            let nodes = 0..self.plan.nodes;
+            let serves = |node: &usize| self.plan.serves(*node, keyspace);
+            let nodes: Vec<usize> = nodes.filter(serves).collect();
+            if !nodes.iter().any(|node| self.newest(*node).is_some()) {
+                self.restart(nodes[0], true)?;
+            }
+            if self.somebody_takes(keyspace) {
+                continue;
+            }
+            for node in nodes {
+                self.tell_mode(node, Mode::Active)?;
+                self.operate(Act::Cordon { node, yes: false })?;
+            }
         }
-        if self.somebody_is_active() {
-            return Ok(());
-        }
-        self.activate(true)
+        Ok(())
     }
 
-    /// What an operator does who is told: removes what cannot be read, and gives quarantined shards another chance.
+    /// Operator actions during healing: removes unreadable records except shard records, which nodes restore, and lifts
+    /// quarantines.
     pub(crate) fn repair(&mut self) {
         let broken: Vec<(Key, Option<ShardRecord>)> = self
             .store
             .iter()
             .filter_map(|(key, found)| match &found.record {
-                Err(_) => Some((key.clone(), None)),
+                Err(_) if !matches!(key, Key::Shard(_)) => Some((key.clone(), None)),
                 Ok(Record::Shard(record)) if record.quarantine.is_some() => {
                     Some((key.clone(), Some(ShardRecord::clone(record))))
                 }
-                Ok(_) => None,
+                _ => None,
             })
             .collect();
         for (key, record) in broken {

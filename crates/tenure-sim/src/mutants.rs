@@ -6,7 +6,10 @@ use serde::Serialize;
 use tenure_core::record::{KeyspaceMode, PlanSpec};
 use tenure_core::rules::{Mutant, Rules};
 
-use crate::plan::{Class, Family, Plan};
+use crate::clock::SEC;
+use crate::fault::{Cut, Fault, Outage, Target};
+use crate::hands::Hand;
+use crate::plan::{Class, Family, Plan, nanos};
 use crate::run::run_plan;
 use crate::trace::Trace;
 use crate::traffic;
@@ -47,11 +50,19 @@ pub fn hunt_one(mutant: Mutant, most: u64) -> Hunted {
         Mutant::LeaseNotAsked,
         Mutant::LooseKeyIgnored,
         Mutant::RenewedByWriting,
+        Mutant::CopyBelieved,
     ];
     for seed in 0..most {
         let mut plan = Plan::draw(seed);
         let shaped = leases.contains(&mutant)
-            || [Mutant::LowerTermAccepted, Mutant::HeldAfterCancel].contains(&mutant);
+            || [
+                Mutant::LowerTermAccepted,
+                Mutant::HeldAfterCancel,
+                Mutant::ServesAfterResigning,
+                Mutant::EndedForGood,
+                Mutant::RestoreIfAbsent,
+            ]
+            .contains(&mutant);
         if leases.contains(&mutant) {
             plan.family = Family::Leased;
         }
@@ -61,6 +72,13 @@ pub fn hunt_one(mutant: Mutant, most: u64) -> Hunted {
         if mutant == Mutant::HeldAfterCancel {
             // Work that does not end in time is what most often calls a move off.
             plan.app.stubborn = plan.app.stubborn.max(400);
+        }
+        match mutant {
+            Mutant::ServesAfterResigning => stops_in_recovery(&mut plan),
+            Mutant::EndedForGood => undone_end(&mut plan),
+            Mutant::CopyBelieved => edited_copies(&mut plan),
+            Mutant::RestoreIfAbsent => lost_twice(&mut plan),
+            _ => {}
         }
         let fair = plan.clone();
         if let Some(violation) = run_plan(plan, under, Trace::Off).violation {
@@ -106,6 +124,121 @@ fn two_leaders(plan: &mut Plan) {
             traffic::lose_leader(plan, &mut rng);
         }
         plan.faults.sort_by_key(|(at, _)| *at);
+    }
+}
+
+/// Makes a run in which nodes stop while their leases recover: the store is away until every node is detached, and slow
+/// afterwards.
+fn stops_in_recovery(plan: &mut Plan) {
+    if plan.class != Class::Chaos {
+        return;
+    }
+    let mut rng = plan.rng(14);
+    let (ttl, window) = (
+        nanos(plan.timing.ttl),
+        nanos(plan.timing.detachment_recover_window),
+    );
+    for _ in 0..3 {
+        let from = rng.between(10 * SEC, plan.heal_at - SEC);
+        let how = Outage::Refuse;
+        plan.faults.push((from, Fault::Outage { how, span: ttl }));
+        for node in 0..plan.nodes {
+            let by = plan.timing.request_timeout.as_nanos() as u64 / 2;
+            let slow = Fault::Slow {
+                node,
+                by,
+                span: ttl,
+            };
+            let stop = from + ttl + rng.between(0, window * 3 / 2);
+            plan.faults.push((from + ttl, slow));
+            plan.faults.push((stop, Fault::Stop { node }));
+            let dir = rng.permille(500);
+            plan.faults.push((stop + ttl, Fault::Restart { node, dir }));
+        }
+    }
+    plan.faults.retain(|(at, _)| *at < plan.heal_at);
+    plan.faults.sort_by_key(|(at, _)| *at);
+}
+
+/// Adds faults to a run in which anything may happen.
+fn add(plan: &mut Plan, faults: impl IntoIterator<Item = (u64, Fault)>) {
+    plan.faults.extend(faults);
+    plan.faults.sort_by_key(|(at, _)| *at);
+}
+
+/// Makes a run in which a node is cut off until others have ended its session, and the store is then put back under the running
+/// processes, so that the session is live again.
+fn undone_end(plan: &mut Plan) {
+    if plan.class != Class::Chaos || plan.family == Family::Leased {
+        return;
+    }
+    let mut rng = plan.rng(21);
+    if plan.routers == 0 {
+        traffic::add_routers(plan, &mut rng);
+    }
+    let ttl = nanos(plan.timing.ttl);
+    let (node, at) = (rng.below(plan.nodes as u64) as usize, 50 * SEC);
+    plan.faults.clear();
+    let cut = Fault::Cut {
+        node,
+        how: Cut::Replies,
+        span: 3 * ttl,
+    };
+    let restore = Fault::Restore {
+        back: rng.between(5, 60),
+        wait: ttl / 2,
+        exchanged: false,
+        running: true,
+    };
+    let after = rng.between(ttl, 5 * ttl / 2);
+    add(plan, [(at - 3 * ttl, cut), (at - 3 * ttl + after, restore)]);
+}
+
+/// Makes a run in which renewals' answers are lost, and somebody edits copies of what was written.
+fn edited_copies(plan: &mut Plan) {
+    if plan.class != Class::Chaos {
+        return;
+    }
+    let mut rng = plan.rng(22);
+    let ttl = nanos(plan.timing.ttl);
+    plan.net.lose_reply = plan.net.lose_reply.max(300);
+    for _ in 0..12 {
+        let at = rng.between(5 * SEC, plan.heal_at - SEC);
+        let node = rng.below(plan.nodes as u64) as usize;
+        let soon = at + rng.between(ttl / 12, ttl / 2);
+        let (copy, bare) = (Hand::Copy, Hand::Bare);
+        add(
+            plan,
+            [
+                (at, Fault::Hand { node, hand: copy }),
+                (soon, Fault::Hand { node, hand: bare }),
+            ],
+        );
+    }
+}
+
+/// Makes a run in which a shard's record is deleted, a node is stopped in the middle of restoring it, and the record is deleted
+/// again once others have restored it.
+fn lost_twice(plan: &mut Plan) {
+    if plan.class != Class::Chaos || plan.nodes < 2 {
+        return;
+    }
+    let mut rng = plan.rng(23);
+    let ttl = nanos(plan.timing.ttl);
+    let target = Target::Shard(rng.below(u64::from(plan.shards)) as usize);
+    let delete = Fault::Delete { target };
+    let mut at = 8 * SEC;
+    while at + 6 * ttl < plan.heal_at {
+        let node = rng.below(plan.nodes as u64) as usize;
+        let midway = at + rng.between(ttl, ttl + ttl / 10);
+        let pause = Fault::PauseMidway {
+            node,
+            after: rng.below(3) as u32,
+            span: rng.between(3 * ttl, 5 * ttl),
+        };
+        let again = at + rng.between(3 * ttl, 4 * ttl);
+        add(plan, [(at, delete), (midway, pause), (again, delete)]);
+        at += 8 * ttl;
     }
 }
 

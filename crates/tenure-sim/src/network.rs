@@ -116,6 +116,8 @@ impl World {
                 self.smooth.written(self.now, shard, freezing);
                 self.plans.written(self.now, shard, Some(record.plan))?;
                 self.epochs.written(self.now, shard, &record)?;
+                self.strangers
+                    .shard_written(self.now, shard, &record, &self.plan)?;
                 self.order
                     .shard_written(self.now, shard, &record, &self.processes, &self.gates)
             }
@@ -135,6 +137,10 @@ impl World {
                     Some(Ok(Record::Node(record))) => Some(&**record),
                     _ => None,
                 };
+                if let Some(node) = self.plan.node_named(name) {
+                    let cordoned = record.is_some_and(|record| record.cordoned);
+                    self.strangers.node_written(self.now, node, cordoned);
+                }
                 let operator = self.operators_nonce().writer;
                 self.modes.written(self.now, name, record, operator)
             }

@@ -101,24 +101,21 @@ impl World {
         self.write(key, Record::Node(Arc::new(new)))
     }
 
-    /// Lets nodes take part again: some when faults are over, all if nobody else could own anything.
-    pub(crate) fn activate(&mut self, all: bool) -> Verdict {
+    /// Lets some nodes take part again, when faults are over.
+    pub(crate) fn activate(&mut self) -> Verdict {
         for node in 0..self.plan.nodes {
-            if all || self.plan.revive[node] {
+            if self.plan.revive[node] {
                 self.tell_mode(node, Mode::Active)?;
             }
         }
         Ok(())
     }
 
-    /// Whether some live process may own shards.
-    pub(crate) fn somebody_is_active(&self) -> bool {
-        (0..self.plan.nodes).any(|node| {
-            self.newest(node).is_some()
-                && self
-                    .node_record(node)
-                    .is_none_or(|record| record.mode == NodeMode::Active)
-        })
+    /// Returns whether some live process may be given shards of a keyspace.
+    pub(crate) fn somebody_takes(&self, keyspace: usize) -> bool {
+        let takes = |record: Arc<NodeRecord>| record.mode == NodeMode::Active && !record.cordoned;
+        let mut nodes = (0..self.plan.nodes).filter(|node| self.plan.serves(*node, keyspace));
+        nodes.any(|node| self.newest(node).is_some() && self.node_record(node).is_none_or(takes))
     }
 
     /// Stops everything, puts the store back by so many changes, and plans the raise that makes it safe to go on.
@@ -163,6 +160,11 @@ impl World {
         self.plans
             .restored(|n| record(n).map_or_else(Default::default, |r| r.plan));
         self.modes.restored();
+        let cordoned = |node| self.node_record(node).is_some_and(|record| record.cordoned);
+        let cordoned: Vec<bool> = (0..self.plan.nodes).map(cordoned).collect();
+        let owners = (0..self.shards.len()).map(|n| Some(record(n)?.owner()?.node.clone()));
+        let owners = owners.collect();
+        self.strangers.restored(self.now, owners, &cordoned);
         if running {
             self.demand_one_owner(false);
             self.epochs.unfenced();

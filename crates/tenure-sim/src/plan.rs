@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use tenure_core::ids::NodeName;
 use tenure_core::record::{KeyspaceMode, PlanSpec, Role};
 use tenure_core::router::HoldLimits;
 use tenure_core::settings::Timing;
@@ -14,9 +15,11 @@ use crate::extras;
 use crate::fault::Fault;
 use crate::hands::Meddling;
 use crate::life;
+use crate::mixed;
 use crate::rng::Rng;
 use crate::swarm;
 use crate::traffic;
+use crate::world::KEYSPACE;
 
 /// What a store is like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -139,6 +142,10 @@ pub struct Plan {
     pub observers: usize,
     /// How many routers there are. They are numbered after the observers.
     pub routers: usize,
+    /// Number of processes that plan and own nothing. They are numbered after the routers.
+    pub planners: usize,
+    /// The numbers of the keyspaces that each node serves, the first one being 0; none at all: every node serves all of them.
+    pub serves: Vec<BTreeSet<usize>>,
     /// What clients send through them.
     pub traffic: Traffic,
     /// The times and limits of every node.
@@ -189,6 +196,13 @@ pub struct Mask {
 impl Plan {
     /// What this seed means.
     pub fn draw(seed: u64) -> Self {
+        let mut plan = Self::unmixed(seed);
+        mixed::add(&mut plan);
+        plan
+    }
+
+    /// The plan of this seed with equal nodes, as seeds were drawn before nodes differed.
+    pub fn unmixed(seed: u64) -> Self {
         let mut plan = Self::undeleted(seed);
         life::add_deletions(&mut plan);
         plan
@@ -277,6 +291,8 @@ impl Plan {
             others: Vec::new(),
             observers: 0,
             routers: 0,
+            planners: 0,
+            serves: Vec::new(),
             traffic: Traffic::calm(),
             timing,
             clocks: vec![
@@ -345,7 +361,7 @@ impl Plan {
     }
 
     /// How long a cluster must have been whole to be called settled: by then every debounce, reservation and slow look at
-    /// everything that could still change an owner has been.
+    /// everything that could still change an owner has been, on the slowest clock of all.
     pub fn settle_time(&self) -> u64 {
         let t = &self.timing;
         // A session that lost its lease by hand is found one look at a time.
@@ -363,14 +379,17 @@ impl Plan {
             Family::Leased => nanos(self.meddling.granted(t.ttl)) * 6 / 5 + 2 * SEC,
             _ => 0,
         };
-        looks * nanos(t.tick_interval)
+        let own = looks * nanos(t.tick_interval)
             + found_out
             + nanos(t.tick_interval.max(t.ttl * 2))
             + nanos(t.rebalance_debounce)
             + nanos(t.drain_timeout)
             + nanos(t.ttl)
             + unheard
-            + self.calm()
+            + self.calm();
+        let rates = self.clocks.iter().map(|clock| clock.rate_ppm);
+        let slowest = rates.min().unwrap_or(0).min(0);
+        own * 1_000_000 / (1_000_000 + slowest) as u64
     }
 
     /// How long a leader may wait before it moves something for balance: for others to come to rest, for a shard to have
@@ -401,13 +420,14 @@ impl Plan {
         match node.checked_sub(self.nodes) {
             None => Role::Node,
             Some(n) if n < self.observers => Role::Observer,
-            Some(_) => Role::Router,
+            Some(n) if n < self.observers + self.routers => Role::Router,
+            Some(_) => Role::Leader,
         }
     }
 
     /// How many names of processes there are.
     pub fn processes(&self) -> usize {
-        self.nodes + self.observers + self.routers
+        self.nodes + self.observers + self.routers + self.planners
     }
 
     /// Adds routers that begin with the run, on machines like those of the nodes.
@@ -427,8 +447,57 @@ impl Plan {
         match node.checked_sub(self.nodes) {
             None => format!("n{node}"),
             Some(n) if n < self.observers => format!("o{n}"),
-            Some(n) => format!("r{}", n - self.observers),
+            Some(n) if n < self.observers + self.routers => format!("r{}", n - self.observers),
+            Some(n) => format!("l{}", n - self.observers - self.routers),
         }
+    }
+
+    /// The number of the node of this name.
+    pub(crate) fn node_named(&self, name: &NodeName) -> Option<usize> {
+        let number = name.as_str().strip_prefix('n')?.parse().ok();
+        number.filter(|node| *node < self.nodes)
+    }
+
+    /// Returns whether a node serves a keyspace, both by number.
+    pub fn serves(&self, node: usize, keyspace: usize) -> bool {
+        let served = self.serves.get(node);
+        served.is_none_or(|served| served.contains(&keyspace))
+    }
+
+    /// The names of the keyspaces in the order of their numbers.
+    pub(crate) fn keyspaces(&self) -> impl Iterator<Item = &'static str> {
+        let others = self.others.iter().map(|other| other.name);
+        std::iter::once(KEYSPACE).chain(others)
+    }
+
+    /// The number of a shard's keyspace.
+    pub(crate) fn keyspace_of(&self, shard: usize) -> usize {
+        let mut end = self.shards as usize;
+        let mut others = self.others.iter();
+        let mut keyspace = 0;
+        while shard >= end
+            && let Some(other) = others.next()
+        {
+            end += other.shards as usize;
+            keyspace += 1;
+        }
+        keyspace
+    }
+
+    /// From when on a node that is cordoned since then gets no shards: everyone has heard of it, and what was under way is over.
+    pub(crate) fn cordon_by(&self, since: Instant) -> Instant {
+        let t = &self.timing;
+        let under_way = 2 * nanos(t.ttl)
+            + nanos(t.drain_timeout)
+            + nanos(t.take_timeout)
+            + self.app.load.1
+            + 4 * self.watch.poll;
+        if matches!(self.class, Class::Rest | Class::OneDeath | Class::Planned) {
+            return since + under_way;
+        }
+        let heard =
+            self.notice_time() + nanos(t.relist_interval) + self.second_raise().unwrap_or(0);
+        since.max(self.heal_at) + heard + under_way
     }
 
     /// How much routers hold, and for how long: as long as a move may take.

@@ -6,6 +6,7 @@ use std::collections::{BinaryHeap, VecDeque};
 use tenure_core::ids::LeaseId;
 use tenure_core::layout::Key;
 use tenure_core::machine::{Event, Expect, OpId, Reply, Request, RunId};
+use tenure_core::record::Record;
 
 use crate::clients::{Answer, Req};
 use crate::clock::Instant;
@@ -217,7 +218,7 @@ impl Queue {
     pub(crate) fn creates(&self, key: &Key) -> bool {
         self.slots.iter().flatten().any(|due| {
             matches!(due, Due::Arrive { request, .. }
-                if matches!(request, Request::Put { key: put, expect: Expect::Absent, .. } if put == key))
+                if matches!(request, Request::Put { key: put, expect: Expect::Absent, record: Record::Shard(_) } if put == key))
         })
     }
 

@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use tenure_core::ids::{SessionId, ShardId};
 use tenure_core::layout::Key;
-use tenure_core::machine::{Event as NodeEvent, Found, Reply};
+use tenure_core::machine::{Event as NodeEvent, Reply};
 use tenure_core::router::lines::{Let, Lines, Port, Ticket};
 use tenure_core::router::{
     Action, Event, HoldLimits, Keeper, Mark, Reach, Sight, TurnedAway, Verdict as Follows,
@@ -164,11 +164,27 @@ impl Desk {
         let idle = |s: &Shard| s.lines.is_idle(&s.post);
         self.shards.values().all(idle)
     }
+}
 
-    fn record_seen(&mut self, key: &Key, found: Option<&Found>, now: tenure_core::time::Time) {
-        if let (Key::Session(session), Some(reach)) = (key, Reach::of(found)) {
-            self.keeper.session(now, *session, reach);
+/// The sessions whose records an event brings.
+pub(crate) fn sessions_in(event: &NodeEvent) -> Vec<SessionId> {
+    let session = |key: &Key| match key {
+        Key::Session(id) => Some(*id),
+        _ => None,
+    };
+    match event {
+        NodeEvent::Reply {
+            reply: Reply::Listed(listed),
+            ..
+        } => {
+            let keys = listed.entries.iter().map(|(key, _)| key);
+            keys.filter_map(session).collect()
         }
+        NodeEvent::Changed { changes, .. } => {
+            let keys = changes.iter().map(|(key, _)| key);
+            keys.filter_map(session).collect()
+        }
+        _ => Vec::new(),
     }
 }
 
@@ -177,27 +193,18 @@ impl World {
         self.processes[pid].router.as_deref_mut()
     }
 
-    /// A router looks at what passes on its way to its node machine.
-    pub(crate) fn peek(&mut self, pid: Pid, event: &NodeEvent) -> Verdict {
-        let now = self.processes[pid].clock.at(self.now);
-        let Some(desk) = self.desk(pid) else {
+    /// Gives a router the state of these sessions in the view of its node machine.
+    pub(crate) fn sessions_seen(&mut self, pid: Pid, sessions: &[SessionId]) -> Verdict {
+        let process = &mut self.processes[pid];
+        let now = process.clock.at(self.now);
+        let view = process.machine.view();
+        let Some(desk) = process.router.as_deref_mut() else {
             return Ok(());
         };
-        match event {
-            NodeEvent::Reply {
-                reply: Reply::Listed(listed),
-                ..
-            } => {
-                for (key, found) in &listed.entries {
-                    desk.record_seen(key, Some(found), now);
-                }
+        for session in sessions {
+            if let Some(reach) = Reach::of(view, *session) {
+                desk.keeper.session(now, *session, reach);
             }
-            NodeEvent::Changed { changes, .. } => {
-                for (key, found) in changes {
-                    desk.record_seen(key, found.as_ref(), now);
-                }
-            }
-            _ => return Ok(()),
         }
         self.carry_on(pid)
     }

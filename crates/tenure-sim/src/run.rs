@@ -189,15 +189,18 @@ pub fn replay_plan(plan: Plan, under: Under) -> Replay {
 fn describe(plan: &Plan) -> String {
     let t = &plan.timing;
     format!(
-        "# seed {}: {:?}, {:?} store, {} nodes, {} routers, {} shards, {}, ttl {:?}, tick {:?}, relist {:?}, drift {} permille, \
-         acquire watch {} window {:?}, batch {}",
+        "# seed {}: {:?}, {:?} store, {} nodes, {} routers, {} planners, {} shards, {}, others {:?}, served {:?}, \
+         ttl {:?}, tick {:?}, relist {:?}, drift {} permille, acquire watch {} window {:?}, batch {}",
         plan.seed,
         plan.class,
         plan.family,
         plan.nodes,
         plan.routers,
+        plan.planners,
         plan.shards,
         plan.mode,
+        plan.others,
+        plan.serves,
         t.ttl,
         t.tick_interval,
         t.relist_interval,

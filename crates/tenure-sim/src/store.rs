@@ -99,7 +99,7 @@ impl Store {
                 let version = self.version_of(&record);
                 let found = Found {
                     version: version.clone(),
-                    record: Ok(record),
+                    record: record.stored(),
                 };
                 let before = self.set(key, Some(found));
                 Applied {

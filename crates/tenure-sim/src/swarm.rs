@@ -66,6 +66,8 @@ pub(crate) fn draw(seed: u64, size: Option<(usize, u32)>) -> Plan {
         others: Vec::new(),
         observers: 0,
         routers: 0,
+        planners: 0,
+        serves: Vec::new(),
         traffic: Traffic::calm(),
         clocks: draw_clocks(&mut rng, class, family, nodes, &timing),
         starts: (0..nodes).map(|_| rng.skewed(0, 3 * SEC)).collect(),
@@ -253,7 +255,12 @@ fn draw_app(rng: &mut Rng, ttl: u64) -> AppMix {
 
 fn short_outage(rng: &mut Rng, plan: &Plan) -> Fault {
     let t = &plan.timing;
-    let room = nanos(t.ttl - t.lease_detach_margin - t.renew_interval);
+    // Of a time that the store keeps, a node counts on what is left if its own clock is the slower one.
+    let ttl = match plan.family {
+        Family::Leased => t.sure_of(t.ttl),
+        _ => t.ttl,
+    };
+    let room = nanos(ttl - t.lease_detach_margin - t.renew_interval);
     // A request that the store forgets costs its timeout and the wait until the next try on top.
     let retry = nanos(t.renew_retry_interval) + 2 * plan.jitter + 10 * MS;
     let (how, lost) = *rng.pick(&[

@@ -48,7 +48,7 @@ pub(crate) fn lose_leader(plan: &mut Plan, rng: &mut Rng) {
     plan.faults.push((at, fault));
 }
 
-fn add_routers(plan: &mut Plan, rng: &mut Rng) {
+pub(crate) fn add_routers(plan: &mut Plan, rng: &mut Rng) {
     plan.routers = rng.between(1, 3) as usize;
     for _ in 0..plan.routers {
         let clock = *rng.pick(&plan.clocks[..plan.nodes]);

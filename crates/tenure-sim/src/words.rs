@@ -147,6 +147,7 @@ fn record_words(record: &Record) -> String {
             l.term,
             short(l.session)
         ),
+        Record::Placeholder(head) => format!("rev {} placeholder", head.rev),
     }
 }
 

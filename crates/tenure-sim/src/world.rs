@@ -20,6 +20,7 @@ use crate::check::order::Order;
 use crate::check::plans::Plans;
 use crate::check::requests::Requests;
 use crate::check::smooth::Smooth;
+use crate::check::strangers::Strangers;
 use crate::check::whole::{self, Rest};
 use crate::check::{Verdict, Violation};
 use crate::clients::{Clients, Traffic};
@@ -32,7 +33,7 @@ use crate::process::{Directory, Process};
 use crate::queue::{Due, Pid, Queue};
 use crate::record::Recording;
 use crate::rng::Rng;
-use crate::router::Desk;
+use crate::router::{Desk, sessions_in};
 use crate::store::Store;
 use crate::trace::Trace;
 
@@ -102,6 +103,7 @@ pub(crate) struct World {
     pub(crate) plans: Plans,
     pub(crate) estranged: Estranged,
     pub(crate) modes: Modes,
+    pub(crate) strangers: Strangers,
     pub(crate) local: Option<Local>,
     rest: Option<Rest>,
     /// Since when the cluster has been whole without a break.
@@ -171,6 +173,7 @@ impl World {
             plans: Plans::new(count),
             estranged: Estranged::default(),
             modes: Modes::new(plan.manual),
+            strangers: Strangers::new(count, plan.nodes),
             local: None,
             rest: None,
             whole_since: None,
@@ -199,6 +202,8 @@ impl World {
                 .push(rng.between(SEC, 15 * SEC), Due::Create(shard));
         }
         self.coverage.other_keyspaces += self.plan.others.len() as u64;
+        self.coverage.mixed += u64::from(!self.plan.serves.is_empty());
+        self.coverage.planners += self.plan.planners as u64;
         if self.plan.routers > 0 {
             self.queue.push(SEC, Due::Traffic);
         }
@@ -312,9 +317,10 @@ impl World {
             capacity: None,
             version: "sim".to_owned(),
             keyspaces: match self.plan.role(node) {
-                // A router takes every keyspace as it finds it.
-                Role::Router => BTreeMap::new(),
-                _ => self.keyspaces.clone(),
+                // A router takes every keyspace as it finds it, and so does who only plans.
+                Role::Router | Role::Leader => BTreeMap::new(),
+                Role::Observer => self.keyspaces.clone(),
+                Role::Node => self.keyspaces_of(node),
             },
             timing: self.plan.timing.clone(),
             rules: self.under.rules,
@@ -364,6 +370,16 @@ impl World {
         self.step(pid, Event::Tick)
     }
 
+    /// Settings of the keyspaces that a node serves.
+    fn keyspaces_of(&self, node: usize) -> BTreeMap<KeyspaceName, KeyspaceConfig> {
+        let names = self.plan.keyspaces().enumerate();
+        let served = names.filter(|(keyspace, _)| self.plan.serves(node, *keyspace));
+        let named = served.map(|(_, name)| named(KeyspaceName::new(name)));
+        named
+            .filter_map(|name| Some((name.clone(), self.keyspaces.get(&name)?.clone())))
+            .collect()
+    }
+
     fn tick(&mut self, pid: Pid) -> Verdict {
         let process = &mut self.processes[pid];
         if self.now >= process.tick_at {
@@ -399,9 +415,10 @@ impl World {
         {
             self.trace_event(pid, &event);
         }
-        if self.processes[pid].router.is_some() {
-            self.peek(pid, &event)?;
-        }
+        let sessions = match &self.processes[pid].router {
+            Some(_) => sessions_in(&event),
+            None => Vec::new(),
+        };
         let told = self.recording.is_some().then(|| event.clone());
         let step = self.processes[pid].machine.step(now, event);
         if let (Some(recording), Some(event)) = (&mut self.recording, told) {
@@ -415,6 +432,9 @@ impl World {
                 .map_or(Instant::MAX, |time| process.clock.when(time));
         }
         self.plan_tick(pid);
+        if !sessions.is_empty() {
+            self.sessions_seen(pid, &sessions)?;
+        }
         let mut actions = step.actions;
         if !actions.is_empty() {
             self.carry_out(pid, actions.drain(..))?;
@@ -515,7 +535,7 @@ impl World {
             .is_some_and(|since| self.now >= since + self.plan.settle_time());
         match missing {
             Some(missing) if self.now >= by => Err(Violation::new("P6", self.now, missing)),
-            None if settled || self.now >= by => {
+            None if settled => {
                 self.rest = Some(Rest::begin(
                     self.now,
                     self.shards.len(),
@@ -524,6 +544,11 @@ impl World {
                 ));
                 self.plan.end_at = self.now + self.plan.rest_window();
                 self.tell_world(|| "everything is served; at rest from here on".to_owned());
+                Ok(())
+            }
+            None if self.now >= by => {
+                // Served in time; what nodes may still do then is waited for.
+                self.plan.end_at = self.now + self.plan.settle_time() + self.plan.rest_window();
                 Ok(())
             }
             _ => Ok(()),

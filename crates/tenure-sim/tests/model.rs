@@ -10,6 +10,10 @@ fn holds(name: &str) {
         ..Options::default()
     };
     let checked = check(scope, &options, |_| {});
+    println!(
+        "{name}: {} states, depth {}, heals in {}",
+        checked.states, checked.depth, checked.healed_within
+    );
     let story = checked.story.join("\n");
     assert_eq!(checked.violation, None, "{story}");
     assert_eq!(checked.unseen, Vec::<&str>::new());
@@ -52,6 +56,11 @@ fn a_lost_session_is_over_and_nothing_is_taken_from_it_early() {
 }
 
 #[test]
+fn a_node_that_does_not_serve_the_keyspace_takes_no_part_in_it() {
+    holds("stranger");
+}
+
+#[test]
 fn a_third_node_may_join() {
     holds("three-join");
 }
@@ -59,17 +68,6 @@ fn a_third_node_may_join() {
 #[test]
 fn requests_through_a_router_are_held_and_sent_on_when_a_shard_moves() {
     holds("router");
-}
-
-#[test]
-fn the_large_scopes_hold_when_there_is_time_for_them() {
-    if std::env::var_os("TENURE_LONG").is_none() {
-        eprintln!("skipped: set TENURE_LONG to explore the large scopes");
-        return;
-    }
-    for scope in SCOPES.iter().filter(|scope| !scope.everyday) {
-        holds(scope.name);
-    }
 }
 
 #[test]
@@ -82,6 +80,7 @@ fn every_everyday_scope_has_its_test() {
         "pause",
         "removal",
         "loss",
+        "stranger",
         "three-join",
         "router",
     ];
@@ -103,4 +102,15 @@ fn a_check_that_is_cut_short_does_not_count_as_exhausted() {
     let checked = check(scope("crash").expect("there is one"), &options, |_| {});
     assert!(!checked.exhausted && !checked.holds());
     assert_eq!(checked.violation, None);
+}
+
+mod long {
+    use super::*;
+
+    #[test]
+    fn the_large_scopes_hold() {
+        for scope in SCOPES.iter().filter(|scope| !scope.everyday) {
+            holds(scope.name);
+        }
+    }
 }

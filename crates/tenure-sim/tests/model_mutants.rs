@@ -20,8 +20,14 @@ const FOUND: &[(Mutant, &str, &str)] = &[
     (UnknownClaimAssumed, "join", "P2"),
     (ClaimWhileBusy, "join", "A9"),
     (EpochKept, "rest", "record"),
-    (EpochForgotten, "removal", "P2"),
+    // The walk without faults from an earlier state restores the record before the search does.
+    (
+        EpochForgotten,
+        "removal",
+        "P6: after 18 steps without faults: P2",
+    ),
     (NoRecovery, "pause", "P6"),
+    (StrangersCounted, "stranger", "P6"),
 ];
 
 fn broken(mutant: Mutant, name: &str) -> Checked {

@@ -34,7 +34,8 @@ const ONCE_FAILED: &[u64] = &[
     4571, 4667, 4979, 5670, 5913, 7012, 7435, 7885, 8270, 8583, 9792, 10691, 11511, 12506, 12935,
     14397, 14670, 15260, 15400, 15664, 15721, 15772, 16989, 18026, 18725, 19078, 24271, 29950,
     34862, 38504, 39636, 42485, 51167, 56495, 83814, 89432, 101066, 108722, 203503, 205137, 205578,
-    320010, 13891, 603027, 9405, 705621, 734679,
+    320010, 13891, 603027, 9405, 705621, 734679, 7130194, 8309981, 8244379, 8486379, 8229025,
+    20036184, 8200044, 8279857, 8405184, 8405241, 8448405, 8470232, 70011318, 70030799, 90022403,
 ];
 
 #[test]
@@ -44,6 +45,7 @@ fn seeds_that_once_failed_keep_every_promise() {
             Plan::plain(*seed),
             Plan::unrouted(*seed),
             Plan::undeleted(*seed),
+            Plan::unmixed(*seed),
             Plan::draw(*seed),
         ] {
             let outcome = run_plan(plan, Under::default(), Trace::Off);
@@ -82,6 +84,8 @@ fn assert_everything_happened(summary: &Summary) {
             "nodes that came back to be asked for",
             seen.came_back_drained,
         ),
+        ("nodes that were cordoned", seen.cordoned),
+        ("processes that only plan", seen.planners),
         ("restored stores", seen.restores),
         (
             "nodes that noticed that the store was put back",
@@ -90,6 +94,7 @@ fn assert_everything_happened(summary: &Summary) {
     ] {
         assert!(count > 20, "only {count} {what} in {SEEDS} seeds");
     }
+    assert!(seen.mixed > SEEDS / 2, "only {} mixed runs", seen.mixed);
     for why in ["expired", "missing", "lease_gone"] {
         assert!(seen.ended.contains_key(why), "no session ended as {why}");
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_core::ids::{ClusterName, KeyspaceName, NodeName};
-use tenure_core::node::{KeyspaceConfig, OwnPolicy};
+use tenure_core::node::{KeyspaceConfig, OwnPolicy, Said, without_effect};
 use tenure_core::plan::Policy;
 use tenure_core::record::{KeyspaceKind, KeyspaceMode, PlanSpec, Rejoin, Role};
 use tenure_core::settings::Settings;
@@ -324,6 +324,14 @@ impl Builder {
                 note(format!("keyspace {name:?}: {problem}"));
             }
         }
+        let said = Said {
+            capacity: self.capacity.is_some(),
+            labels: !self.labels.is_empty(),
+            zone: self.zone.is_some(),
+        };
+        let modes = self.keyspaces.iter();
+        let modes = modes.map(|(name, config, _)| (name.as_str(), config.mode, &config.plan));
+        without_effect(said, modes).into_iter().for_each(&mut note);
         let cluster = ClusterName::new(&self.cluster);
         let node = NodeName::new(self.name.clone().unwrap_or_else(|| self.default_name()));
         let mut keyspaces = BTreeMap::new();

@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use tenure_core::ids::{Epoch, KeyspaceName, SessionId, ShardId};
 use tenure_core::layout::Key;
-use tenure_core::machine::{Action, Close, Event, Found, Refusal, Reply, RunId, Step};
+use tenure_core::machine::{Action, Close, Event, Refusal, Reply, RunId, Step};
 use tenure_core::node::Node as Machine;
 use tenure_core::note::Note;
-use tenure_core::record::Record;
 use tenure_core::router::{Mark, Sight};
 use tenure_core::time::Time;
 use tokio::sync::{broadcast, mpsc, watch};
@@ -202,8 +201,11 @@ impl Driver {
                     None => return Life::Gone,
                 },
             };
-            self.peek(&event);
+            let keys = keys_in(&event);
             let step = self.step(event);
+            for (key, present) in &keys {
+                self.learn(key, *present);
+            }
             self.carry_out(step);
             if let Some(ending) = self.ending.take() {
                 return ending;
@@ -266,9 +268,11 @@ impl Driver {
     }
 
     fn carry_out(&mut self, step: Step) {
-        for action in step.actions {
+        let mut actions = step.actions;
+        for action in actions.drain(..) {
             self.act(action);
         }
+        self.parts.machine.give_back(actions);
         self.parts.io.flush();
         let soonest = self.now() + BREATH;
         self.wake = step.wake.map(|wake| wake.max(soonest));
@@ -429,49 +433,32 @@ impl Driver {
         let _ = self.parts.notes.send(Arc::new(note));
     }
 
-    /// Learns from passing records where sessions can be reached.
-    fn peek(&self, event: &Event) {
-        match event {
-            Event::Reply {
-                reply: Reply::Listed(listed),
-                ..
-            } => listed
-                .entries
-                .iter()
-                .for_each(|(key, found)| self.learn(key, Some(found))),
-            Event::Changed { changes, .. } => {
-                changes
-                    .iter()
-                    .for_each(|(key, found)| self.learn(key, found.as_ref()));
-            }
-            _ => {}
-        }
-    }
-
-    fn learn(&self, key: &Key, found: Option<&Found>) {
-        let record = found.map(|found| &found.record);
-        match (key, record) {
-            (Key::Session(session), record) => {
-                let live = match record {
-                    Some(Ok(Record::Session(r))) if r.is_live() => Some(r),
-                    _ => None,
-                };
-                let addresses = live.map(|r| &r.addresses);
+    /// Takes over what the machine's view says of a session or a keyspace, after an event that brought its record.
+    ///
+    /// The view decides what is newer, not the message: after a store was restored, a record may lawfully be older.
+    fn learn(&self, key: &Key, present: bool) {
+        let view = self.parts.machine.view();
+        match key {
+            Key::Session(session) => {
+                let record = view.sessions.get(session);
+                let live = record.filter(|r| r.is_live());
+                let addresses = live.filter(|_| present).map(|r| &r.addresses);
                 let news = self.parts.board.addresses_of(*session, addresses);
                 // A record that is gone or cannot be read says nothing about the session.
-                if news && matches!(record, Some(Ok(Record::Session(_)))) {
+                if news && present && record.is_some() {
                     self.tell_router(|| Told::Session {
                         session: *session,
                         at: live.map(|r| (r.node.clone(), r.addresses.clone())),
                     });
                 }
             }
-            (Key::Keyspace(name), Some(Ok(Record::Keyspace(record)))) => {
-                self.tell_router(|| Told::Keyspace {
-                    name: name.clone(),
-                    rev: record.head.rev,
-                    kind: (!record.removed).then_some(record.kind),
-                });
+            Key::Keyspace(name) => {
+                if let Some(record) = view.keyspaces.get(name) {
+                    self.tell_router(|| Told::Keyspace {
+                        name: name.clone(),
+                        kind: (!record.removed).then_some(record.kind),
+                    });
+                }
             }
             _ => {}
         }
@@ -482,6 +469,28 @@ impl Driver {
             // One that is gone needs to know nothing.
             let _ = router.send(told());
         }
+    }
+}
+
+/// The sessions and keyspaces whose records an event brings, and whether each has a value there.
+fn keys_in(event: &Event) -> Vec<(Key, bool)> {
+    let wanted = |key: &Key| matches!(key, Key::Session(_) | Key::Keyspace(_));
+    match event {
+        Event::Reply {
+            reply: Reply::Listed(listed),
+            ..
+        } => {
+            let keys = listed.entries.iter().map(|(key, _)| key);
+            let wanted = keys.filter(|key| wanted(key));
+            wanted.map(|key| (key.clone(), true)).collect()
+        }
+        Event::Changed { changes, .. } => {
+            let wanted = changes.iter().filter(|(key, _)| wanted(key));
+            wanted
+                .map(|(key, found)| (key.clone(), found.is_some()))
+                .collect()
+        }
+        _ => Vec::new(),
     }
 }
 

@@ -1,30 +1,50 @@
 //! Entities: one small actor per key, inside the shard that owns the key.
 //!
-//! An entity starts with the first message to its key, takes its messages one by one, and is let go when it has been idle for
-//! a while. When its shard is given away it finishes the messages that it has; when the shard is lost it is dropped where
-//! it stands. Mailboxes and their number are bounded: what does not fit is refused, never piled up.
+//! An entity starts with the first message to its key and receives its messages one by one. It ends when it has been idle for
+//! a while, and when its shard is about to move to another node or to be released. Mailboxes and their number are bounded: a
+//! message that does not fit is rejected.
 
 use std::collections::HashMap;
 use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tenure_core::ids::Epoch;
 use tokio::sync::mpsc::{self, error::TrySendError};
 use tracing::warn;
 
 use crate::enter::{Entered, NotOwner};
 use crate::grant::{Grant, Lost};
 use crate::handler::{Handler, Result, Shard};
+use crate::life::caught;
 use crate::node::Node;
 
-/// What lives at one key.
+/// Actor of one key.
+///
+/// # What happens to a message
+///
+/// [`Node::tell`](crate::Node::tell) either returns an error that contains the message, or accepts it. An accepted message is passed to
+/// [`Entity::receive`] exactly once or to [`Entity::not_processed`] exactly once, as long as the process lives:
+///
+/// - **Planned move, drain, stop.** The gate of the shard closes first: from then on `tell` returns [`TellError::NotOwner`].
+///   The entities receive all messages that were accepted before, then they are passivated. The shard is sealed after that, so
+///   the new owner starts an entity only when its predecessor has ended. This takes at most `drain_timeout`: a move
+///   that needs longer is aborted, and the entities continue at this node. A node that stops cancels them then.
+/// - **Lost shard** (lease not renewed in time, or `drain_timeout` over while the node stops). The entity is dropped at
+///   once, in the middle of a `receive` if need be. Messages that were still in its mailbox go to `not_processed`.
+/// - **Failed start.** The messages in the mailbox go to `not_processed`. The next message starts the entity again.
+/// - **Panic in `receive`.** The message that caused it counts as received. The entity is dropped, and started again if
+///   more messages wait.
+///
+/// At most one entity of a key exists at a time: a successor starts only after `passivate` of its predecessor has returned.
 pub trait Entity: Sized + Send + 'static {
     /// What it is told. To get an answer, put a [`tokio::sync::oneshot::Sender`] into it.
     type Message: Send + 'static;
     /// What all entities of a keyspace share, such as a database.
     type Context: Send + Sync + 'static;
 
-    /// Makes the entity of `key`. If that fails, the messages that wait for it are dropped.
+    /// Makes the entity of `key`. If that fails, the messages that wait for it go to [`Entity::not_processed`].
     fn start(
         context: &Arc<Self::Context>,
         key: &str,
@@ -35,11 +55,34 @@ pub trait Entity: Sized + Send + 'static {
     fn receive(&mut self, message: Self::Message, grant: &Grant)
     -> impl Future<Output = ()> + Send;
 
-    /// Puts the entity away, because it was idle or because its shard is given away. Not called when the shard is lost.
+    /// Puts the entity away, because it was idle or because its shard moves or is released. Not called when the shard is
+    /// lost.
     fn passivate(self, grant: &Grant) -> impl Future<Output = ()> + Send {
         let _ = grant;
         async {}
     }
+
+    /// Takes back a message that was accepted but that no entity will receive, to notify its sender. The sender may send the
+    /// message again: it had no effect. By default the message is dropped.
+    fn not_processed(
+        context: &Arc<Self::Context>,
+        key: &str,
+        message: Self::Message,
+        reason: NotProcessed,
+    ) {
+        let _ = (context, key, message, reason);
+    }
+}
+
+/// Reason for which an accepted message was not processed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotProcessed {
+    /// The shard was lost, or the node had to stop, while the message was in the mailbox.
+    #[error("message not processed: {0}")]
+    Lost(Lost),
+    /// The entity failed to start.
+    #[error("message not processed: the entity failed to start: {0}")]
+    StartFailed(String),
 }
 
 /// Why a message was not taken. It was not delivered, and is given back.
@@ -163,27 +206,49 @@ pub struct Shelf<E: Entity> {
 
 impl Node {
     /// Gives a message to the entity of `key`, starting it if need be. Returns when the message is in its mailbox.
+    /// [`Entity`] documents what happens to it then.
     pub async fn tell<E: Entity>(
         &self,
         keyspace: &str,
         key: &str,
         message: E::Message,
     ) -> Result<(), TellError<E::Message>> {
-        let entered = match self.enter::<Entities<E>>(keyspace, key) {
-            Ok(entered) => entered,
-            Err(reason) => {
-                let reason = Box::new(reason);
-                return Err(TellError::NotOwner { message, reason });
-            }
-        };
-        let state = entered.state().clone();
-        let mut shelf = state.lock().await;
-        match shelf.as_mut() {
-            Some(shelf) => shelf.deliver(key, message, entered),
-            None => {
-                let reason = entered.grant().lost();
-                Err(TellError::Lost { message, reason })
-            }
+        let entered = self.enter::<Entities<E>>(keyspace, key);
+        deliver(entered, key, message).await
+    }
+
+    /// As [`Node::tell`], if the shard is served at the epoch that the request names: for requests that a router sent.
+    pub async fn tell_at<E: Entity>(
+        &self,
+        keyspace: &str,
+        key: &str,
+        epoch: Epoch,
+        message: E::Message,
+    ) -> Result<(), TellError<E::Message>> {
+        let entered = self.enter_at::<Entities<E>>(keyspace, key, epoch);
+        deliver(entered, key, message).await
+    }
+}
+
+async fn deliver<E: Entity>(
+    entered: Result<Entered<Entities<E>>, NotOwner>,
+    key: &str,
+    message: E::Message,
+) -> Result<(), TellError<E::Message>> {
+    let entered = match entered {
+        Ok(entered) => entered,
+        Err(reason) => {
+            let reason = Box::new(reason);
+            return Err(TellError::NotOwner { message, reason });
+        }
+    };
+    let state = entered.state().clone();
+    let mut shelf = state.lock().await;
+    match shelf.as_mut() {
+        Some(shelf) => shelf.deliver(key, message, entered),
+        None => {
+            let reason = entered.grant().lost();
+            Err(TellError::Lost { message, reason })
         }
     }
 }
@@ -205,7 +270,7 @@ impl<E: Entity> Shelf<E> {
                 key: key.to_owned(),
                 limit: self.limits.mailbox,
             }),
-            // The entity failed; this message begins it anew.
+            // The task of the entity is gone, because the shard is lost: the new one reports that.
             Err(TrySendError::Closed(message)) => {
                 self.mailboxes.remove(key);
                 self.begin(key, message, entered)
@@ -249,7 +314,8 @@ impl<E: Entity> Shelf<E> {
     }
 }
 
-/// One active entity. It counts as work in flight from start to end, so that its shard is not given away before it ended.
+/// The task of one key, from its first message until its mailbox is empty and its entity has ended. It counts as work in
+/// flight, so that the shard is not sealed before.
 struct Active<E: Entity> {
     context: Arc<E::Context>,
     key: String,
@@ -261,43 +327,75 @@ struct Active<E: Entity> {
 impl<E: Entity> Active<E> {
     async fn live(mut self) {
         let grant = self.entered.grant().clone();
-        // When the shard is lost the entity is dropped here, together with what waits in its mailbox.
-        let _ = grant.bound(self.serve(&grant)).await;
+        if let Err(lost) = grant.bound(self.serve(&grant)).await {
+            self.hand_back(&NotProcessed::Lost(lost));
+        }
     }
 
+    /// Runs one entity after the other until no message waits.
     async fn serve(&mut self, grant: &Grant) {
-        let mut entity = match E::start(&self.context, &self.key, grant).await {
-            Ok(entity) => entity,
-            Err(error) => {
-                warn!(shard = %grant.shard(), key = self.key, %error, "entity failed to start");
+        loop {
+            if let Err(error) = caught(self.activate(grant)).await {
+                warn!(shard = %grant.shard(), key = self.key, %error, "entity failed");
+            }
+            // Nobody can send while the shelf is locked, so an empty mailbox stays empty.
+            let mut shelf = self.entered.state().lock().await;
+            if self.messages.is_empty() {
+                if let Some(shelf) = shelf.as_mut() {
+                    shelf.mailboxes.remove(&self.key);
+                }
                 return;
             }
-        };
-        while let Some(message) = self.next(grant).await {
-            entity.receive(message, grant).await;
         }
-        entity.passivate(grant).await;
     }
 
-    /// The next message; none once the entity is to end.
-    async fn next(&mut self, grant: &Grant) -> Option<E::Message> {
+    /// Runs one entity, from start to passivation.
+    async fn activate(&mut self, grant: &Grant) -> Result<()> {
+        let mut entity = match caught(E::start(&self.context, &self.key, grant)).await {
+            Ok(entity) => entity,
+            Err(error) => {
+                let reason = NotProcessed::StartFailed(error.to_string());
+                self.reject_waiting(&reason).await;
+                return Err(error);
+            }
+        };
+        let mut moving = pin!(grant.moving());
+        let mut leaving = false;
         loop {
+            let idle = grant.stay().clock.sleep(self.idle_after);
             tokio::select! {
                 biased;
-                message = self.messages.recv() => return message,
-                // The gate is closed: nothing more is let in, and what is in the mailbox is finished first.
-                () = grant.stay().stop.cancelled() => self.messages.close(),
-                () = grant.stay().clock.sleep(self.idle_after) => {
-                    // Nobody can send while the shelf is locked, so an empty mailbox stays empty.
-                    let mut shelf = self.entered.state().lock().await;
-                    if self.messages.is_empty() {
-                        if let Some(shelf) = shelf.as_mut() {
-                            shelf.mailboxes.remove(&self.key);
-                        }
-                        self.messages.close();
-                    }
-                }
+                message = self.messages.recv() => match message {
+                    Some(message) => entity.receive(message, grant).await,
+                    None => break,
+                },
+                // The gate admits nothing more: what was admitted before is received first.
+                () = &mut moving, if !leaving => leaving = true,
+                () = idle => break,
             }
+            if leaving && self.messages.is_empty() {
+                break;
+            }
+        }
+        entity.passivate(grant).await;
+        Ok(())
+    }
+
+    /// Gives back what waits now; later messages start the entity again.
+    async fn reject_waiting(&mut self, reason: &NotProcessed) {
+        let state = self.entered.state().clone();
+        let _shelf = state.lock().await;
+        self.drain(reason);
+    }
+
+    fn hand_back(&mut self, reason: &NotProcessed) {
+        self.messages.close();
+        self.drain(reason);
+    }
+
+    fn drain(&mut self, reason: &NotProcessed) {
+        while let Ok(message) = self.messages.try_recv() {
+            E::not_processed(&self.context, &self.key, message, reason.clone());
         }
     }
 }

@@ -78,7 +78,7 @@ pub use builder::Builder;
 pub use clock::Clock;
 pub use codec::written_at;
 pub use enter::{Entered, NotOwner, OwnerAt, Reason};
-pub use entity::{Entities, Entity, Shelf, TellError};
+pub use entity::{Entities, Entity, NotProcessed, Shelf, TellError};
 pub use error::{StartError, StopError};
 pub use grant::{Grant, Lost};
 pub use handler::{BoxError, Handler, Result, Seal, Shard, Shared};

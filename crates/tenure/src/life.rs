@@ -276,7 +276,7 @@ impl<H: Handler> Life<H> {
 }
 
 /// A future whose panic is an error of its own.
-async fn caught<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
+pub(crate) async fn caught<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
     let mut work = pin!(work);
     poll_fn(move |cx| {
         catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(cx)))

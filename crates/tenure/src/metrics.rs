@@ -9,6 +9,7 @@ use std::time::Duration;
 use tenure_core::ids::ShardId;
 use tenure_core::lease::LeasePhase;
 use tenure_core::machine::{Kept, Reply, StoreFailure};
+use tenure_core::members::Unserved;
 use tenure_core::node::Waiting;
 use tenure_core::note::{Note, ShardStep, Transition};
 use tenure_core::record::NodeMode;
@@ -66,6 +67,7 @@ metrics! {
     OVERDUE "counter" "tenure_overdue_total" false "Shards whose cancelled work did not stop in time.";
     UNCLAIMED "gauge" "tenure_unclaimed_shards" false "Shards of this node's keyspaces that nobody owns.";
     UNCLAIMED_AGE "gauge" "tenure_unclaimed_age_seconds" false "For how long the longest of them has been free.";
+    UNSERVED "gauge" "tenure_unserved_shards" true "Shards of the cluster without an owner that serves them for longer than three ttl.";
     ELSEWHERE "gauge" "tenure_held_elsewhere_shards" false "Shards that this node should have and another live node has.";
     ELSEWHERE_AGE "gauge" "tenure_held_elsewhere_age_seconds" false "For how long the longest of them has been waited for.";
     SWEPT "counter" "tenure_swept_total" false "Tombstones removed.";
@@ -162,6 +164,11 @@ impl Metrics {
         self.set(&UNCLAIMED_AGE, "", waiting.unclaimed_for.as_secs_f64());
         self.set(&ELSEWHERE, "", waiting.held_elsewhere as f64);
         self.set(&ELSEWHERE_AGE, "", waiting.held_elsewhere_for.as_secs_f64());
+        for reason in Unserved::ALL {
+            let shards = waiting.unserved.get(&reason).copied().unwrap_or(0);
+            let labels = labels(&[("reason", reason.as_str())]);
+            self.set(&UNSERVED, &labels, shards as f64);
+        }
     }
 
     pub(crate) fn refused(&self, reason: Reason) {

@@ -21,8 +21,9 @@ const ROUNDS: usize = 20;
 /// Give a node no more shards
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The node keeps what it has; the leader gives it nothing, not even for balance. It stays so over restarts,\n\
-    until `tenure uncordon`. Doing it twice changes nothing.\n\n\
+    after_help = "The node keeps what it has and gets nothing more, in every mode of a keyspace, queue workers included. It stays so\n\
+    over restarts, until `tenure uncordon`. Shards that nobody else can have stay free: `tenure status` names them.\n\
+    Doing it twice changes nothing.\n\n\
     Examples:\n  tenure --store sqlite:shop.db --cluster shop cordon n1"
 )]
 pub(crate) struct Cordon {

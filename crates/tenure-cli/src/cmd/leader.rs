@@ -37,6 +37,9 @@ impl Leader {
 
     pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Fail> {
         let mut signals = Signals::new()?;
+        if let Waited::Signal = place::ask_for_ttl(config, &mut signals).await {
+            return Ok(ExitCode::SUCCESS);
+        }
         let url = place::store_url(config)?;
         let cluster = place::named_cluster(config)?;
         config

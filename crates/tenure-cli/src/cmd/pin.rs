@@ -78,6 +78,13 @@ async fn set(
     for _ in 0..ROUNDS {
         let snapshot = place.existing().await?;
         let seen = snapshot.shard(id)?;
+        let mode = snapshot.view.keyspaces.get(&id.keyspace).map(|k| k.mode);
+        if let Some(mode) = mode.filter(|mode| to.is_some() && *mode != KeyspaceMode::Coordinated) {
+            return Err(Fail::no(format!(
+                "keyspace {} is in mode {mode}, in which no leader plans: a pin would have no effect",
+                id.keyspace
+            )));
+        }
         let before = seen.record.pin.clone();
         let changed = before.as_ref() != to;
         if changed {
@@ -88,7 +95,7 @@ async fn set(
                 continue;
             }
         }
-        warn(&snapshot, id, to);
+        warn(&snapshot, to);
         match (to, before) {
             (Some(to), _) if changed => eprintln!("pinned shard {id} to {to}"),
             (Some(to), _) => eprintln!("shard {id} is pinned to {to} already"),
@@ -131,15 +138,8 @@ fn changed_record(
 }
 
 /// What may keep a pin from having the effect that was meant.
-fn warn(snapshot: &Snapshot, id: &ShardId, to: Option<&NodeName>) {
+fn warn(snapshot: &Snapshot, to: Option<&NodeName>) {
     let Some(to) = to else { return };
-    let mode = snapshot.view.keyspaces.get(&id.keyspace).map(|k| k.mode);
-    if let Some(mode) = mode.filter(|mode| *mode != KeyspaceMode::Coordinated) {
-        eprintln!(
-            "warning: keyspace {} is in mode {mode}, in which nobody plans and pins are not looked at",
-            id.keyspace
-        );
-    }
     if snapshot.view.nodes.cell(to).is_none() {
         eprintln!(
             "warning: there is no node {to} yet ({}); the shard stays where it is until one of that name is there",

@@ -170,7 +170,9 @@ impl Shard<'_> {
         }
         eprintln!("watching it for {}", duration::show(proof));
         if !self.unchanged(place, version.as_ref(), proof).await? {
-            eprintln!("somebody else has written shard {id} meanwhile; nothing was changed");
+            eprintln!(
+                "the record of shard {id} was written by another process meanwhile; this command changed nothing"
+            );
             return Ok(());
         }
         let generation = draw::draw(place, config, &id.keyspace, 0).await?;

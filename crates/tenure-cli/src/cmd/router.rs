@@ -130,6 +130,9 @@ impl RouterCommand {
 
     pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Fail> {
         let mut signals = Signals::new()?;
+        if let Waited::Signal = place::ask_for_ttl(config, &mut signals).await {
+            return Ok(ExitCode::SUCCESS);
+        }
         let (url, cluster) = (place::store_url(config)?, place::named_cluster(config)?);
         let unfit = |problems: Vec<String>| Fail::bad(problems.join("\n"));
         config.timing().map_err(unfit)?;

@@ -91,7 +91,7 @@ impl Knob {
 
     /// Whether it matters to a worker of a queue.
     pub(crate) fn is_workers(&self) -> bool {
-        self.is_leasing() || matches!(self.name, "node" | "metrics")
+        self.is_leasing() || matches!(self.name, "node" | "data" | "metrics")
     }
 
     /// Whether it matters to a process that only leads.

@@ -14,6 +14,7 @@ mod value;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use tenure_core::settings::{SettingProblem, Settings, Timing};
@@ -79,6 +80,8 @@ pub(crate) struct Sources {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Config {
     given: BTreeMap<&'static str, (Value, Source)>,
+    /// Answer of the store itself, if it was asked.
+    asked: OnceLock<StoreInfo>,
 }
 
 /// A setting as `config show` shows it.
@@ -224,8 +227,22 @@ impl Config {
         self.given.get(name).map(|(value, _)| value)
     }
 
-    /// What the store says of itself, as far as that is known without opening it.
+    /// Returns `true` if no ttl is given and the default cannot be read from the URL.
+    pub(crate) fn must_ask_for_ttl(&self) -> bool {
+        let is_nats = |info: StoreInfo| info.kind == "nats";
+        self.value("ttl").is_none() && self.store_info().is_some_and(is_nats)
+    }
+
+    /// Replaces the properties that follow from the URL by those of the opened store.
+    pub(crate) fn take_store_info(&self, info: StoreInfo) {
+        let _ = self.asked.set(info);
+    }
+
+    /// Properties of the store: those of the opened store if it was asked, else those that follow from its URL.
     pub(crate) fn store_info(&self) -> Option<StoreInfo> {
+        if let Some(asked) = self.asked.get() {
+            return Some(asked.clone());
+        }
         tenure_store::describe(self.text("store")?).ok()
     }
 

@@ -175,6 +175,18 @@ impl Config {
         self.plan_from(PlanSpec::default(), |_| true)
     }
 
+    /// The same for a process whose application has no way to report what its shards cost.
+    pub(crate) fn plan_without_load(&self, command: &str) -> Result<PlanSpec, Vec<String>> {
+        let plan = self.plan()?;
+        match plan.measure {
+            Some(Measure::Load) => Err(vec![format!(
+                "measure = \"load\" needs an application that reports the load of its shards, and with `tenure {command}` none \
+                 can; use measure = \"shards\", or the library (`Grant::report_load`)"
+            )]),
+            _ => Ok(plan),
+        }
+    }
+
     /// What flags alone make of the settings that a keyspace has, checked as a whole.
     pub(crate) fn plan_by_flags(&self, base: PlanSpec) -> Result<PlanSpec, Vec<String>> {
         self.plan_from(base, |source| *source == Source::Flag)

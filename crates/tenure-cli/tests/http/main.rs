@@ -6,6 +6,7 @@ mod client;
 mod killing;
 mod load;
 mod moving;
+mod named;
 mod rolling;
 mod shown;
 mod site;

@@ -30,9 +30,14 @@ async fn longest_wait(load_time: &str) -> Duration {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_do_not_wait_for_a_load() {
-    longest_wait("1ms").await;
+    let quick = longest_wait("1ms").await;
     let slow = longest_wait("6s").await;
-    assert!(slow < Duration::from_secs(3), "{slow:?} with loads of 6s");
+    // The same window, and what a busy machine adds to either.
+    let noise = Duration::from_millis(700);
+    assert!(
+        slow < quick + noise,
+        "{slow:?} with loads of 6s, {quick:?} with loads of 1ms"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -103,7 +108,7 @@ async fn three_identical_processes_need_no_router_of_their_own() {
 async fn an_application_in_another_language_hands_its_state_over() {
     let python = std::process::Command::new("python3").arg("-V").output();
     if !python.is_ok_and(|ran| ran.status.success()) {
-        println!("skipped: there is no python3 here");
+        tenure_store::servers::skipped("there is no python3");
         return;
     }
     let site = Site::new(3);

@@ -57,6 +57,18 @@ impl Site {
         Self { dir, shards }
     }
 
+    /// A site whose keyspace has named shards.
+    pub(crate) fn named() -> Self {
+        Self::new(0)
+    }
+
+    fn kind(&self) -> Vec<String> {
+        match self.shards {
+            0 => vec!["--named".to_owned()],
+            n => vec!["--shards".to_owned(), n.to_string()],
+        }
+    }
+
     pub(crate) fn journals(&self) -> PathBuf {
         self.dir.path().join("journals")
     }
@@ -93,18 +105,11 @@ impl Site {
     pub(crate) fn node_with(&self, name: &str, args: &[&str], app: &[&str]) -> Proc {
         let at = free_port();
         let mut command = self.command();
-        let shards = self.shards.to_string();
         command
             .args(["node", "--node", name, "--data"])
             .arg(self.dir.path().join(name))
-            .args([
-                "--listen",
-                ":0",
-                "--keyspace",
-                "orders",
-                "--shards",
-                &shards,
-            ])
+            .args(["--listen", ":0", "--keyspace", "orders"])
+            .args(self.kind())
             .args(["--key", "header:X-Key", "--key", "shard-header:X-Shard"])
             .args(["--app", &format!("http://{at}")])
             .args(["--hooks", &format!("http://{at}/hooks")])
@@ -156,12 +161,17 @@ impl Site {
 
     /// Waits until all shards are served, by so many nodes.
     pub(crate) async fn settled(&self, nodes: usize) -> BTreeMap<String, String> {
+        self.served(self.shards as usize, nodes).await
+    }
+
+    /// Waits until so many shards are served, by so many nodes.
+    pub(crate) async fn served(&self, shards: usize, nodes: usize) -> BTreeMap<String, String> {
         until("all shards are served", || {
             let owners = self.owners();
             let mut names: Vec<_> = owners.values().collect();
             names.sort();
             names.dedup();
-            let all = owners.len() == self.shards as usize && names.len() == nodes;
+            let all = owners.len() == shards && names.len() == nodes;
             all.then_some(owners)
         })
         .await

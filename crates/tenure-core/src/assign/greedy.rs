@@ -1,36 +1,80 @@
 //! Greedy assignment: nodes take what is free, up to a fair share.
 //!
-//! With `S` shards and `N` nodes everyone's share is `⌊S/N⌋`, and one more for the `S mod N` best-ranked. The shares add up
-//! to `S`, so that with every node at its share nothing is left over; a node above its share gives only to a named node
-//! below its own, so that nothing is passed around in circles.
+//! A share is a node's part by weight, rounded so that the shares add up to the number of shards; of equal fractions the
+//! best-ranked nodes are rounded up. A node gets no more than it can hold; what it cannot hold is divided among the others. With
+//! every node at its share nothing is left over, unless all together can hold less. A node above its share gives only to a named
+//! node below its own, so that nothing is passed around in circles.
 
-use super::{Member, rank};
+use super::rank;
 use crate::hash::mix;
 use crate::ids::{KeyspaceName, NodeName};
+use crate::plan::share::{Part, divide};
+
+/// A node among which a keyspace is divided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sharer<'a> {
+    /// Name of the node.
+    pub node: &'a NodeName,
+    /// Share of the node in relation to others.
+    pub weight: u32,
+    /// Bound on the node's share.
+    pub limit: Limit,
+}
+
+/// Bound on the number of shards of one keyspace that a node can have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    /// At most so many.
+    Most(usize),
+    /// Exactly what the node has: it keeps that, and gets nothing.
+    Fixed(usize),
+}
 
 /// Everyone's fair share of one keyspace, in order of names.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Shares(Vec<(NodeName, usize)>);
 
 impl Shares {
-    /// The shares of `shards` shards. Members of weight zero get none.
-    pub fn new(keyspace: &KeyspaceName, shards: usize, members: &[Member]) -> Self {
+    /// The shares of `shards` shards. Nodes of weight zero get none.
+    pub fn new<'a>(
+        keyspace: &KeyspaceName,
+        shards: usize,
+        sharers: impl IntoIterator<Item = Sharer<'a>>,
+    ) -> Self {
         let purpose = mix(keyspace
             .as_str()
             .bytes()
             .fold(0, |h, b| mix(h ^ u64::from(b))));
-        let counted = members.iter().filter(|m| m.weight > 0);
-        let mut ranked: Vec<_> = counted.map(|m| (rank(purpose, &m.name), &m.name)).collect();
+        let (mut ranked, mut shares, mut rest) = (Vec::new(), Vec::new(), shards);
+        for Sharer {
+            node,
+            weight,
+            limit,
+        } in sharers
+        {
+            match limit {
+                Limit::Fixed(has) => {
+                    shares.push((node.clone(), has));
+                    rest = rest.saturating_sub(has);
+                }
+                Limit::Most(_) if weight == 0 => {}
+                Limit::Most(most) => ranked.push((rank(purpose, node), node, weight, most)),
+            }
+        }
         ranked.sort_unstable();
-        let (each, more) = match ranked.len() {
-            0 => (0, 0),
-            n => (shards / n, shards % n),
+        let part = |(_, _, weight, most): &(u64, &NodeName, u32, usize)| Part {
+            weight: *weight,
+            low: 0,
+            high: *most as u64,
+            has: 0,
+            reluctant: false,
+            share: 0,
         };
-        let names = ranked.into_iter().map(|(_, name)| name.clone());
-        let shares = names
-            .zip(0..)
-            .map(|(name, i)| (name, each + usize::from(i < more)));
-        let mut shares: Vec<_> = shares.collect();
+        let mut parts: Vec<Part> = ranked.iter().map(part).collect();
+        divide(rest as u64, &mut parts);
+        let whole = |part: &Part| usize::try_from(part.share).unwrap_or(usize::MAX);
+        let divided = ranked.iter().zip(&parts);
+        shares.extend(divided.map(|((_, node, ..), part)| ((*node).clone(), whole(part))));
         shares.sort_unstable();
         Self(shares)
     }
@@ -86,17 +130,24 @@ pub fn greedy_surplus(me: &NodeName, shares: &Shares, owned: &Owned<'_>) -> Vec<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::SessionId;
 
-    fn members(n: usize) -> Vec<Member> {
+    fn members(n: usize) -> Vec<NodeName> {
         let name = |i| NodeName::new(format!("n{i}")).unwrap();
-        (0..n)
-            .map(|i| Member {
-                name: name(i),
-                session: SessionId(i as u128),
-                weight: 100,
-            })
-            .collect()
+        (0..n).map(name).collect()
+    }
+
+    fn sharer(node: &NodeName, weight: u32, limit: Limit) -> Sharer<'_> {
+        Sharer {
+            node,
+            weight,
+            limit,
+        }
+    }
+
+    fn shares(shards: usize, members: &[NodeName]) -> Shares {
+        let all = Limit::Most(usize::MAX);
+        let each = members.iter().map(|m| sharer(m, 100, all));
+        Shares::new(&keyspace(), shards, each)
     }
 
     fn owned<'a>(counts: &[(&'a NodeName, usize)]) -> Owned<'a> {
@@ -115,52 +166,78 @@ mod tests {
     fn shares_differ_by_one_at_most_and_add_up() {
         for (shards, nodes) in [(256, 17), (16, 1), (3, 5), (0, 4), (16, 16)] {
             let members = members(nodes);
-            let shares = Shares::new(&keyspace(), shards, &members);
-            let all: Vec<_> = members.iter().map(|m| shares.of(&m.name)).collect();
+            let shares = shares(shards, &members);
+            let all: Vec<_> = members.iter().map(|m| shares.of(m)).collect();
             assert_eq!(all.iter().sum::<usize>(), shards);
             assert!(
                 all.iter().max().unwrap() - all.iter().min().unwrap() <= 1,
                 "{all:?}"
             );
         }
-        assert_eq!(Shares::new(&keyspace(), 9, &[]).of(&members(1)[0].name), 0);
+        assert_eq!(shares(9, &[]).of(&members(1)[0]), 0);
     }
 
     #[test]
     fn a_joining_node_gets_its_share_from_those_above_theirs() {
         let members = members(3);
-        let shares = Shares::new(&keyspace(), 12, &members);
-        let owned = owned(&[(&members[1].name, 6), (&members[0].name, 6)]);
-        assert_eq!(
-            [owned.of(&members[0].name), owned.of(&members[2].name)],
-            [6, 0]
-        );
+        let shares = shares(12, &members);
+        let owned = owned(&[(&members[1], 6), (&members[0], 6)]);
+        assert_eq!([owned.of(&members[0]), owned.of(&members[2])], [6, 0]);
         let given: Vec<_> = members
             .iter()
-            .map(|m| greedy_surplus(&m.name, &shares, &owned))
+            .map(|m| greedy_surplus(m, &shares, &owned))
             .collect();
         assert_eq!(given.iter().map(Vec::len).collect::<Vec<_>>(), [2, 2, 0]);
-        assert!(given.iter().flatten().all(|to| *to == members[2].name));
+        assert!(given.iter().flatten().all(|to| *to == members[2]));
     }
 
     #[test]
     fn nobody_gives_when_nobody_wants() {
         let members = members(2);
-        let shares = Shares::new(&keyspace(), 4, &members);
-        let owned = owned(&[(&members[0].name, 2), (&members[1].name, 2)]);
+        let shares = shares(4, &members);
+        let owned = owned(&[(&members[0], 2), (&members[1], 2)]);
         assert!(
             members
                 .iter()
-                .all(|m| greedy_surplus(&m.name, &shares, &owned).is_empty())
+                .all(|m| greedy_surplus(m, &shares, &owned).is_empty())
         );
     }
 
     #[test]
     fn what_a_departed_node_still_has_is_given_by_nobody_else() {
         let members = members(2);
-        let shares = Shares::new(&keyspace(), 4, &members);
+        let shares = shares(4, &members);
         let gone = NodeName::new("gone").unwrap();
-        let owned = owned(&[(&gone, 2), (&members[0].name, 2)]);
-        assert!(greedy_surplus(&members[0].name, &shares, &owned).is_empty());
+        let owned = owned(&[(&gone, 2), (&members[0], 2)]);
+        assert!(greedy_surplus(&members[0], &shares, &owned).is_empty());
+    }
+
+    #[test]
+    fn shares_follow_weights_and_keep_to_limits() {
+        let members = members(4);
+        let limits = [
+            (100, Limit::Most(usize::MAX)),
+            (300, Limit::Most(usize::MAX)),
+            (400, Limit::Most(5)),
+            (0, Limit::Most(usize::MAX)),
+        ];
+        let divided = |shards: usize, limits: &[(u32, Limit)]| {
+            let each = members.iter().zip(limits);
+            let each = each.map(|(m, (weight, limit))| sharer(m, *weight, *limit));
+            let shares = Shares::new(&keyspace(), shards, each);
+            members.iter().map(|m| shares.of(m)).collect::<Vec<_>>()
+        };
+        assert_eq!(divided(8, &limits), [1, 3, 4, 0]);
+        assert_eq!(divided(45, &limits), [10, 30, 5, 0]);
+        // One that keeps what it has takes no part in dividing the rest.
+        let kept = [limits[0], limits[1], (400, Limit::Fixed(7)), limits[3]];
+        assert_eq!(divided(47, &kept), [10, 30, 7, 0]);
+        let small = [
+            (100, Limit::Most(1)),
+            (100, Limit::Most(2)),
+            limits[3],
+            limits[3],
+        ];
+        assert_eq!(divided(9, &small), [1, 2, 0, 0], "the rest has no place");
     }
 }

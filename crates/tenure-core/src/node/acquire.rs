@@ -2,7 +2,8 @@
 //!
 //! The watch tells when they come free. The retries are for stores whose watch is late or off: every
 //! `acquire_retry_interval` within `acquire_retry_window`; when that is over, once a warning, and the next look at
-//! everything comes sooner (A7).
+//! everything comes sooner (A7). A shard that was not waited for before, or that could be had but for the setting that the watch
+//! leads to no claims, has a whole window, whether or not others have used theirs up.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +24,6 @@ pub(super) struct Acquire {
     waiting: BTreeMap<ShardId, Time>,
     /// When the current round of retries ends; `None` between rounds.
     until: Option<Time>,
-    exhausted: bool,
     next: usize,
 }
 
@@ -60,18 +60,17 @@ impl Node {
         self.begin_retries();
     }
 
-    /// Begins a round of retries unless one is under way or the last one was exhausted.
-    fn begin_retries(&mut self) {
+    /// Begins a round of retries; one that is under way goes on for a whole window from now.
+    pub(super) fn begin_retries(&mut self) {
         let timing = &self.config.timing;
-        if self.acquire.until.is_some()
-            || self.acquire.exhausted
-            || timing.acquire_retry_window.is_zero()
-        {
+        if timing.acquire_retry_window.is_zero() || self.acquire.waiting.is_empty() {
             return;
         }
-        self.acquire.until = Some(self.now + timing.acquire_retry_window);
-        self.timers
-            .set(Timer::Acquire, self.now + timing.acquire_retry_interval);
+        let until = self.now + timing.acquire_retry_window;
+        if self.acquire.until.replace(until).is_none() {
+            self.timers
+                .set(Timer::Acquire, self.now + timing.acquire_retry_interval);
+        }
     }
 
     pub(super) fn retry_acquire(&mut self) {
@@ -81,7 +80,6 @@ impl Node {
         };
         if self.now >= until {
             self.acquire.until = None;
-            self.acquire.exhausted = true;
             let sooner = self.now + self.config.timing.tick_interval / 4;
             self.timers.set_sooner(Timer::Tick, sooner);
             return self.note(Note::AcquireWindowExhausted { shards });
@@ -109,8 +107,7 @@ impl Node {
 
     /// A look at everything begins a new round.
     pub(super) fn renew_retries(&mut self) {
-        if !self.acquire.waiting.is_empty() {
-            self.acquire.exhausted = false;
+        if self.acquire.until.is_none() {
             self.begin_retries();
         }
     }

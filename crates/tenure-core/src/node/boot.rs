@@ -4,6 +4,7 @@
 //! should be. Whatever fails is tried again, for ever; what can never succeed is refused with its reason. A node whose
 //! session ended while it ran goes through the same steps.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::ids::{KeyspaceName, SessionId, ShardId, ShardName, Version};
@@ -131,9 +132,7 @@ impl Node {
     }
 
     fn boot_put(&mut self, key: Key, expect: Expect, record: Record) {
-        if let Some(boot) = self.boot() {
-            boot.under_way += 1;
-        }
+        self.count_under_way();
         self.put(key, expect, record, Purpose::Boot);
     }
 
@@ -288,45 +287,85 @@ impl Node {
                 return Next::At(self.now);
             }
         }
-        let drawing = self.drawn.contains_key(name);
+        let lost = self.lost_at_start(name, wanted.kind, fresh);
+        if !fresh && !removed {
+            // A late copy of a restored record must not bring an old generation back: it replaces a placeholder.
+            let version = |id: &&ShardId| self.view.version(&Key::Shard((*id).clone()));
+            let absent: Vec<ShardId> = lost
+                .keys()
+                .filter(|id| version(id).is_none())
+                .cloned()
+                .collect();
+            if !absent.is_empty() {
+                for id in absent {
+                    self.count_under_way();
+                    self.put_placeholder(Key::Shard(id), Purpose::Boot);
+                }
+                return Next::Wait;
+            }
+            // A generation serves for what was lost before it was drawn. What is lost now may have had a later one.
+            since = lost.values().copied().fold(since, Time::max);
+        }
+        let at = |node: &Self| node.drawn.get(name).map(|drawn| drawn.at);
+        let before = at(self);
         let Some(generation) =
             self.draw_generation(name, since, Purpose::BootGeneration(name.clone()))
         else {
-            if !drawing && let Some(boot) = self.boot() {
-                boot.under_way += 1;
+            if at(self) != before {
+                self.count_under_way();
             }
             return Next::Wait;
         };
-        if let KeyspaceKind::Hashed(n) = wanted.kind {
-            let ids = (0..n).map(|index| ShardId::new(name.clone(), ShardName::index(index)));
-            let lost = |id: &ShardId| {
-                self.view
-                    .shards
-                    .cell(id)
-                    .is_none_or(|c| matches!(c, Cell::Missing { .. }))
-            };
-            let missing: Vec<ShardId> = ids.filter(lost).collect();
+        if !lost.is_empty() {
             let witnesses = if fresh {
                 Vec::new()
             } else {
                 self.possible_owners()
             };
-            if !missing.is_empty() {
-                for id in missing {
-                    if let Some(boot) = self.boot() {
-                        boot.under_way += 1;
-                    }
-                    self.put_restored(id, generation, witnesses.clone(), Purpose::Boot);
-                }
-                return Next::Wait;
+            for id in lost.into_keys() {
+                self.count_under_way();
+                let version = self.view.version(&Key::Shard(id.clone()));
+                let expect = version.map_or(Expect::Absent, Expect::Version);
+                self.put_restored(id, expect, generation, witnesses.clone(), Purpose::Boot);
             }
+            return Next::Wait;
         }
-        if let Some(boot) = self.boot() {
-            boot.under_way += 1;
-        }
+        self.count_under_way();
         let floor = if fresh { 0 } else { generation };
         self.put_keyspace(name, wanted, generation, floor, Purpose::Boot);
         Next::Wait
+    }
+
+    /// The shard records that a keyspace lacks when it is created or restored, and since when this node knows that.
+    fn lost_at_start(
+        &self,
+        name: &KeyspaceName,
+        kind: KeyspaceKind,
+        fresh: bool,
+    ) -> BTreeMap<ShardId, Time> {
+        let KeyspaceKind::Hashed(n) = kind else {
+            return BTreeMap::new();
+        };
+        let ids = (0..n).map(|index| ShardId::new(name.clone(), ShardName::index(index)));
+        ids.filter_map(|id| {
+            let since = match self.view.shards.cell(&id) {
+                None => Time::ZERO,
+                Some(Cell::Missing { since }) => *since,
+                Some(Cell::Damaged { damage, since, .. }) if !fresh && damage.is_placeholder() => {
+                    *since
+                }
+                Some(Cell::Damaged { .. } | Cell::Present(_)) => return None,
+            };
+            Some((id, since))
+        })
+        .collect()
+    }
+
+    /// One more request of the start is under way.
+    fn count_under_way(&mut self) {
+        if let Some(boot) = self.boot() {
+            boot.under_way += 1;
+        }
     }
 
     /// Takes the node's name, once nobody else can be using it.
@@ -356,16 +395,12 @@ impl Node {
         let entry = match self.enter_as(recorded.as_deref()) {
             Entering::As(entry) => entry,
             Entering::Raising => {
-                if let Some(boot) = self.boot() {
-                    boot.under_way += 1;
-                }
+                self.count_under_way();
                 return Ok(Next::Wait);
             }
             Entering::At(at) => return Ok(Next::At(at)),
             Entering::Unasked(session) => {
-                if let Some(boot) = self.boot() {
-                    boot.under_way += 1;
-                }
+                self.count_under_way();
                 self.ask_after_company(session);
                 return Ok(Next::Wait);
             }
@@ -381,9 +416,7 @@ impl Node {
                 return Ok(Next::At(self.now + self.config.timing.renew_interval));
             }
             if self.holder.is_none() {
-                if let Some(boot) = self.boot() {
-                    boot.under_way += 1;
-                }
+                self.count_under_way();
                 self.create_session();
             }
             return Ok(Next::Wait);
@@ -419,9 +452,7 @@ impl Node {
         if !live || self.ended(last) {
             return Next::Done;
         }
-        if let Some(boot) = self.boot() {
-            boot.under_way += 1;
-        }
+        self.count_under_way();
         self.end_session(last, EndedWhy::Replaced, Purpose::Boot);
         Next::Wait
     }
@@ -439,9 +470,7 @@ impl Node {
             self.resign_session();
         }
         if rules.broken_by(Mutant::StealName) {
-            if let Some(boot) = self.boot() {
-                boot.under_way += 1;
-            }
+            self.count_under_way();
             self.end_session(session, EndedWhy::Replaced, Purpose::Boot);
             return Ok(Next::Wait);
         }
@@ -490,9 +519,7 @@ impl Node {
         }
         match self.expires_at(session) {
             Some(at) if now >= at => {
-                if let Some(boot) = self.boot() {
-                    boot.under_way += 1;
-                }
+                self.count_under_way();
                 self.end_session(session, EndedWhy::Expired, Purpose::Boot);
                 Ok(Next::Wait)
             }
@@ -500,9 +527,7 @@ impl Node {
             Some(at) => Ok(Next::At(at.min(since + limit))),
             None => {
                 if self.view.is_missing(&Key::Session(session)) {
-                    if let Some(boot) = self.boot() {
-                        boot.under_way += 1;
-                    }
+                    self.count_under_way();
                     self.end_session(session, EndedWhy::Missing, Purpose::Boot);
                     return Ok(Next::Wait);
                 }

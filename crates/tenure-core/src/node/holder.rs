@@ -36,6 +36,28 @@ pub(super) struct Holder {
     /// Where the store keeps the time: a write of the record has failed, perhaps because its lease is gone. That is found
     /// out before the next.
     pub(super) refused: bool,
+    /// The end of this session was sent. From then on the session owns nothing and is not renewed, whatever the outcome of the
+    /// write.
+    pub(super) resigned: bool,
+}
+
+impl Holder {
+    /// Returns whether a renewal of this session can have written this record: everything that renewals never change is as it
+    /// was.
+    fn may_have_written(&self, record: &SessionRecord, stopping: bool) -> bool {
+        let mine = &*self.record;
+        let same = SessionRecord {
+            head: mine.head.clone(),
+            leaving: mine.leaving,
+            load: mine.load.clone(),
+            held: mine.held.clone(),
+            unserved: mine.unserved.clone(),
+            renewals: mine.renewals,
+            boot_clock: mine.boot_clock.clone(),
+            ..record.clone()
+        };
+        same == *mine && (!record.leaving || mine.leaving || stopping)
+    }
 }
 
 impl Node {
@@ -48,6 +70,14 @@ impl Node {
         matches!(self.life, Life::Running | Life::Stopping)
             && self.lease_phase().is_some_and(LeasePhase::may_own)
             && self.estranged.is_none()
+            && !self.has_resigned()
+    }
+
+    /// True after the end of the present session was sent. That write may have landed or may land late; other nodes can claim
+    /// the session's shards from then on.
+    pub(super) fn has_resigned(&self) -> bool {
+        self.holder.as_ref().is_some_and(|h| h.resigned)
+            && !self.config.rules.broken_by(Mutant::ServesAfterResigning)
     }
 
     /// Creates a session under an id that was never used.
@@ -71,6 +101,7 @@ impl Node {
             keyspaces: Arc::new(config.keyspaces.keys().cloned().collect()),
             load: BTreeMap::new(),
             held: BTreeMap::new(),
+            unserved: BTreeMap::new(),
             ttl: config.timing.ttl,
             renewals: 0,
             boot: cluster.map_or(0, |c| c.boot),
@@ -90,6 +121,7 @@ impl Node {
             busy: false,
             rewriting: false,
             refused: false,
+            resigned: false,
         });
         self.out.push(Action::Remember(id));
         match config.timekeeper {
@@ -161,8 +193,12 @@ impl Node {
         (self.started && silent > self.config.timing.stall_limit).then_some(silent)
     }
 
-    /// Sends a renewal, unless one is under way or the application's runtime shows no sign of life.
+    /// Sends a renewal, unless one is under way, the session's end was sent, or the application's runtime shows no sign of
+    /// life.
     pub(super) fn renew(&mut self) {
+        if self.has_resigned() {
+            return;
+        }
         if let Some(since) = self.is_wedged() {
             self.timers.set(
                 Timer::Renew,
@@ -178,7 +214,8 @@ impl Node {
         let boot_clock = self.boot_clock();
         let stopping = matches!(self.life, Life::Stopping);
         let loads = self.loads();
-        let news = self.is_news(&loads);
+        let unserved = self.unserved();
+        let news = self.is_news(&loads) || self.unserved_is_news(&unserved);
         let Some(holder) = self.holder.as_mut().filter(|h| !h.busy) else {
             return;
         };
@@ -201,9 +238,10 @@ impl Node {
         record.boot_clock = boot_clock;
         // Nobody should count on a node that stops; what it has released goes to the others at once.
         record.leaving |= stopping;
-        let tells_load = !loads.is_empty();
+        let tells_load = !loads.is_empty() || record.unserved != unserved;
         record.load = loads;
         record.held = self.held.clone();
+        record.unserved = unserved;
         let record = Record::Session(Arc::new(record));
         let id = holder.id;
         if tells_load {
@@ -317,6 +355,7 @@ impl Node {
 
     /// A renewal found another version than it expected: its own late write, or an end.
     pub(super) fn on_session_read(&mut self, reply: Reply) {
+        let (rules, stopping) = (self.config.rules, self.is_leaving());
         let Some(holder) = self.holder.as_mut() else {
             return;
         };
@@ -332,10 +371,13 @@ impl Node {
                 let key = Key::Session(id);
                 match found.record.clone() {
                     Ok(Record::Session(record)) if record.ended.is_none() => {
+                        // A nonce alone proves nothing: somebody may have edited a copy of the record.
+                        let believed = holder.may_have_written(&record, stopping)
+                            || rules.broken_by(Mutant::CopyBelieved);
                         let own = holder
                             .unsettled
                             .iter()
-                            .find(|(nonce, _)| *nonce == record.head.nonce)
+                            .find(|(nonce, _)| believed && *nonce == record.head.nonce)
                             .copied();
                         let leased = holder.record.leased.is_some();
                         if own.is_none() && leased {

@@ -100,7 +100,7 @@ impl Node {
         })
     }
 
-    /// The session's record, with the load, was sent.
+    /// The session's record was sent, with the load or another report of unserved shards.
     pub(super) fn load_was_told(&mut self, now: Time) {
         self.load_told = now;
     }

@@ -5,6 +5,7 @@
 //! | file | decides |
 //! |---|---|
 //! | `boot` | the start: cluster, keyspaces, the node's name, its session |
+//! | `effect` | which settings would have no effect, and are rejected |
 //! | `holder` | renewals of the node's own session |
 //! | `native` | the same where the store keeps the time of sessions itself, and what its leases prove about others |
 //! | `peers` | whose sessions have ended, and who takes part in assignment |
@@ -24,6 +25,7 @@
 
 mod acquire;
 mod boot;
+mod effect;
 mod holder;
 mod leader;
 mod load;
@@ -43,6 +45,7 @@ mod stop;
 mod tests;
 mod tick;
 mod timers;
+mod unserved;
 mod wishes;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -54,15 +57,17 @@ use crate::ids::{KeyspaceName, NodeName, Nonce, Revision, SessionId, ShardId};
 use crate::layout::Key;
 use crate::lease::LeasePhase;
 use crate::machine::{Action, Event, Found, Refusal, RunId, Step};
+use crate::members::{self, Unserved};
 use crate::note::{Note, ShardStep, Transition};
 use crate::plan::Policy;
 use crate::record::{
-    ClusterRecord, Held, KeyspaceKind, KeyspaceMode, NodeMode, PlanSpec, Rejoin, Role, Tenancy,
+    ClusterRecord, Held, KeyspaceKind, KeyspaceMode, NodeMode, PlanSpec, Record, Rejoin, Role,
+    ShardRecord, Tenancy,
 };
 use crate::rules::Rules;
 use crate::settings::Timing;
 use crate::time::Time;
-use crate::view::View;
+use crate::view::{Seen, View};
 use crate::why::Why;
 
 use acquire::Acquire;
@@ -76,6 +81,7 @@ use share::Wants;
 use stays::Stay;
 use timers::{Timer, Timers};
 
+pub use effect::{Said, plan_without_effect, without_effect};
 pub(crate) use load::load_in_records;
 pub use model::{Counters, Listing};
 
@@ -202,6 +208,8 @@ pub struct Waiting {
     pub held_elsewhere: usize,
     /// For how long the longest of them has been so.
     pub held_elsewhere_for: std::time::Duration,
+    /// Shards of any keyspace that have had no owner that serves them for longer than three ttl, by the reason.
+    pub unserved: BTreeMap<Unserved, usize>,
 }
 
 /// Where a node is in its life.
@@ -286,11 +294,13 @@ pub struct Node {
     lead: Lead,
     /// When the node began to stop.
     stopping_since: Time,
-    /// What the router that this is holds.
+    /// Router: moves for which requests are held. Node: moves to it that have loaded and wait for others.
     held: Held,
+    /// Shards that move to this node and freeze together.
+    together: stays::Together,
     /// The application has said what a shard costs.
     measured: bool,
-    /// When the session's record last told of load.
+    /// Time of the last write of the session's record that reported load or changed its list of unserved shards.
     load_told: Time,
     /// The longest ttl of any session that was ever heard of.
     longest: std::time::Duration,
@@ -351,6 +361,7 @@ impl Node {
             lead: Lead::default(),
             stopping_since: Time::ZERO,
             held: Held::new(),
+            together: stays::Together::default(),
             measured: false,
             load_told: Time::ZERO,
             longest: std::time::Duration::ZERO,
@@ -425,6 +436,7 @@ impl Node {
     /// Shards without the owner that they should have.
     pub fn waiting(&self) -> Waiting {
         let mut waiting = Waiting::default();
+        let mut blocked: Option<(&KeyspaceName, Option<Unserved>)> = None;
         for (_, since) in self.acquire.waiting() {
             waiting.held_elsewhere += 1;
             waiting.held_elsewhere_for = waiting.held_elsewhere_for.max(self.now.since(since));
@@ -435,8 +447,39 @@ impl Node {
                 waiting.unclaimed += 1;
                 waiting.unclaimed_for = waiting.unclaimed_for.max(self.now.since(seen.since));
             }
+            let why = || {
+                if blocked
+                    .as_ref()
+                    .is_none_or(|(known, _)| *known != &id.keyspace)
+                {
+                    let reason = members::blocked(&self.view, &id.keyspace);
+                    blocked = Some((&id.keyspace, reason));
+                }
+                blocked.and_then(|(_, reason)| reason)
+            };
+            if let Some(reason) = self.unserved_for_long(id, seen, why) {
+                *waiting.unserved.entry(reason).or_default() += 1;
+            }
         }
         waiting
+    }
+
+    /// Returns why a shard has had no owner that serves it for longer than three ttl; `None` if it has one, or had lately.
+    pub(super) fn unserved_for_long(
+        &self,
+        id: &ShardId,
+        seen: &Seen<ShardRecord>,
+        blocked: impl FnOnce() -> Option<Unserved>,
+    ) -> Option<Unserved> {
+        let owner = seen.record.owner().map(|owner| owner.session);
+        let over = owner.filter(|session| self.ended(*session));
+        let over = over.and_then(|session| self.view.sessions.seen(&session));
+        let since = over.map_or(seen.since, |session| seen.since.max(session.since));
+        let keyspace = self.view.keyspaces.get(&id.keyspace)?;
+        if keyspace.removed || self.now < since + self.config.timing.ttl * 3 {
+            return None;
+        }
+        members::unserved(&seen.record, |session| self.ended(session), blocked)
     }
 
     fn handle(&mut self, event: Event) {
@@ -506,6 +549,10 @@ impl Node {
 
     /// Takes what a list, a watch or a write of our own says of a key into the view.
     fn learn(&mut self, key: &Key, found: Found) {
+        let found = Found {
+            record: found.record.and_then(Record::stored),
+            ..found
+        };
         // A damaged value has no rev: a late copy of one that was repaired looks like news. Only a read is believed.
         if found.record.is_err()
             && let Some(known) = self.view.version(key)
@@ -516,8 +563,12 @@ impl Node {
             return;
         }
         self.tell_damage(key, &found);
+        let contradicts = self.view.contradicts(key, &found);
         if self.view.apply(self.now, key, found) {
             self.learned(key);
+        } else if contradicts {
+            // One of the two is of a history that is gone: only the store knows which.
+            self.absent.insert(key.clone());
         } else if self.view.is_missing(key) && !self.is_being_read(key) {
             // Late news of a key that is gone, most likely; but a write that was under way may have brought it back.
             self.read(key.clone());
@@ -544,6 +595,7 @@ impl Node {
 
     fn tell_damage(&mut self, key: &Key, found: &Found) {
         if let Err(damage) = &found.record
+            && !damage.is_placeholder()
             && self.view.version(key).as_ref() != Some(&found.version)
         {
             self.note(Note::Damaged {
@@ -589,6 +641,11 @@ impl Node {
             Key::Session(id) => {
                 self.see_company(*id);
                 self.on_session_changed(*id);
+                let session = self.view.sessions.get(id);
+                if session.is_some_and(|s| s.role == Role::Node && !s.held.is_empty()) {
+                    // Moves that have loaded leave room for others.
+                    self.plan_soon();
+                }
             }
             Key::Node(name) => {
                 if *name == self.config.name
@@ -618,6 +675,7 @@ impl Node {
                 self.plan_soon();
             }
             Key::Shard(id) => {
+                self.restore_later(id);
                 self.tell_owner(id);
                 self.plan_soon();
                 if self.mode == NodeMode::Draining {

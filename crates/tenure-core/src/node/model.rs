@@ -77,8 +77,7 @@ impl Node {
         };
         forget(&mut node.absent_not_before, now >= self.absent_not_before);
         forget(&mut node.resign_not_before, now >= self.resign_not_before);
-        let settled = self.peers.since + timing.rebalance_debounce;
-        forget(&mut node.peers.since, now >= settled);
+        node.peers.forget_since(now - timing.rebalance_debounce);
         node.peers.forget_trust(self.oldest_doubt());
         if let Some(lease) = node.holder.as_mut().and_then(|h| h.lease.as_mut()) {
             lease.forget_recovery();
@@ -128,12 +127,11 @@ impl Node {
         doubts.min().unwrap_or(Time::NEVER)
     }
 
-    /// Whether nothing waits for everything to have been read after some time: no record is missing, and no start under way.
+    /// True if no record is missing or damaged and no start is under way, so that no decision waits for a complete read.
     fn lacks_nothing(&self) -> bool {
         fn there<K: Ord + Clone, R>(table: &Table<K, R>) -> bool {
-            !table
-                .cells()
-                .any(|(_, cell)| matches!(cell, Cell::Missing { .. }))
+            let present = |cell: &Cell<R>| matches!(cell, Cell::Present(_));
+            table.cells().all(|(_, cell)| present(cell))
         }
         let view = &self.view;
         matches!(self.life, Life::Running)

@@ -82,6 +82,10 @@ impl Node {
                 let sure = self.config.timing.sure_of(left);
                 self.renewal_confirmed(sent, sure);
                 self.look_at_own_record(id);
+                if self.holds_unsaid() {
+                    // It came while the lease was kept alive, and owners wait to hear of it.
+                    self.timers.set(Timer::Renew, self.now);
+                }
             }
             Reply::Kept(Kept::Loose) if self.config.rules.broken_by(Mutant::LooseKeyIgnored) => {
                 self.renewal_confirmed(sent, ttl);
@@ -97,6 +101,18 @@ impl Node {
             Reply::Failed(failure) => self.renewal_failed(failure),
             _ => {}
         }
+    }
+
+    /// Returns true if a held move is missing in the session's record.
+    fn holds_unsaid(&self) -> bool {
+        let Some(holder) = &self.holder else {
+            return false;
+        };
+        self.held.iter().any(|(keyspace, shards)| {
+            let said = holder.record.held.get(keyspace);
+            let said = |shard| said.and_then(|said| said.get(shard));
+            shards.iter().any(|(shard, mv)| said(shard) != Some(mv))
+        })
     }
 
     fn read_own_record(&mut self, id: SessionId) {

@@ -4,19 +4,19 @@
 //! against the holder's renewal. On top of that a judge counts only time in which it was awake and its own renewals went
 //! through: otherwise the first node to wake after an outage would end everyone else (P5).
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::assign::{Member, Ranking};
-use crate::ids::{NodeName, Nonce, SessionId};
+use crate::ids::{KeyspaceName, NodeName, Nonce, SessionId};
 use crate::layout::Key;
 use crate::lease::LeasePhase;
 use crate::machine::Expect;
+use crate::members;
 use crate::note::Note;
-use crate::record::{
-    Damage, Ended, EndedWhy, FORMAT, Head, NodeMode, NodeRecord, Record, Role, SessionRecord,
-    Unknown,
-};
+use crate::plan::NodeState;
+use crate::record::{Damage, Ended, EndedWhy, FORMAT, Head, Record, Role, SessionRecord, Unknown};
 use crate::rules::Mutant;
 use crate::time::Time;
 use crate::view::Cell;
@@ -26,12 +26,71 @@ use super::ops::{Purpose, Settled};
 use super::timers::Timer;
 use super::{Life, Node, Timekeeper};
 
-/// The nodes that take part in assignment, and since when they are the same.
+/// A node that takes part in a keyspace and is not about to leave it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Seat {
+    pub(super) name: NodeName,
+    pub(super) session: SessionId,
+    pub(super) weight: u32,
+    /// The most shards of all keyspaces that it can have.
+    pub(super) capacity: Option<u32>,
+    /// Cordoned: keeps what it has and gets nothing.
+    pub(super) cordoned: bool,
+}
+
+impl Seat {
+    /// Returns whether the node may be given shards.
+    pub(super) fn takes(&self) -> bool {
+        self.weight > 0 && !self.cordoned
+    }
+
+    fn member(&self) -> Member {
+        Member {
+            name: self.name.clone(),
+            session: self.session,
+            weight: self.weight,
+        }
+    }
+}
+
+/// The nodes among which a keyspace is divided, and since when they are the same.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct Peers {
-    pub(super) members: Vec<Member>,
+pub(super) struct Group {
+    pub(super) seats: Vec<Seat>,
+    /// Ranking of the nodes that may be given shards.
     pub(super) ranking: Ranking,
     pub(super) since: Time,
+}
+
+impl Group {
+    fn new(seats: Vec<Seat>, since: Time) -> Self {
+        let takers: Vec<Member> = seats
+            .iter()
+            .filter(|s| s.takes())
+            .map(Seat::member)
+            .collect();
+        Self {
+            ranking: Ranking::new(&takers),
+            seats,
+            since,
+        }
+    }
+
+    /// A node of the group, by name.
+    pub(super) fn seat(&self, name: &NodeName) -> Option<&Seat> {
+        self.seats.iter().find(|seat| seat.name == *name)
+    }
+}
+
+/// The nodes that are there, and who of them takes part in which keyspace.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Peers {
+    /// All active nodes, whatever they serve: they take turns at what one of all should do.
+    pub(super) members: Vec<Member>,
+    /// The nodes of each keyspace that this node serves.
+    groups: BTreeMap<KeyspaceName, Group>,
+    /// Empty group, for keyspaces that this node does not serve.
+    none: Group,
     trusted_since: Time,
     /// How much later than the first of them this node looks whether somebody else's session is over.
     turn: Duration,
@@ -50,14 +109,18 @@ impl Peers {
         }
     }
 
-    /// Whether the members are exactly these.
-    fn are<'a>(&self, others: impl Iterator<Item = (SessionId, &'a SessionRecord)>) -> bool {
-        let mine = self.members.iter().map(|m| (m.session, &m.name, m.weight));
-        mine.eq(others.map(|(session, record)| (session, &record.node, record.weight)))
+    /// The nodes of a keyspace that this node serves; none of any other.
+    pub(super) fn of(&self, keyspace: &KeyspaceName) -> &Group {
+        self.groups.get(keyspace).unwrap_or(&self.none)
     }
 
-    pub(super) fn is_member(&self, name: &NodeName) -> bool {
-        self.members.iter().any(|m| m.name == *name)
+    /// For [`Node::essence`]: forgets since when groups are the same that have been so until `settled`.
+    pub(super) fn forget_since(&mut self, settled: Time) {
+        for group in self.groups.values_mut() {
+            if group.since <= settled {
+                group.since = Time::ZERO;
+            }
+        }
     }
 }
 
@@ -313,14 +376,15 @@ impl Node {
             leaving: false,
             node: node.unwrap_or_else(|| self.config.name.clone()),
             role: Role::Node,
-            addresses: std::collections::BTreeMap::new(),
+            addresses: BTreeMap::new(),
             zone: None,
             weight: 0,
-            labels: std::collections::BTreeMap::new(),
+            labels: BTreeMap::new(),
             capacity: None,
             keyspaces: Arc::default(),
-            load: std::collections::BTreeMap::new(),
-            held: std::collections::BTreeMap::new(),
+            load: BTreeMap::new(),
+            held: BTreeMap::new(),
+            unserved: BTreeMap::new(),
             ttl: self.longest_ttl(),
             renewals: 0,
             boot: 0,
@@ -406,6 +470,17 @@ impl Node {
         first == Some(&self.config.name)
     }
 
+    /// Returns whether this node is the first of those that serve a keyspace, whether they take shards or not: the one that acts
+    /// where one of them should.
+    pub(super) fn is_first_of(&self, keyspace: &KeyspaceName) -> bool {
+        if self.config.rules.broken_by(Mutant::StrangersCounted) {
+            return self.is_first_member();
+        }
+        let all = members::participants(&self.view, keyspace, None);
+        let staying = all.filter(|node| node.state != NodeState::Leaving);
+        staying.map(|node| node.name).min() == Some(&self.config.name)
+    }
+
     /// Derives the members anew; if they changed, so does what everyone should have.
     pub(super) fn refresh_members(&mut self) {
         // An observer counts itself, and its session may be new. Nobody else's part changes with a renewal.
@@ -415,35 +490,56 @@ impl Node {
         if !self.view.take_members_moved() && me.is_none() {
             return;
         }
-        let members = self.view.sessions.iter().filter_map(|(id, seen)| {
-            let record = &*seen.record;
-            let takes_part = record.is_live()
-                && !record.leaving
-                && (record.role == Role::Node || me == Some(*id));
-            let named = || self.view.nodes.get(&record.node);
-            let current = |n: &NodeRecord| n.session == *id && n.mode == NodeMode::Active;
-            (takes_part && named().is_some_and(current)).then_some((*id, record))
-        });
-        if self.peers.are(members.clone()) {
+        let view = &self.view;
+        let sessions = view.sessions.iter().map(|(id, _)| *id);
+        let all = sessions.filter_map(|id| members::node_of(view, id, me));
+        let active: Vec<members::Participant<'_>> = all
+            .filter(|node| matches!(node.state, NodeState::Active | NodeState::Cordoned))
+            .collect();
+        let broken = |mutant| self.config.rules.broken_by(mutant);
+        let (all, uncordoned) = (
+            broken(Mutant::StrangersCounted),
+            broken(Mutant::CordonIgnored),
+        );
+        let mut changed = Vec::new();
+        for keyspace in self.config.keyspaces.keys() {
+            let part = active
+                .iter()
+                .filter(|node| all || members::serves(node.record, keyspace));
+            let seats = part.map(|node| Seat {
+                name: node.name.clone(),
+                session: node.session,
+                weight: node.record.weight,
+                capacity: node.record.capacity,
+                cordoned: node.state == NodeState::Cordoned && !uncordoned,
+            });
+            let seats: Vec<Seat> = seats.collect();
+            if self.peers.groups.get(keyspace).map(|group| &group.seats) != Some(&seats) {
+                changed.push((keyspace.clone(), Group::new(seats, self.now)));
+            }
+        }
+        let member = |node: &members::Participant<'_>| Member {
+            name: node.name.clone(),
+            session: node.session,
+            weight: node.record.weight,
+        };
+        let members: Vec<Member> = active.iter().map(member).collect();
+        if members != self.peers.members {
+            // Nodes look one after the other, so that not all of them write the same tombstone.
+            let place = members.iter().position(|m| m.name == self.config.name);
+            let place = u32::try_from(place.unwrap_or(0).min(5)).unwrap_or(5);
+            self.peers.turn = self.config.timing.ttl / 100 * place;
+            self.peers.members = members;
+        }
+        self.plan_soon();
+        if changed.is_empty() {
             return;
         }
-        let members: Vec<Member> = members
-            .map(|(session, record)| Member {
-                name: record.node.clone(),
-                session,
-                weight: record.weight,
-            })
-            .collect();
-        // Nodes look one after the other, so that not all of them write the same tombstone.
-        let place = members.iter().position(|m| m.name == self.config.name);
-        let place = u32::try_from(place.unwrap_or(0).min(5)).unwrap_or(5);
-        self.peers.turn = self.config.timing.ttl / 100 * place;
-        self.peers.ranking = Ranking::new(&members);
-        self.peers.members = members;
-        self.wants.new_ranking();
-        self.peers.since = self.now;
-        self.plan_soon();
-        self.wants.all_stale();
+        for (keyspace, group) in changed {
+            self.wants.new_ranking(&keyspace);
+            self.wants.stale(&keyspace);
+            self.peers.groups.insert(keyspace, group);
+        }
         self.look_at_all = true;
         self.timers.set(
             Timer::Rebalance,

@@ -8,9 +8,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::assign::{Member, Ranking};
 use crate::ids::{Epoch, KeyspaceName, NodeName, SessionId, ShardId};
 use crate::layout::Key;
 use crate::machine::{Expect, StoreFailure};
+use crate::members::{self, Participant};
 use crate::note::Note;
 use crate::plan::{
     Decision, Live, Memory, NodeState, Plan, PlanNode, PlanRules, PlanView, plan, plan_with,
@@ -28,6 +30,9 @@ use super::timers::Timer;
 
 /// How many times a ttl a node's absences are remembered.
 const MEMORY: u32 = 100;
+
+/// Maximum wait of a leader for further changes before it plans; very many shards add to it.
+const SOON: Duration = Duration::from_millis(50);
 
 /// How many words a leader has at a time. With more to say it plans again soon: between two plans it renews its session.
 const WORDS: usize = 10_000;
@@ -54,8 +59,8 @@ pub(super) struct Planning {
 pub(super) enum Word {
     /// Who should have it.
     Intend(Option<NodeName>),
-    /// It moves to this node.
-    Move(NodeName, Why),
+    /// Move the shard to this node. True if further moves to the node wait for the budgets.
+    Move(NodeName, Why, bool),
     /// It stays where it is.
     Cancel,
     /// What an operator wished for it cannot be, or is so already.
@@ -166,6 +171,14 @@ impl Memory for Remembered<'_> {
     }
 }
 
+fn member(node: Participant<'_>) -> Member {
+    Member {
+        name: node.name.clone(),
+        session: node.session,
+        weight: node.record.weight,
+    }
+}
+
 /// What one plan came to.
 #[derive(Default)]
 struct Count {
@@ -183,7 +196,7 @@ impl Node {
         };
         let last = planning.planned;
         let shards = u32::try_from(self.stays.len()).unwrap_or(u32::MAX);
-        let wait = self.config.timing.ttl / 200 + Duration::from_micros(4) * shards;
+        let wait = (self.config.timing.ttl / 200).min(SOON) + Duration::from_micros(4) * shards;
         self.timers
             .set_sooner(Timer::Plan, self.now.max(last + wait));
     }
@@ -288,7 +301,8 @@ impl Node {
         name: &NodeName,
         keyspace: &KeyspaceName,
     ) -> Option<(SessionId, &SessionRecord)> {
-        Live::new(&self.view, &|_| false).present(name, keyspace)
+        let node = members::participant(&self.view, name, keyspace)?;
+        Some((node.session, node.record))
     }
 
     /// Writes what was decided; what does not fit any more is decided anew when that is seen.
@@ -313,7 +327,7 @@ impl Node {
             let Some(record) = self.view.shards.get(&id).cloned() else {
                 continue;
             };
-            let Some(word) = self.word(&id, &record, view, decision) else {
+            let Some(word) = self.word(&id, &record, view, planned, decision) else {
                 continue;
             };
             match decision {
@@ -347,6 +361,7 @@ impl Node {
         id: &ShardId,
         record: &ShardRecord,
         view: &PlanView,
+        planned: &Plan,
         decision: &Decision,
     ) -> Option<Word> {
         if self.is_writing(id) {
@@ -361,6 +376,7 @@ impl Node {
         }
         let word = match decision {
             Decision::Intend { to, .. } | Decision::Move { to, .. } => {
+                let more = planned.more_to.binary_search(to).is_ok();
                 let to = self.able(id, record, &id.keyspace, view.node(*to).name.clone())?;
                 let serving = matches!(record.tenancy, Tenancy::Held { serving: true, .. });
                 match owner {
@@ -369,7 +385,7 @@ impl Node {
                     Some(_) if serving && self.is_frozen() => return None,
                     // Who stops moves what it has by itself, and has shut its gate once it has given that up.
                     Some(owner) if serving && self.is_stopping(owner.session) => return None,
-                    Some(_) if serving => Word::Move(to, Why::Planned),
+                    Some(_) if serving => Word::Move(to, Why::Planned, more),
                     _ => Word::Intend(Some(to)),
                 }
             }
@@ -390,7 +406,7 @@ impl Node {
         Some(word)
     }
 
-    fn is_stopping(&self, session: SessionId) -> bool {
+    pub(super) fn is_stopping(&self, session: SessionId) -> bool {
         let record = self.view.sessions.get(&session);
         record.is_some_and(|session| session.leaving)
     }
@@ -467,7 +483,10 @@ impl Node {
         if record.failures.is_empty() || !failed(&chosen) {
             return Some(chosen);
         }
-        self.peers.ranking.winner(id, |name| !failed(name)).cloned()
+        let all = members::participants(&self.view, keyspace, None);
+        let takers: Vec<Member> = all.filter(Participant::takes).map(member).collect();
+        let ranking = Ranking::new(&takers);
+        ranking.winner(id, |name| !failed(name)).cloned()
     }
 
     pub(super) fn is_writing(&self, id: &ShardId) -> bool {
@@ -493,7 +512,7 @@ impl Node {
                 (owner, Change::Cancel { failed: None })
             }
             Word::Forget => (seen.record.intended.clone(), Change::Wish { node: None }),
-            Word::Move(node, why) => {
+            Word::Move(node, why, more) => {
                 let Some((session, _)) = self.present(&node, &id.keyspace) else {
                     return;
                 };
@@ -502,7 +521,14 @@ impl Node {
                     session,
                 };
                 let id = self.move_id();
-                (Some(node), Change::Plan { id, to, plan, why })
+                let change = Change::Plan {
+                    id,
+                    to,
+                    plan,
+                    why,
+                    more,
+                };
+                (Some(node), change)
             }
         };
         let moves = matches!(change, Change::Plan { .. });
@@ -569,12 +595,11 @@ impl Node {
     }
 
     /// Whether what a leader planned for a shard that this node has, says that another should have it.
-    pub(super) fn planned_away(&self, record: &ShardRecord) -> Option<NodeName> {
+    pub(super) fn planned_away(&self, id: &ShardId, record: &ShardRecord) -> Option<NodeName> {
         let intended = record.intended.as_ref()?;
-        let fits = *intended != self.config.name && self.peers.is_member(intended);
-        let member = self.peers.members.iter().find(|m| m.name == *intended);
-        let failed = member.is_some_and(|m| record.was_failed_by(m.session));
-        (fits && !failed).then(|| intended.clone())
+        let seat = self.peers.of(&id.keyspace).seat(intended)?;
+        let fits = *intended != self.config.name && seat.takes();
+        (fits && !record.was_failed_by(seat.session)).then(|| intended.clone())
     }
 
     /// Who takes a shard that no leader has given to anybody: the best-ranked of those that a leader could give it to.
@@ -585,19 +610,18 @@ impl Node {
             let Some((session, node)) = self.present(name, &id.keyspace) else {
                 return false;
             };
-            let cordoned = self.view.nodes.get(name).is_some_and(|n| n.cordoned);
             let labelled = labels.iter().all(|(k, v)| node.labels.get(k) == Some(v));
             let room = node
                 .capacity
                 .is_none_or(|most| self.owned_by(session) < most as usize);
             let pinned_elsewhere = record.pin.as_ref().is_some_and(|pin| pin != name);
             let failed = record.was_failed_by(session) && !forgiving;
-            !cordoned && labelled && room && !pinned_elsewhere && !failed
+            labelled && room && !pinned_elsewhere && !failed
         };
         // Who has failed to load it may try again where there is nobody else. If none fits it stays as it is: its leader
         // says why.
         let best = |forgiving| {
-            let ranking = &self.peers.ranking;
+            let ranking = &self.peers.of(&id.keyspace).ranking;
             let winner = ranking.winner(id, |name| fits(name, forgiving));
             winner.filter(|name| fits(name, forgiving))
         };

@@ -1,9 +1,14 @@
-//! Records that must exist and do not.
+//! Records that must exist and are missing or corrupt.
 //!
-//! Absent is neither free nor ended. Whoever owns the shard closes at its next read; everyone watches the absence for a
-//! whole ttl, so that no session that was not seen can still be serving; then a generation is drawn that nobody ever used,
-//! so that the new record's epochs exceed every epoch there ever was; and the new record names every session that may be
-//! live as a witness: nobody claims the shard before each has said that it does not own it, or has ended (A11).
+//! Absent is neither free nor ended, and neither is corrupt. Whoever owns the shard closes at its next read; everyone watches
+//! the loss for a whole ttl, so that no session that was not seen can still be serving; then a generation is drawn that nobody
+//! ever used, so that the new record's epochs exceed every epoch there ever was; and the new record names every session that
+//! may be live as a witness: nobody claims the shard before each has said that it does not own it, or has ended (A11).
+//!
+//! A missing shard record gets a placeholder at once, and the new record replaces the placeholder by compare-and-swap. A write
+//! that is to win if the key is absent would win again if it were late and the key were deleted once more, and would bring an
+//! old generation back; a late placeholder says nothing. A corrupt record needs no placeholder: it has a version. One of a newer
+//! format is never replaced.
 //!
 //! Generations are drawn by compare-and-swap from the cluster's record, which thereby remembers which keyspaces there are:
 //! a keyspace that is listed there and has no record was lost, one that is not listed is new.
@@ -14,7 +19,9 @@ use crate::ids::{KeyspaceName, SessionId, ShardId, ShardName};
 use crate::layout::Key;
 use crate::machine::Expect;
 use crate::note::{Note, ShardStep};
-use crate::record::{Head, KeyspaceKind, KeyspaceRecord, NodeRecord, Record, Role, Unknown};
+use crate::record::{
+    Damage, Head, KeyspaceKind, KeyspaceRecord, NodeRecord, Record, Role, ShardRecord, Unknown,
+};
 use crate::rules::Mutant;
 use crate::shard::{Change, restored};
 use crate::time::Time;
@@ -30,7 +37,7 @@ use super::{KeyspaceConfig, Life, Node};
 pub(super) struct Drawn {
     pub(super) generation: u32,
     /// When it was drawn: it serves for what was lost before, not for what is lost after.
-    at: Time,
+    pub(super) at: Time,
     confirmed: bool,
     /// Nobody had drawn one for this keyspace before: it is new.
     pub(super) fresh: bool,
@@ -53,9 +60,18 @@ impl Node {
         match key {
             Key::Node(_) => self.keep_name(),
             Key::Cluster => self.keep_cluster(),
+            Key::Shard(_) => self.timers.set_sooner(Timer::Restore, self.now),
             _ => self
                 .timers
                 .set_sooner(Timer::Restore, self.restore_at(self.now)),
+        }
+    }
+
+    /// Sees to it that a shard record that has become unreadable is restored in time.
+    pub(super) fn restore_later(&mut self, id: &ShardId) {
+        if let Some(Cell::Damaged { since, .. }) = self.view.shards.cell(id) {
+            let at = self.restore_at(*since);
+            self.timers.set_sooner(Timer::Restore, at);
         }
     }
 
@@ -95,6 +111,9 @@ impl Node {
                 .set(Timer::Restore, self.now + self.config.timing.renew_interval);
         }
         for (name, config) in self.config.keyspaces.clone() {
+            if self.put_placeholders(&name, config.kind) {
+                continue;
+            }
             match self.view.keyspaces.cell(&name) {
                 Some(Cell::Missing { since }) => {
                     let (since, at) = (*since, self.restore_at(*since));
@@ -232,31 +251,79 @@ impl Node {
         self.put(key, expect, Record::Keyspace(Arc::new(record)), purpose);
     }
 
+    /// Writes placeholders for the missing shard records of a keyspace; returns whether there are any.
+    fn put_placeholders(&mut self, name: &KeyspaceName, kind: KeyspaceKind) -> bool {
+        let removed = self.view.keyspaces.get(name).is_some_and(|k| k.removed);
+        if removed || self.config.rules.broken_by(Mutant::RestoreIfAbsent) {
+            return false;
+        }
+        let shards = self.view.shards.cells();
+        let missing = shards.filter(|(id, cell)| {
+            id.keyspace == *name && matches!(cell, Cell::Missing { .. }) && is_of(kind, id)
+        });
+        let missing: Vec<Key> = missing.map(|(id, _)| Key::Shard(id.clone())).collect();
+        let any = !missing.is_empty();
+        for key in missing {
+            self.put_placeholder(key, Purpose::Restore);
+        }
+        any
+    }
+
+    /// Marks a key as that of a lost record.
+    pub(super) fn put_placeholder(&mut self, key: Key, purpose: Purpose) {
+        let head = Head {
+            rev: self.view.fresh_rev(&key),
+            ..Head::first(self.nonce())
+        };
+        self.put(key, Expect::Absent, Record::Placeholder(head), purpose);
+    }
+
+    /// Time since which a shard record is lost, time from which it may be replaced, and the value to replace.
+    fn lost(&self, cell: &Cell<ShardRecord>) -> Option<(Time, Time, Expect)> {
+        let rules = self.config.rules;
+        match cell {
+            Cell::Damaged {
+                damage: damage @ Damage::Corrupt(_),
+                since,
+                version,
+            } => {
+                let at_once = rules.broken_by(Mutant::CorruptWithoutWitnesses);
+                let at = match at_once && !damage.is_placeholder() {
+                    true => *since,
+                    false => self.restore_at(*since),
+                };
+                Some((*since, at, Expect::Version(version.clone())))
+            }
+            Cell::Missing { since } if rules.broken_by(Mutant::RestoreIfAbsent) => {
+                Some((*since, self.restore_at(*since), Expect::Absent))
+            }
+            _ => None,
+        }
+    }
+
     fn restore_shards(&mut self, name: &KeyspaceName) {
-        let (mut due, mut last) = (Vec::new(), Time::ZERO);
-        for (id, cell) in self
-            .view
-            .shards
-            .cells()
-            .filter(|(id, _)| id.keyspace == *name)
-        {
-            if let Cell::Missing { since } = cell
+        let (mut due, mut last, mut wake) = (Vec::new(), Time::ZERO, Time::NEVER);
+        for (id, cell) in self.view.shards.cells() {
+            if id.keyspace == *name
+                && let Some((since, at, expect)) = self.lost(cell)
                 && self.belongs(id)
             {
-                let at = self.restore_at(*since);
                 if self.now >= at {
-                    due.push(id.clone());
-                    last = last.max(*since);
+                    due.push((id.clone(), expect));
+                    last = last.max(since);
                 } else {
-                    self.timers.set_sooner(Timer::Restore, at);
+                    wake = wake.min(at);
                 }
             }
+        }
+        if wake < Time::NEVER {
+            self.timers.set_sooner(Timer::Restore, wake);
         }
         if due.is_empty() {
             self.drawn.remove(name);
             return;
         }
-        if !self.has_read_since(self.restore_at(last)) {
+        if !self.has_read_since(self.restore_at(last).min(self.now)) {
             return;
         }
         let Some(generation) = self.draw_generation(name, last, Purpose::Generation(name.clone()))
@@ -264,9 +331,14 @@ impl Node {
             return;
         };
         self.drawn.remove(name);
-        let witnesses = self.possible_owners();
-        for id in due {
-            self.put_restored(id, generation, witnesses.clone(), Purpose::Restore);
+        let rules = self.config.rules;
+        let witnesses = match rules.broken_by(Mutant::CorruptWithoutWitnesses) {
+            true => Vec::new(),
+            false => self.possible_owners(),
+        };
+        for (id, expect) in due {
+            let purpose = Purpose::Restore;
+            self.put_restored(id, expect, generation, witnesses.clone(), purpose);
         }
     }
 
@@ -274,6 +346,7 @@ impl Node {
     pub(super) fn put_restored(
         &mut self,
         id: ShardId,
+        expect: Expect,
         generation: u32,
         witnesses: Vec<SessionId>,
         purpose: Purpose,
@@ -288,12 +361,7 @@ impl Node {
         if purpose == Purpose::Restore || !witnesses_empty {
             self.tell(&id, ShardStep::Restored, record.epoch, Why::Restored, None);
         }
-        self.put(
-            key,
-            Expect::Absent,
-            Record::Shard(Arc::new(record)),
-            purpose,
-        );
+        self.put(key, expect, Record::Shard(Arc::new(record)), purpose);
     }
 
     /// Every incarnation that may be serving something: all that are not proven to have ended.
@@ -311,15 +379,8 @@ impl Node {
 
     /// Whether a shard must exist: in a named keyspace only those that were seen.
     fn belongs(&self, id: &ShardId) -> bool {
-        match self.view.keyspaces.get(&id.keyspace).map(|k| k.kind) {
-            Some(KeyspaceKind::Hashed(n)) => id
-                .shard
-                .as_str()
-                .parse::<u32>()
-                .is_ok_and(|i| i < n && ShardName::index(i) == id.shard),
-            Some(KeyspaceKind::Named) => true,
-            None => false,
-        }
+        let keyspace = self.view.keyspaces.get(&id.keyspace);
+        keyspace.is_some_and(|k| is_of(k.kind, id))
     }
 
     pub(super) fn on_restore_settled(&mut self, outcome: Settled) {
@@ -411,5 +472,14 @@ impl Node {
             Record::Cluster(Arc::new(record)),
             Purpose::Plain,
         );
+    }
+}
+
+/// Returns `true` if a keyspace of this kind can have this shard.
+fn is_of(kind: KeyspaceKind, id: &ShardId) -> bool {
+    let index = || id.shard.as_str().parse::<u32>();
+    match kind {
+        KeyspaceKind::Hashed(n) => index().is_ok_and(|i| i < n && ShardName::index(i) == id.shard),
+        KeyspaceKind::Named => true,
     }
 }

@@ -3,14 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::assign::{Owned, Shares, greedy_surplus, rank};
+use crate::assign::{Limit, Owned, Ranking, Sharer, Shares, greedy_surplus, rank};
 use crate::hash::shard_number;
 use crate::ids::{KeyspaceName, NodeName, ShardId};
 use crate::plan::{Decision, Delta, Live, NoMemory, PlanNode, PlanSettings, Planner};
 use crate::record::{KeyspaceMode, NodeMode, Role, ShardRecord, Tenancy};
+use crate::rules::Mutant;
 use crate::time::Time;
 use crate::why::Why;
 
+use super::peers::Seat;
 use super::{Life, Node};
 
 /// What follows from the members and records; derived anew when they change.
@@ -40,9 +42,9 @@ impl Wants {
         }
     }
 
-    /// The members are others.
-    pub(super) fn new_ranking(&mut self) {
-        self.winners.clear();
+    /// The nodes of a keyspace are others.
+    pub(super) fn new_ranking(&mut self, keyspace: &KeyspaceName) {
+        self.winners.retain(|id, _| id.keyspace != *keyspace);
     }
 
     pub(super) fn all_stale(&mut self) {
@@ -117,7 +119,7 @@ impl Node {
             Wanted::Meant(_) => record.intended.as_ref().is_none_or(|to| to == me),
             Wanted::Won => {
                 let winner = self.wants.winners.get(id).and_then(Option::as_ref);
-                record.failures.is_empty() && winner == Some(me)
+                record.failures.is_empty() && winner == Some(me) || self.is_cordoned(&id.keyspace)
             }
         }
     }
@@ -126,6 +128,46 @@ impl Node {
     pub(super) fn is_active(&self) -> bool {
         let me = self.view.nodes.get(&self.config.name);
         me.is_none_or(|node| node.mode == NodeMode::Active)
+    }
+
+    /// Returns whether this node keeps what it has of a keyspace and gets nothing.
+    pub(super) fn is_cordoned(&self, keyspace: &KeyspaceName) -> bool {
+        let me = self.peers.of(keyspace).seat(&self.config.name);
+        me.is_some_and(|seat| seat.cordoned)
+    }
+
+    /// The cordoned node that keeps a shard: what it has, and what was its own before it lost its session or was restarted.
+    fn keeper(&self, id: &ShardId, record: &ShardRecord) -> Option<&NodeName> {
+        let seat = self.peers.of(&id.keyspace).seat(&record.owner()?.node)?;
+        seat.cordoned.then_some(&seat.name)
+    }
+
+    /// Returns whether so many more shards would be too many for this node, which counts what it has, claims, or has moving here. Where a
+    /// leader plans, the leader counts. Where shards are ranked, nobody takes what its winner leaves: capacity has no effect.
+    pub(super) fn lacks_room(&self, keyspace: &KeyspaceName, more: usize) -> bool {
+        let Some(most) = self.config.capacity else {
+            return false;
+        };
+        self.is_greedy(keyspace) && self.count_mine(|_| true) + more > most as usize
+    }
+
+    fn is_greedy(&self, keyspace: &KeyspaceName) -> bool {
+        let record = self.view.keyspaces.get(keyspace);
+        record.is_some_and(|k| k.mode == KeyspaceMode::Greedy)
+    }
+
+    /// Counts the shards of some keyspaces that are this node's, are being claimed, or move here.
+    fn count_mine(&self, of: impl Fn(&KeyspaceName) -> bool) -> usize {
+        let me = self.session();
+        let all = self.view.shards.iter().filter(|(id, _)| of(&id.keyspace));
+        all.filter(|(id, seen)| {
+            let moving = seen.record.tenancy.moving();
+            let stay = self.stays.get(id);
+            self.is_mine(&seen.record)
+                || moving.is_some_and(|(mv, _)| Some(mv.to.session) == me)
+                || stay.is_some_and(|stay| stay.is_claiming())
+        })
+        .count()
     }
 
     /// Brings what is derived for a keyspace up to date.
@@ -139,12 +181,7 @@ impl Node {
             let plan = self.imagine(keyspace);
             self.wants.imagined.insert(keyspace.clone(), Some(plan));
         }
-        let greedy = self
-            .view
-            .keyspaces
-            .get(keyspace)
-            .is_some_and(|k| k.mode == KeyspaceMode::Greedy);
-        if greedy {
+        if self.is_greedy(keyspace) {
             let plan = self.greedy_plan(keyspace);
             self.wants.greedy.insert(keyspace.clone(), Some(plan));
         }
@@ -163,7 +200,8 @@ impl Node {
             return self.is_meant_for_me(id, record);
         }
         self.find_winner(id, record);
-        self.winner(id, record) == Some(&self.config.name)
+        let keeper = self.keeper(id, record);
+        keeper.or_else(|| self.winner(id, record)) == Some(&self.config.name)
     }
 
     /// Whether a leader plans for a keyspace.
@@ -214,10 +252,14 @@ impl Node {
     /// take it without.
     fn is_meant_for_me(&mut self, id: &ShardId, record: &ShardRecord) -> bool {
         let me = &self.config.name;
-        let member = self.peers.is_member(me);
+        let member = self.peers.of(&id.keyspace).seat(me).is_some();
         // A leader names who has failed to load it only where everyone has.
         if member && record.intended.as_ref() == Some(me) {
             return true;
+        }
+        // What somebody has is not waited for, however long ago the leader spoke of it.
+        if record.owner().is_some_and(|o| !self.ended(o.session)) {
+            return false;
         }
         let since = self.view.shards.seen(id).map_or(self.now, |s| s.since);
         if self.now < self.unled_claim_at(record, since) {
@@ -233,7 +275,7 @@ impl Node {
         record: &ShardRecord,
     ) -> Option<(Option<NodeName>, Why)> {
         let coordinated = self.is_coordinated(&id.keyspace);
-        let planned = self.planned_away(record).filter(|_| coordinated);
+        let planned = self.planned_away(id, record).filter(|_| coordinated);
         if matches!(self.life, Life::Stopping) {
             let to = planned.or_else(|| self.winner_without_me(id, record));
             return Some((to, Why::NodeStopping));
@@ -256,7 +298,11 @@ impl Node {
         if coordinated {
             return planned.map(|to| (Some(to), Why::Planned));
         }
-        if self.now < self.peers.since + self.config.timing.rebalance_debounce {
+        let since = self.peers.of(&id.keyspace).since;
+        if self.now < since + self.config.timing.rebalance_debounce {
+            return None;
+        }
+        if self.is_cordoned(&id.keyspace) {
             return None;
         }
         let to = match self.wants.greedy.get(&id.keyspace) {
@@ -274,7 +320,8 @@ impl Node {
     /// Sees to it that [`Self::winner`] knows whom to name.
     fn find_winner(&mut self, id: &ShardId, record: &ShardRecord) {
         if record.failures.is_empty() && !self.wants.winners.contains_key(id) {
-            let winner = self.peers.ranking.winner(id, |_| true).cloned();
+            let ranking = &self.peers.of(&id.keyspace).ranking;
+            let winner = ranking.winner(id, |_| true).cloned();
             self.wants.winners.insert(id.clone(), winner);
         }
     }
@@ -282,34 +329,84 @@ impl Node {
     /// The node that should have the shard: the best-ranked that has not failed to load it.
     fn winner(&self, id: &ShardId, record: &ShardRecord) -> Option<&NodeName> {
         if !record.failures.is_empty() {
-            let allowed = |name: &NodeName| !self.has_failed(record, name);
-            return self.peers.ranking.winner(id, allowed);
+            let allowed = |name: &NodeName| !self.has_failed(id, record, name);
+            return self.peers.of(&id.keyspace).ranking.winner(id, allowed);
         }
         self.wants.winners.get(id)?.as_ref()
     }
 
     /// Whether the present incarnation of a node could not load the shard.
-    fn has_failed(&self, record: &ShardRecord, name: &NodeName) -> bool {
-        let present = self.peers.members.iter().filter(|m| m.name == *name);
-        present.into_iter().any(|m| record.was_failed_by(m.session))
+    fn has_failed(&self, id: &ShardId, record: &ShardRecord, name: &NodeName) -> bool {
+        let seat = self.peers.of(&id.keyspace).seat(name);
+        seat.is_some_and(|seat| record.was_failed_by(seat.session))
     }
 
     fn winner_without_me(&self, id: &ShardId, record: &ShardRecord) -> Option<NodeName> {
         let me = &self.config.name;
-        let failed = |name: &NodeName| self.has_failed(record, name);
-        let best = self
-            .peers
-            .ranking
-            .winner(id, |name| name != me && !failed(name));
+        let allowed = |name: &NodeName| name != me && !self.has_failed(id, record, name);
+        if self.config.rules.broken_by(Mutant::HandedToStranger) {
+            let anybody = Ranking::new(&self.peers.members);
+            return anybody
+                .winner(id, allowed)
+                .filter(|name| *name != me)
+                .cloned();
+        }
+        let best = self.peers.of(&id.keyspace).ranking.winner(id, allowed);
         best.filter(|name| *name != me).cloned()
     }
 
-    /// Whether another member than this node has not yet failed to load the shard.
-    pub(super) fn somebody_else_may_load(&self, record: &ShardRecord) -> bool {
-        self.peers
-            .members
-            .iter()
-            .any(|m| m.name != self.config.name && m.weight > 0 && !record.was_failed_by(m.session))
+    /// Returns whether another node than this one takes shards of the keyspace and has not yet failed to load this one.
+    pub(super) fn somebody_else_may_load(&self, id: &ShardId, record: &ShardRecord) -> bool {
+        let mut others = self.peers.of(&id.keyspace).seats.iter();
+        others.any(|seat| {
+            seat.name != self.config.name && seat.takes() && !record.was_failed_by(seat.session)
+        })
+    }
+
+    /// The most shards of a keyspace that each of its nodes can have: its capacity less what it has of other keyspaces.
+    fn rooms(&self, keyspace: &KeyspaceName) -> Vec<usize> {
+        let seats = &self.peers.of(keyspace).seats;
+        let mut elsewhere = Owned::default();
+        if seats.iter().any(|seat| seat.capacity.is_some()) {
+            let others = self.view.shards.iter();
+            for (_, seen) in others.filter(|(id, _)| id.keyspace != *keyspace) {
+                if let Some(owner) = seen.record.owner() {
+                    elsewhere.add(&owner.node);
+                }
+            }
+        }
+        let most = |seat: &Seat| match seat.capacity {
+            None => usize::MAX,
+            Some(most) => {
+                let mine = seat.name == self.config.name;
+                let has = match mine {
+                    true => self.count_mine(|other| other != keyspace),
+                    false => elsewhere.of(&seat.name),
+                };
+                (most as usize).saturating_sub(has)
+            }
+        };
+        seats.iter().map(most).collect()
+    }
+
+    /// Divides a keyspace of so many shards among its nodes, given who has how many and has room for how many.
+    fn shares(
+        &self,
+        keyspace: &KeyspaceName,
+        shards: usize,
+        owned: &Owned<'_>,
+        rooms: &[usize],
+    ) -> Shares {
+        let seats = &self.peers.of(keyspace).seats;
+        let sharers = seats.iter().zip(rooms).map(|(seat, most)| Sharer {
+            node: &seat.name,
+            weight: seat.weight,
+            limit: match seat.cordoned {
+                true => Limit::Fixed(owned.of(&seat.name)),
+                false => Limit::Most(*most),
+            },
+        });
+        Shares::new(keyspace, shards, sharers)
     }
 
     /// Takes up to the fair share of what can be had; gives what is above it to those below theirs.
@@ -318,7 +415,7 @@ impl Node {
         let mut total = 0;
         let mut owned = Owned::default();
         let (mut held, mut mine, mut offered, mut open) = (0, Vec::new(), Vec::new(), Vec::new());
-        let mut meant = Vec::new();
+        let (mut meant, mut kept) = (Vec::new(), Vec::new());
         let mut plan = Greedy::default();
         for (id, seen) in self
             .view
@@ -349,10 +446,11 @@ impl Node {
                     owned.add(node);
                 }
                 None if record.quarantine.is_some() => {}
+                None if let Some(keeper) = self.keeper(id, record) => kept.push((id, keeper)),
                 // It goes to the best of those who have not, above its share if need be.
                 None if !record.failures.is_empty() => {
-                    let failed = |name: &NodeName| self.has_failed(record, name);
-                    if self.peers.ranking.winner(id, |name| !failed(name)) == Some(me) {
+                    let allowed = |name: &NodeName| !self.has_failed(id, record, name);
+                    if self.peers.of(keyspace).ranking.winner(id, allowed) == Some(me) {
                         plan.take.insert(id.clone());
                         owned.add(me);
                     }
@@ -363,7 +461,22 @@ impl Node {
                 },
             }
         }
-        let shares = Shares::new(keyspace, total, &self.peers.members);
+        let rooms = self.rooms(keyspace);
+        for (id, keeper) in kept {
+            let mut seats = self.peers.of(keyspace).seats.iter().zip(&rooms);
+            let room = seats.find(|(seat, _)| seat.name == *keeper);
+            // One that came back with a lower capacity leaves the rest to others.
+            if room.is_some_and(|(_, most)| owned.of(keeper) >= *most) {
+                open.push(id);
+                continue;
+            }
+            owned.add(keeper);
+            if keeper == me {
+                held += 1;
+                plan.take.insert(id.clone());
+            }
+        }
+        let shares = self.shares(keyspace, total, &owned, &rooms);
         for (id, node) in meant {
             // Two who both saw a node below its share may have offered it more than it wants. What it has room for is left to
             // it: nobody else lacks that for its own share.

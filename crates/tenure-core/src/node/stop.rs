@@ -77,6 +77,8 @@ impl Node {
             self.holder = None;
             self.timers.clear(&Timer::Renew);
             self.timers.clear(&Timer::Lease);
+        } else if let Some(holder) = &mut self.holder {
+            holder.resigned = true;
         }
     }
 

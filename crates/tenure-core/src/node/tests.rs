@@ -1,13 +1,19 @@
 //! Whole nodes against a store that answers at once: the plain course of things. Faults are the simulator's business.
 
+mod acquire;
 mod bench;
+mod hostile;
 mod late;
 mod leased;
 mod led;
 mod life;
+mod lost;
+mod mixed;
 mod moving;
 mod rare;
 mod refused;
+mod resigned;
+mod together;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,7 +24,7 @@ use crate::ids::{SessionId, ShardId};
 use crate::layout::Key;
 use crate::machine::{Action, Event, Refusal, RunId};
 use crate::note::Note;
-use crate::record::{Damage, KeyspaceKind, KeyspaceMode, NodeMode, Record, Tenancy};
+use crate::record::{KeyspaceKind, KeyspaceMode, NodeMode, Record, Tenancy};
 
 #[test]
 fn one_node_claims_loads_and_serves_everything_before_it_counts_as_started() {
@@ -196,7 +202,7 @@ fn a_deleted_shard_record_comes_back_at_a_higher_epoch_after_a_ttl() {
     bench.run(bench.ttl() - ms(20));
     assert!(
         bench.get(&Key::Shard(id.clone())).is_none(),
-        "nobody makes it anew before the ttl"
+        "nobody restores it before the ttl"
     );
     bench.run(bench.ttl());
     assert!(bench.shard(&id).epoch > before);
@@ -257,24 +263,6 @@ fn a_deleted_keyspace_record_comes_back_raised_and_every_epoch_grows() {
             .zip(&after)
             .all(|(b, a)| a.generation() > b.generation())
     );
-}
-
-#[test]
-fn a_corrupt_record_stops_its_own_shard_only() {
-    let mut bench = Bench::new(4);
-    let n1 = bench.start("n1");
-    bench.run(ms(1000));
-    let id = bench.served_by(n1).into_iter().next().unwrap();
-    bench.corrupt(Key::Shard(id.clone()));
-    bench.run(bench.ttl() * 2);
-    assert_eq!(bench.serving(n1), 3);
-    assert!(bench.notes(n1).any(|n| matches!(
-        n,
-        Note::Damaged {
-            damage: Damage::Corrupt(_),
-            ..
-        }
-    )));
 }
 
 #[test]

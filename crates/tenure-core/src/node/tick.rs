@@ -36,17 +36,12 @@ impl Node {
             self.view.present_keys().into_iter().collect();
         for (key, found) in listed.entries {
             gone.remove(&key);
-            if self.view.version(&key).as_ref() == Some(&found.version) {
+            if self.view.knows(&key, &found) {
                 continue;
             }
-            let version = found.version.clone();
-            self.learn(&key, found);
-            if self
-                .view
-                .version(&key)
-                .is_some_and(|known| known != version)
-            {
-                // Older than what is known of it: the list was overtaken, or somebody has put the record back.
+            self.learn(&key, found.clone());
+            if !self.view.is_missing(&key) && !self.view.knows(&key, &found) {
+                // Older than what is known of it: the list was overtaken, or somebody has put the record or the store back.
                 gone.insert(key);
             }
         }

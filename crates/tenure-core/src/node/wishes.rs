@@ -10,8 +10,9 @@ use std::time::Duration;
 use crate::ids::{KeyspaceName, NodeName, ShardId};
 use crate::layout::Key;
 use crate::machine::Expect;
-use crate::plan::{Decision, Plan, PlanRules};
-use crate::record::{KeyspaceRecord, NodeMode, Record, ShardRecord, Tenancy};
+use crate::members;
+use crate::plan::{Decision, NodeState, Plan, PlanRules};
+use crate::record::{KeyspaceRecord, Record, ShardRecord, Tenancy};
 use crate::why::Why;
 
 use super::Node;
@@ -40,7 +41,9 @@ impl Node {
         let owner = record.owner().filter(|o| !self.ended(o.session));
         match (owner, &record.tenancy) {
             (Some(owner), _) if owner.node == to => Some(Word::Forget),
-            (Some(_), Tenancy::Held { serving: true, .. }) => Some(Word::Move(to, Why::Wished)),
+            (Some(_), Tenancy::Held { serving: true, .. }) => {
+                Some(Word::Move(to, Why::Wished, false))
+            }
             (Some(_), _) => None,
             (None, _) => Some(Word::Intend(Some(to))),
         }
@@ -48,10 +51,8 @@ impl Node {
 
     /// Whether a node is there and may be given shards of a keyspace.
     fn takes_shards(&self, name: &NodeName, keyspace: &KeyspaceName) -> bool {
-        let present = self.present(name, keyspace);
-        let node = self.view.nodes.get(name);
-        present.is_some_and(|(_, session)| !session.leaving)
-            && node.is_some_and(|n| n.mode == NodeMode::Active && !n.cordoned)
+        let node = members::participant(&self.view, name, keyspace);
+        node.is_some_and(|node| node.state == NodeState::Active)
     }
 
     /// By which rules to plan: while an operator wants a keyspace evened out, without waiting for anything to come to rest.

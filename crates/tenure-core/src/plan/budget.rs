@@ -1,5 +1,7 @@
 //! Phase 6: of what is wanted, what is allowed now.
 
+use std::collections::BTreeSet;
+
 use super::decision::{Balance, Decision, Plan};
 use super::fit::Fit;
 use super::index::Seat;
@@ -22,6 +24,7 @@ impl Work<'_> {
             self.move_seat(&mut seats, cancel, None);
         }
         let (mut moves_wanted, mut moves_allowed) = (0, 0);
+        let mut more_to = BTreeSet::new();
         for wanted in std::mem::take(&mut self.wanted) {
             let Wanted { shard, to, why, .. } = wanted;
             let decision = match wanted.from {
@@ -30,6 +33,7 @@ impl Work<'_> {
                     moves_wanted += 1;
                     if let Some(why) = self.exhausted(from, to) {
                         self.stay(shard, why);
+                        more_to.insert(to);
                         continue;
                     }
                     moves_allowed += 1;
@@ -54,6 +58,7 @@ impl Work<'_> {
             decisions,
             moves_wanted,
             moves_allowed,
+            more_to: more_to.into_iter().collect(),
             before,
             after,
             put_off: self.put_off,

@@ -178,6 +178,8 @@ pub struct Plan {
     pub moves_wanted: u32,
     /// How many of them the budgets allow now.
     pub moves_allowed: u32,
+    /// The nodes to which the budgets allow a part of the wanted moves only, in order.
+    pub more_to: Vec<NodeIx>,
     /// How things stand.
     pub before: Balance,
     /// How they will stand when all decisions have been carried out.

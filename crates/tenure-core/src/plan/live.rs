@@ -8,8 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::view::{Elsewhere, NodeState, PlanNode, PlanView, ShardSpec, ViewProblem};
 use crate::ids::{KeyspaceName, NodeName, SessionId, ShardId};
 use crate::layout::Key;
+use crate::members;
 use crate::node::load_in_records;
-use crate::record::{NodeMode, Role, SessionRecord, ShardRecord, Tenancy};
+use crate::record::{MovePhase, SessionRecord, ShardRecord, Tenancy};
 use crate::time::Time;
 use crate::view::View;
 
@@ -114,31 +115,14 @@ impl<'a> Live<'a> {
         name: &NodeName,
         keyspace: &KeyspaceName,
     ) -> Option<(SessionId, &'a SessionRecord)> {
-        let session = self.view.nodes.get(name)?.session;
-        let record = self.view.sessions.get(&session)?;
-        let takes_part = record.keyspaces.is_empty() || record.keyspaces.contains(keyspace);
-        (record.is_live() && record.role == Role::Node && takes_part).then_some((session, record))
+        let node = members::participant(self.view, name, keyspace)?;
+        Some((node.session, node.record))
     }
 
     /// Whether a record's intention names a node that is gone.
     pub fn names_departed(&self, record: &ShardRecord, keyspace: &KeyspaceName) -> bool {
         let named = record.intended.as_ref();
         named.is_some_and(|name| self.present(name, keyspace).is_none())
-    }
-
-    fn node_state(&self, name: &NodeName, present: Option<&SessionRecord>) -> NodeState {
-        let Some(session) = present else {
-            return NodeState::Away;
-        };
-        let Some(node) = self.view.nodes.get(name) else {
-            return NodeState::Away;
-        };
-        match node.mode {
-            _ if session.leaving => NodeState::Leaving,
-            NodeMode::Active if node.cordoned => NodeState::Cordoned,
-            NodeMode::Active => NodeState::Active,
-            _ => NodeState::Draining,
-        }
     }
 
     /// What a planner looks at for one keyspace.
@@ -175,8 +159,9 @@ impl<'a> Live<'a> {
         named.extend(present.cloned());
         let mut nodes = Vec::with_capacity(named.len());
         for name in named {
-            let (session, record) = self.present(&name, keyspace).unzip();
-            let state = self.node_state(&name, record);
+            let part = members::participant(self.view, &name, keyspace);
+            let state = part.map_or(NodeState::Away, |node| node.state);
+            let (session, record) = part.map(|node| (node.session, node.record)).unzip();
             let (since, absences) = memory.node(&name, state, session);
             let elsewhere = elsewhere.get(&name).copied().unwrap_or_default();
             let mut node = PlanNode {
@@ -214,6 +199,11 @@ impl<'a> Live<'a> {
             intended: intended.or(back.map(|o| o.node.clone())),
             moving: moving.map(|(mv, _)| mv.to.node.clone()),
             sealed: matches!(record.tenancy, Tenancy::Sealed { .. }),
+            loaded: moving.is_some_and(|(mv, phase)| {
+                let target = self.view.sessions.get(&mv.to.session);
+                let loaded = target.and_then(|session| session.holds(id));
+                phase == MovePhase::Warming && loaded == Some(mv.id)
+            }),
             pin: record.pin.clone(),
             load: load_in_records(self.view, id, record).unwrap_or(0),
             moved: memory.moved(id),

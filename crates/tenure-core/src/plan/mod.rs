@@ -31,7 +31,7 @@ mod reason;
 mod report;
 mod settings;
 mod settle;
-mod share;
+pub(crate) mod share;
 mod smooth;
 mod view;
 pub mod what_if;

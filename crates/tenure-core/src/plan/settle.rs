@@ -46,7 +46,7 @@ impl Work<'_> {
     /// A shard that is bound for a node that does not own it yet.
     fn under_way(&mut self, ix: ShardIx, shard: &ShardState, to: NodeIx) {
         let owner = shard.owner.filter(|o| self.live(*o));
-        if let Some(from) = owner {
+        if let Some(from) = owner.filter(|_| !shard.loaded) {
             self.flight.total += 1;
             self.flight.out[from.at()] += 1;
             self.flight.into[to.at()] += 1;

@@ -131,6 +131,8 @@ pub struct ShardState {
     pub moving: Option<NodeIx>,
     /// Whether that move can no longer be cancelled: the owner has stopped.
     pub sealed: bool,
+    /// True if the target of that move has loaded the shard and waits for other moves. Such a move does not count against the budgets.
+    pub loaded: bool,
     /// Where it should always be.
     pub pin: Pin,
     /// What it costs to serve, smoothed ([`super::Smooth`]), in whatever unit the application reports.
@@ -159,6 +161,8 @@ pub struct ShardSpec {
     pub moving: Option<NodeName>,
     /// Whether that move can no longer be cancelled.
     pub sealed: bool,
+    /// True if the target of that move has loaded the shard and waits for other moves.
+    pub loaded: bool,
     /// Where it should always be.
     pub pin: Option<NodeName>,
     /// What it costs to serve, smoothed.
@@ -176,6 +180,7 @@ impl ShardSpec {
             intended: None,
             moving: None,
             sealed: false,
+            loaded: false,
             pin: None,
             load: 0,
             moved: None,
@@ -225,6 +230,7 @@ struct Slot {
     pin: u32,
     load: u32,
     sealed: bool,
+    loaded: bool,
     /// [`Time::NEVER`] if it never was.
     moved: Time,
 }
@@ -250,6 +256,7 @@ impl Slot {
             },
             load: state.load,
             sealed: state.sealed,
+            loaded: state.loaded,
             moved: state.moved.unwrap_or(Time::NEVER),
         }
     }
@@ -260,6 +267,7 @@ impl Slot {
             intended: unpack(self.intended),
             moving: unpack(self.moving),
             sealed: self.sealed,
+            loaded: self.loaded,
             pin: match self.pin {
                 NOBODY => Pin::None,
                 UNKNOWN => Pin::Unknown,
@@ -393,6 +401,7 @@ impl PlanView {
             intended: find(&spec.intended),
             moving: find(&spec.moving),
             sealed: spec.sealed,
+            loaded: spec.loaded,
             pin: match &spec.pin {
                 None => Pin::None,
                 Some(name) => self.find_node(name).map_or(Pin::Unknown, Pin::To),

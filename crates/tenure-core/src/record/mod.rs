@@ -23,7 +23,9 @@ pub use keyspace::{KeyspaceKind, KeyspaceMode, KeyspaceRecord};
 pub use leader::LeaderRecord;
 pub use node::{NodeMode, NodeRecord, Rejoin};
 pub use plan::PlanSpec;
-pub use session::{BootClock, Ended, EndedWhy, Held, Loads, Role, SessionRecord};
+pub use session::{
+    BootClock, Ended, EndedWhy, Held, Loads, Role, SessionRecord, UnservedCount, UnservedShards,
+};
 pub use shard::{
     Failure, HISTORY_LEN, Move, MovePhase, Owner, Past, PlanMark, Quarantine, ShardRecord, Tenancy,
 };
@@ -69,6 +71,13 @@ impl Head {
     }
 }
 
+#[derive(Serialize)]
+struct Placeholder<'a> {
+    #[serde(flatten)]
+    head: &'a Head,
+    placeholder: bool,
+}
+
 /// A value of any key. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -80,7 +89,12 @@ pub enum Record {
     Session(Arc<SessionRecord>),
     Shard(Arc<ShardRecord>),
     Leader(Arc<LeaderRecord>),
+    /// Placeholder of a lost shard record until it is restored. Readers find it unreadable.
+    Placeholder(Head),
 }
+
+/// Text that a placeholder shows to people.
+const PLACEHOLDER: &str = "placeholder of a lost record, which the nodes restore";
 
 /// Why a stored value cannot be used. It is reported with its key and never rewritten by the way.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -90,6 +104,18 @@ pub enum Damage {
     Corrupt(String),
     /// It was written by a newer version.
     Newer(u32),
+}
+
+impl Damage {
+    /// Damage of a placeholder.
+    pub fn placeholder() -> Self {
+        Self::Corrupt(PLACEHOLDER.to_owned())
+    }
+
+    /// Returns `true` for a placeholder: the record was lost, and nothing is wrong with the value itself.
+    pub fn is_placeholder(&self) -> bool {
+        matches!(self, Self::Corrupt(problem) if problem == PLACEHOLDER)
+    }
 }
 
 impl fmt::Display for Damage {
@@ -116,6 +142,15 @@ impl Record {
             Self::Session(r) => &r.head,
             Self::Shard(r) => &r.head,
             Self::Leader(r) => &r.head,
+            Self::Placeholder(head) => head,
+        }
+    }
+
+    /// The value as readers of the store find it.
+    pub fn stored(self) -> Result<Self, Damage> {
+        match self {
+            Self::Placeholder(_) => Err(Damage::placeholder()),
+            record => Ok(record),
         }
     }
 
@@ -138,6 +173,10 @@ impl Record {
             Self::Session(r) => serde_json::to_vec(&**r),
             Self::Shard(r) => serde_json::to_vec(&**r),
             Self::Leader(r) => serde_json::to_vec(&**r),
+            Self::Placeholder(head) => serde_json::to_vec(&Placeholder {
+                head,
+                placeholder: true,
+            }),
         };
         // Records are trees of strings and integers: there is nothing in them that JSON cannot hold.
         json.unwrap_or_default()
@@ -148,11 +187,19 @@ impl Record {
         #[derive(Deserialize)]
         struct Format {
             format: u32,
+            #[serde(default)]
+            placeholder: serde_json::Value,
         }
         let corrupt = |e: serde_json::Error| Damage::Corrupt(e.to_string());
-        let Format { format } = serde_json::from_slice(bytes).map_err(corrupt)?;
+        let Format {
+            format,
+            placeholder,
+        } = serde_json::from_slice(bytes).map_err(corrupt)?;
         if format > FORMAT {
             return Err(Damage::Newer(format));
+        }
+        if placeholder == true && matches!(key, Key::Shard(_)) {
+            return Err(Damage::placeholder());
         }
         Ok(match key {
             Key::Cluster => {

@@ -31,6 +31,19 @@ pub type Loads = BTreeMap<KeyspaceName, BTreeMap<ShardName, u32>>;
 /// Moves by the shard that they are of.
 pub type Held = BTreeMap<KeyspaceName, BTreeMap<ShardName, u64>>;
 
+/// Shards without an owner that serves them, by keyspace and reason ([`crate::members::Unserved`], as one word; later versions may
+/// have further reasons).
+pub type UnservedShards = BTreeMap<KeyspaceName, BTreeMap<String, UnservedCount>>;
+
+/// Number of shards that are not served for one reason, and some of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct UnservedCount {
+    /// Number of these shards, named or not.
+    pub count: u32,
+    /// The first of them.
+    pub shards: Vec<ShardName>,
+}
+
 /// Why a session is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -128,6 +141,9 @@ pub struct SessionRecord {
     /// The moves, by shard, during which it holds what comes for the shard.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub held: Held,
+    /// Shards that have not been served for longer than three ttl by this node's clock, of the keyspaces that it reports on.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub unserved: UnservedShards,
     /// How long the session is good after a renewal.
     #[serde(rename = "ttl_ms", with = "millis")]
     pub ttl: Duration,
@@ -173,6 +189,12 @@ impl SessionRecord {
     /// The move during which it holds what comes for a shard.
     pub fn holds(&self, shard: &ShardId) -> Option<u64> {
         self.held.get(&shard.keyspace)?.get(&shard.shard).copied()
+    }
+
+    /// Returns true for a live router of the keyspace; one that names no keyspace routes all of them.
+    pub fn routes(&self, keyspace: &KeyspaceName) -> bool {
+        let concerned = self.keyspaces.is_empty() || self.keyspaces.contains(keyspace);
+        self.role == Role::Router && self.is_live() && concerned
     }
 
     /// Whether the record is not a tombstone.

@@ -39,6 +39,9 @@ pub struct Move {
     pub to: Owner,
     /// Why the shard moves.
     pub why: Why,
+    /// True if the plan has further moves to the same node that its budgets do not allow yet.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub more: bool,
 }
 
 /// Who has the shard. A state holds what is true in it, and nothing else.
@@ -304,6 +307,8 @@ struct WireMove {
     to: Owner,
     phase: MovePhase,
     why: Why,
+    #[serde(default, skip_serializing_if = "is_default")]
+    more: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     seal: Option<String>,
 }
@@ -325,6 +330,7 @@ impl From<ShardRecord> for Wire {
             to: mv.to.clone(),
             phase,
             why: mv.why,
+            more: mv.more,
             seal: match &r.tenancy {
                 Tenancy::Sealed { seal, .. } => Some(seal.clone()),
                 _ => None,
@@ -389,10 +395,11 @@ impl TryFrom<Wire> for ShardRecord {
                     to,
                     phase,
                     why,
+                    more,
                     seal,
                 }),
             ) => {
-                let mv = Move { id, to, why };
+                let mv = Move { id, to, why, more };
                 match (phase, w.serving, seal) {
                     (MovePhase::Warming, true, None) => Tenancy::Warming { by, mv },
                     (MovePhase::Freezing, true, None) => Tenancy::Freezing { by, mv },

@@ -1,10 +1,12 @@
 //! Records read back as what was written, keep what they do not know, and refuse what makes no sense.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
-use crate::ids::{Epoch, KeyspaceName, NodeName, SessionId, ShardId, ShardName};
+use crate::ids::{ClusterName, Epoch, KeyspaceName, NodeName, SessionId, ShardId, ShardName};
+use crate::plan::{Budgets, Measure, PolicyKind, ZoneRule};
 use crate::time::Time;
 use crate::why::Why;
 
@@ -59,6 +61,18 @@ fn session() -> SessionRecord {
             [(ShardName::index(3), 7)].into(),
         )]
         .into(),
+        unserved: [(
+            KeyspaceName::new("orders").unwrap(),
+            [(
+                "unclaimed".to_owned(),
+                UnservedCount {
+                    count: 2,
+                    shards: vec![ShardName::index(3)],
+                },
+            )]
+            .into(),
+        )]
+        .into(),
         ttl: Duration::from_millis(2500),
         renewals: 9,
         boot: 1,
@@ -74,11 +88,51 @@ fn session() -> SessionRecord {
     }
 }
 
+/// All settings of planning, and all values of those that have few.
+fn planning() -> (PlanSpec, PlanSpec, PlanSpec) {
+    let time = |ms| Some(Duration::from_millis(ms));
+    let full = PlanSpec {
+        policy: Some(PolicyKind::Sticky),
+        measure: Some(Measure::Load),
+        debounce: time(1),
+        rejoin_after: time(2),
+        band_shards: Some(1),
+        band_load_permille: Some(2),
+        load_floor: Some(3),
+        load_window: time(3),
+        failover_after: time(4),
+        cool_down: time(5),
+        budgets: Some(Budgets {
+            total: 3,
+            per_source: 2,
+            per_target: 1,
+        }),
+        zones: Some(ZoneRule::Spread { most_percent: 50 }),
+        required_labels: [("disk".to_owned(), "ssd".to_owned())].into(),
+        unknown: Unknown::new(),
+    };
+    let second = PlanSpec {
+        policy: Some(PolicyKind::Rendezvous),
+        measure: Some(Measure::Shards),
+        zones: Some(ZoneRule::Prefer {
+            zones: vec!["a".to_owned()],
+        }),
+        ..PlanSpec::default()
+    };
+    let third = PlanSpec {
+        policy: Some(PolicyKind::Jump),
+        zones: Some(ZoneRule::Any),
+        ..PlanSpec::default()
+    };
+    (full, second, third)
+}
+
 fn every_kind() -> Vec<(Key, Record)> {
     let mv = Move {
         id: 4,
         to: owner("n2", 2),
         why: Why::Planned,
+        more: true,
     };
     let by = owner("n1", 1);
     let mut all: Vec<(Key, Record)> = [
@@ -112,40 +166,66 @@ fn every_kind() -> Vec<(Key, Record)> {
     .into_iter()
     .map(|tenancy| (shard_key(), Record::Shard(Arc::new(shard(tenancy)))))
     .collect();
-    let mut full = shard(Tenancy::FREE);
-    full.intended = Some(NodeName::new("n3").unwrap());
-    full.plan = PlanMark { term: 2, seq: 3 };
-    full.failures = vec![Failure {
-        node: NodeName::new("n1").unwrap(),
-        session: SessionId(1),
-        error: "disk".to_owned(),
-    }];
-    full.served_since = true;
-    full.quarantine = Some(Quarantine {
-        reason: "three nodes".to_owned(),
-    });
-    full.trouble = Some("three crashes".to_owned());
-    full.meta = Some("{}".to_owned());
-    full.wish = Some(NodeName::new("n2").unwrap());
-    full.doomed = true;
-    full.history = vec![Past {
+    // Every field is named here, so that a new one does not compile before it is in this test and in the golden file.
+    let full = ShardRecord {
+        head: head(),
         epoch: Epoch::first(1),
-        from: None,
-        to: None,
-        why: Why::Free,
-        by: SessionId(1),
-    }];
+        tenancy: Tenancy::FREE,
+        intended: Some(NodeName::new("n3").unwrap()),
+        plan: PlanMark { term: 2, seq: 3 },
+        pin: Some(NodeName::new("n1").unwrap()),
+        wish: Some(NodeName::new("n2").unwrap()),
+        doomed: true,
+        load: Some(70),
+        failures: vec![Failure {
+            node: NodeName::new("n1").unwrap(),
+            session: SessionId(1),
+            error: "disk".to_owned(),
+        }],
+        served_since: true,
+        quarantine: Some(Quarantine {
+            reason: "three nodes".to_owned(),
+        }),
+        trouble: Some("three crashes".to_owned()),
+        meta: Some("{}".to_owned()),
+        history: vec![
+            Past {
+                epoch: Epoch::first(1),
+                from: None,
+                to: None,
+                why: Why::Free,
+                by: SessionId(1),
+            },
+            Past {
+                epoch: Epoch::first(1),
+                from: Some(NodeName::new("n1").unwrap()),
+                to: Some(NodeName::new("n2").unwrap()),
+                why: Why::Planned,
+                by: SessionId(1),
+            },
+        ],
+        unknown: Unknown::new(),
+    };
     all.push((shard_key(), Record::Shard(Arc::new(full))));
-    let mut ended = session();
-    ended.ended = Some(Ended {
-        why: EndedWhy::Expired,
-        by: SessionId(8),
-    });
-    all.push((
-        Key::Session(SessionId(1)),
-        Record::Session(Arc::new(session())),
-    ));
-    all.push((Key::Session(SessionId(1)), Record::Session(Arc::new(ended))));
+    let session_key = || Key::Session(SessionId(1));
+    for role in [Role::Node, Role::Observer, Role::Leader, Role::Router] {
+        let session = SessionRecord { role, ..session() };
+        all.push((session_key(), Record::Session(Arc::new(session))));
+    }
+    for why in [
+        EndedWhy::Resigned,
+        EndedWhy::Expired,
+        EndedWhy::Replaced,
+        EndedWhy::LeaseGone,
+        EndedWhy::Missing,
+    ] {
+        let by = SessionId(8);
+        let ended = SessionRecord {
+            ended: Some(Ended { why, by }),
+            ..session()
+        };
+        all.push((session_key(), Record::Session(Arc::new(ended))));
+    }
     for mode in [
         NodeMode::Active,
         NodeMode::Draining,
@@ -167,19 +247,20 @@ fn every_kind() -> Vec<(Key, Record)> {
             Record::Node(Arc::new(node)),
         ));
     }
-    for kind in [KeyspaceKind::Hashed(64), KeyspaceKind::Named] {
-        let mode = KeyspaceMode::Greedy;
+    let (hashed, named) = (KeyspaceKind::Hashed(64), KeyspaceKind::Named);
+    for (kind, mode, plan) in [
+        (hashed, KeyspaceMode::Coordinated, planning().0),
+        (named, KeyspaceMode::Greedy, planning().1),
+        (hashed, KeyspaceMode::Symmetric, planning().2),
+    ] {
         let ks = KeyspaceRecord {
             head: head(),
             kind,
             mode,
-            plan: PlanSpec {
-                debounce: Some(Duration::from_secs(1)),
-                ..PlanSpec::default()
-            },
+            plan,
             generation: 2,
             floor: 1,
-            removed: false,
+            removed: true,
             rebalance: true,
             unknown: Unknown::new(),
         };
@@ -289,4 +370,80 @@ fn a_record_that_makes_no_sense_is_corrupt() {
         Record::decode(&shard_key(), b""),
         Err(Damage::Corrupt(_))
     ));
+}
+
+#[test]
+fn a_placeholder_is_found_unreadable_under_a_shards_key() {
+    let key = Key::Shard("orders/3".parse().unwrap());
+    let bytes = Record::Placeholder(head()).encode();
+    let found = Record::decode(&key, &bytes);
+    assert_eq!(found, Err(Damage::placeholder()));
+    assert!(Damage::placeholder().is_placeholder());
+    assert!(!Damage::Corrupt("cut off".to_owned()).is_placeholder());
+}
+
+/// Fields whose own fields are names that users choose.
+const MAPS: [&str; 6] = [
+    "addresses",
+    "labels",
+    "required_labels",
+    "load",
+    "held",
+    "keyspaces",
+];
+/// Fields with few possible values, each of which a golden record has.
+const CHOICES: [&str; 8] = [
+    "role", "mode", "kind", "why", "phase", "policy", "measure", "zones",
+];
+
+/// Adds the names of all fields of a value, and the values of those with few.
+fn fields(at: &str, name: &str, value: &serde_json::Value, found: &mut BTreeSet<String>) {
+    match value {
+        serde_json::Value::Object(map) if !MAPS.contains(&name) => {
+            for (name, value) in map {
+                let at = format!("{at}.{name}");
+                fields(&at, name, value, found);
+                found.insert(at);
+            }
+        }
+        serde_json::Value::Array(items) => {
+            for item in items {
+                fields(&format!("{at}[]"), name, item, found);
+            }
+        }
+        serde_json::Value::String(text) if CHOICES.contains(&name) => {
+            found.insert(format!("{at} = {text}"));
+        }
+        _ => {}
+    }
+}
+
+// E7
+#[test]
+fn every_field_of_every_record_is_in_a_golden_record() {
+    let cluster = ClusterName::new("shop").unwrap();
+    let kind = |key: &Key| key.path(&cluster).split('/').nth(1).map(str::to_owned);
+    let mut golden = BTreeSet::new();
+    for line in include_str!("../../tests/golden/v1.jsonl").lines() {
+        let line: serde_json::Value = serde_json::from_str(line).unwrap();
+        let key = Key::parse(&cluster, line["key"].as_str().unwrap()).unwrap();
+        fields(&kind(&key).unwrap(), "", &line["value"], &mut golden);
+    }
+    let mut to_add = Vec::new();
+    for (key, record) in every_kind() {
+        let value = serde_json::from_slice(&record.encode()).unwrap();
+        let mut found = BTreeSet::new();
+        fields(&kind(&key).unwrap(), "", &value, &mut found);
+        let missing: Vec<_> = found.difference(&golden).cloned().collect();
+        if !missing.is_empty() {
+            let line = serde_json::json!({ "key": key.path(&cluster), "value": value });
+            to_add.push(format!("{line}\n  has {missing:?}"));
+            golden.extend(missing);
+        }
+    }
+    assert!(
+        to_add.is_empty(),
+        "lines to add to tests/golden/v1.jsonl:\n{}",
+        to_add.join("\n")
+    );
 }

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{Action, Event, Mark, Pace, Reach, Refusal, Shard, Sight, Step, Verdict};
 use crate::ids::{SessionId, ShardId};
 use crate::record::Held;
-use crate::rules::Rules;
+use crate::rules::{Mutant, Rules};
 use crate::time::Time;
 
 /// A refusal, as the request that met it tells of it.
@@ -113,10 +113,12 @@ impl<K: Copy + Ord> Keeper<K> {
         self.step(now, at, Event::Seen(sight, reach));
     }
 
-    /// Of a session this is known now. One that has ended has done so for ever.
+    /// Notes the state of a session in the view of the router's node. A session that has ended can only become live again if
+    /// the store was restored under running processes.
     pub fn session(&mut self, now: Time, session: SessionId, reach: Reach) {
         let known = self.reach(session);
-        if known == reach || known == Reach::Ended {
+        let stays_ended = self.rules.broken_by(Mutant::EndedForGood) && known == Reach::Ended;
+        if known == reach || stays_ended {
             return;
         }
         self.sessions.insert(session, reach);
@@ -277,12 +279,26 @@ mod tests {
     }
 
     #[test]
-    fn a_session_that_has_ended_stays_so_for_all_of_its_shards() {
+    fn a_session_that_ends_holds_all_of_its_shards() {
         let mut keeper = keeper(2);
         keeper.session(ms(1), OWNER, Reach::Ended);
-        keeper.session(ms(2), OWNER, Reach::Known);
         let held: Vec<u32> = keeper.take_actions().into_iter().map(|(n, _)| n).collect();
         assert_eq!((keeper.reach(OWNER), held), (Reach::Ended, vec![0, 1]));
+    }
+
+    #[test]
+    fn shards_of_a_session_that_a_restored_store_brings_back_are_served_again() {
+        let mut keeper = keeper(2);
+        keeper.session(ms(1), OWNER, Reach::Ended);
+        keeper.take_actions();
+        keeper.session(ms(2), OWNER, Reach::Known);
+        let flushed = |(n, action)| (action == Action::Flush).then_some(n);
+        let flushed: Vec<u32> = keeper
+            .take_actions()
+            .into_iter()
+            .filter_map(flushed)
+            .collect();
+        assert_eq!((keeper.reach(OWNER), flushed), (Reach::Known, vec![0, 1]));
     }
 
     #[test]

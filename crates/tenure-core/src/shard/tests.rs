@@ -43,6 +43,7 @@ fn mv() -> Move {
         id: 1,
         to: who(2),
         why: Why::Planned,
+        more: false,
     }
 }
 
@@ -192,6 +193,7 @@ fn a_move_goes_through_every_phase_and_only_its_target_takes() {
         to,
         plan: PLAN,
         why: Why::Planned,
+        more: false,
     };
     assert_eq!(works_from(3, plan(who(2)), &[]), [("serving", "warming")]);
     assert_eq!(
@@ -280,6 +282,7 @@ fn a_plan_of_an_older_term_is_refused() {
         to: who(2),
         plan,
         why: Why::Planned,
+        more: false,
     };
     assert_eq!(step(&old, 3, moving, &[]), Err(Refused::StalePlan));
     assert_eq!(
@@ -452,7 +455,7 @@ fn any_change() -> impl Strategy<Value = Change> {
     prop_oneof![
         4 => Just(Change::Claim),
         3 => Just(Change::Serve),
-        3 => n.clone().prop_map(|n| Change::Plan { id: 1, to: who(n), plan: PLAN, why: Why::Planned }),
+        3 => n.clone().prop_map(|n| Change::Plan { id: 1, to: who(n), plan: PLAN, why: Why::Planned, more: false }),
         3 => Just(Change::Warmed),
         3 => Just(Change::Seal { seal: "s".to_owned() }),
         3 => Just(Change::Take { serving: true }),

@@ -21,6 +21,7 @@ mod poll;
 mod shards;
 mod tend;
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -46,6 +47,7 @@ pub struct WorkerBuilder {
     settings: WorkerSettings,
     leasing: ShardLeasing,
     url: Option<String>,
+    data_dir: Option<PathBuf>,
     node: Option<SetUp>,
 }
 
@@ -72,6 +74,7 @@ impl Worker {
             settings: WorkerSettings::for_store(queue.store().info().kind),
             leasing: ShardLeasing::default(),
             url: None,
+            data_dir: None,
             node: None,
         }
     }
@@ -201,7 +204,15 @@ impl WorkerBuilder {
         self
     }
 
-    /// Sets up the node that owns its shards: data directory, addresses, clock.
+    /// A directory of the worker, created if it does not exist. A worker that is restarted under the same name after a crash
+    /// takes its shards back at once; without a directory it waits until the ttl has proved its predecessor dead. The
+    /// default name is then made of the host and the directory's name. Needs shard leasing.
+    pub fn data_dir(mut self, path: impl Into<PathBuf>) -> Self {
+        self.data_dir = Some(path.into());
+        self
+    }
+
+    /// Sets up the node that owns its shards: addresses, clock.
     pub fn node(mut self, set_up: impl FnOnce(Builder) -> Builder + Send + 'static) -> Self {
         self.node = Some(Box::new(set_up));
         self
@@ -212,12 +223,20 @@ impl WorkerBuilder {
         let info = self.queue.store().info().clone();
         let leasing = self.leasing.check(info.default_ttl, info.min_ttl)?;
         self.settings.check()?;
+        if self.data_dir.is_some() && !leasing.enabled {
+            let problem = "a data directory has no effect without shard leasing: leave it out, or switch leasing on";
+            return Err(QueueError::Invalid(vec![problem.to_owned()]));
+        }
         let shelf = self.queue.shelf().clone();
         let name = match self.name {
             Some(name) => WorkerName::new(name)?,
             None => {
                 let host = tenure_store::host::Host::this().name;
-                WorkerName::new(format!("{host}-{:08x}", shelf.chance.draw() as u32))?
+                let dir = self.data_dir.as_deref().and_then(Path::file_name);
+                WorkerName::new(match dir {
+                    Some(dir) => format!("{host}-{}", dir.to_string_lossy()),
+                    None => format!("{host}-{:08x}", shelf.chance.draw() as u32),
+                })?
             }
         };
         shelf.write_together();
@@ -249,6 +268,10 @@ impl WorkerBuilder {
                     Hashed(self.queue.layout().shards()),
                     Shards(engine),
                 );
+            let builder = match self.data_dir {
+                Some(path) => builder.data_dir(path),
+                None => builder,
+            };
             let builder = match self.node {
                 Some(set_up) => set_up(builder),
                 None => builder,

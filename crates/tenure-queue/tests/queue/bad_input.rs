@@ -1,7 +1,7 @@
 //! Wrong input is refused, whole and with the way out; damaged objects cost nobody else anything.
 
 use tenure_queue::{Filter, Is, Payload, Queue, QueueError, QueueSettings, Submit};
-use tenure_store::{PutIf, Store};
+use tenure_store::{PutIf, Store, StoreError};
 
 use crate::world::*;
 
@@ -16,6 +16,20 @@ async fn an_unknown_queue_is_named_with_its_place() {
         text.contains("nope") && text.contains("shop") && text.contains("create"),
         "{text}"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn reads_that_time_out_report_an_unavailable_store() {
+    let world = World::new();
+    let (queue, faults) = world.faulty(settings(1)).await;
+    let id = submitted(&queue, text("x")).await;
+    faults.hang();
+    let read = queue.get(&id).await.unwrap_err();
+    let unavailable =
+        |e: &QueueError| matches!(e, QueueError::Store(StoreError::Unavailable { .. }));
+    assert!(unavailable(&read), "{read:?}");
+    let list = queue.list(&Filter::default(), 10, None).await.unwrap_err();
+    assert!(unavailable(&list), "{list:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -11,6 +11,7 @@ pub(crate) mod order;
 pub(crate) mod plans;
 pub(crate) mod requests;
 pub(crate) mod smooth;
+pub(crate) mod strangers;
 pub(crate) mod whole;
 
 use std::fmt;

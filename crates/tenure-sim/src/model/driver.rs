@@ -18,6 +18,7 @@ use super::router::Desk;
 use super::sight::Sight;
 use super::state::{Lease, Process, Sent, State, Stay, Waiting};
 use super::world::{REQUEST_TIMEOUT, Telling, shard, timing};
+use crate::router::sessions_in;
 use crate::words;
 use crate::world::named;
 
@@ -49,7 +50,7 @@ impl State {
             labels: BTreeMap::new(),
             capacity: None,
             version: "model".to_owned(),
-            keyspaces: match seat.router {
+            keyspaces: match seat.router || seat.stranger {
                 true => BTreeMap::new(),
                 false => [(shard().keyspace, keyspace)].into(),
             },
@@ -99,14 +100,20 @@ impl State {
             telling.line(|| format!("n{n} {}", words::event(&event)));
         }
         self.heard(n, &event, telling);
-        self.peek(n, &event, now, telling);
         let Some(process) = self.process(n) else {
             return;
+        };
+        let sessions = match &process.desk {
+            Some(_) => sessions_in(&event),
+            None => Vec::new(),
         };
         let step = process.machine.step(now, event);
         // A wake-up in the past comes a moment later.
         process.wake = step.wake.map(|at| at.max(now + Duration::from_nanos(1)));
         let first = process.waiting.len();
+        if !sessions.is_empty() {
+            self.sessions_seen(n, &sessions, now, telling);
+        }
         for action in step.actions {
             self.act(n, action, now, telling);
         }

@@ -164,6 +164,7 @@ impl Exploration {
             incarnations: 0,
             paused: false,
             router: n >= self.scope.nodes,
+            stranger: self.scope.stranger && n + 1 == self.scope.nodes,
             process: None,
         };
         let mut state = State {

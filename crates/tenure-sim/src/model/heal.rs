@@ -13,7 +13,7 @@ use tenure_core::record::{Record, Tenancy};
 use tenure_core::rules::Rules;
 
 use super::scope::Budget;
-use super::state::State;
+use super::state::{Seat, State};
 use super::steps::Act;
 use super::world::{Telling, shard};
 
@@ -72,6 +72,7 @@ impl Distances {
                 }
                 path.push((print, steps));
             }
+            state.keep_going(rules, &mut telling);
             let Some(act) = state.first_calm().filter(|_| steps < BOUND) else {
                 return false;
             };
@@ -89,8 +90,8 @@ impl Distances {
 }
 
 impl State {
-    /// This state at the moment when faults stop: what is late arrives, who stands still goes on, and if nobody is left,
-    /// somebody starts.
+    /// This state at the moment when faults stop: what is late arrives, who stands still goes on, and if nobody is left who
+    /// could serve the shard, the first node starts.
     pub(crate) fn healed(&self, rules: Rules, telling: &mut Telling) -> Self {
         let mut state = self.clone();
         state.left = Budget::default();
@@ -118,10 +119,16 @@ impl State {
                 state.resume(n, telling);
             }
         }
-        if state.seats.iter().all(|s| s.router || s.process.is_none()) {
-            state.start(0, false, rules, telling);
-        }
+        state.keep_going(rules, telling);
         state
+    }
+
+    /// Starts the first node if nobody is left who could serve the shard: one that was stopping may end after faults have.
+    pub(crate) fn keep_going(&mut self, rules: Rules, telling: &mut Telling) {
+        let owns_nothing = |s: &Seat| s.router || s.stranger || s.process.is_none();
+        if self.seats.iter().all(owns_nothing) {
+            self.start(0, false, rules, telling);
+        }
     }
 
     /// Whether nothing is left to do but to let time pass.

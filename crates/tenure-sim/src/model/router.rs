@@ -9,8 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tenure_core::ids::{Epoch, SessionId};
-use tenure_core::layout::Key;
-use tenure_core::machine::{Event as NodeEvent, Found, Reply, RunId};
+use tenure_core::machine::{Event as NodeEvent, RunId};
 use tenure_core::record::Tenancy;
 use tenure_core::router::lines::{Let, Lines, Port, Ticket};
 use tenure_core::router::{
@@ -171,12 +170,6 @@ impl Desk {
         self.keeper.wake()
     }
 
-    fn learn(&mut self, now: Time, key: &Key, found: Option<&Found>) {
-        if let (Key::Session(session), Some(reach)) = (key, Reach::of(found)) {
-            self.keeper.session(now, *session, reach);
-        }
-    }
-
     fn at(&mut self, number: u8) -> Option<&mut Asked> {
         self.asked.iter_mut().find(|asked| asked.number == number)
     }
@@ -187,24 +180,25 @@ impl State {
         self.process(n).and_then(|process| process.desk.as_mut())
     }
 
-    /// A router looks at what passes on its way to its node machine.
-    pub(crate) fn peek(&mut self, n: usize, event: &NodeEvent, now: Time, telling: &mut Telling) {
-        let Some(desk) = self.desk(n) else { return };
-        match event {
-            NodeEvent::Reply {
-                reply: Reply::Listed(listed),
-                ..
-            } => {
-                for (key, found) in &listed.entries {
-                    desk.learn(now, key, Some(found));
-                }
+    /// Gives a router the state of these sessions in the view of its node machine.
+    pub(crate) fn sessions_seen(
+        &mut self,
+        n: usize,
+        sessions: &[SessionId],
+        now: Time,
+        telling: &mut Telling,
+    ) {
+        let Some(process) = self.process(n) else {
+            return;
+        };
+        let view = process.machine.view();
+        let Some(desk) = process.desk.as_mut() else {
+            return;
+        };
+        for session in sessions {
+            if let Some(reach) = Reach::of(view, *session) {
+                desk.keeper.session(now, *session, reach);
             }
-            NodeEvent::Changed { changes, .. } => {
-                for (key, found) in changes {
-                    desk.learn(now, key, found.as_ref());
-                }
-            }
-            _ => return,
         }
         self.carry_on(n, telling);
     }

@@ -54,6 +54,8 @@ pub struct Scope {
     pub about: &'static str,
     /// How many nodes there are; they have one shard. Where there are more clocks, the others are routers'.
     pub nodes: usize,
+    /// The last node does not serve the keyspace that the shard is in.
+    pub stranger: bool,
     /// How it begins.
     pub begin: Begin,
     /// How much may go wrong.
@@ -223,6 +225,16 @@ pub const SCOPES: &[Scope] = &[
     .may(PAUSE)
     .clocks(ONE_CLOCK_OFF)
     .sees(&[Overslept, SessionLost, Expired]),
+    two(
+        "stranger",
+        "two nodes, one of which does not serve the keyspace; a node is asked to stop, and comes back; one message is late \
+         or lost",
+    )
+    .with_stranger()
+    .may(Budget { delays: 1, ..STOP })
+    .back(&[Back::WithDirectory])
+    .sees(&[ClaimedFree, Resigned, LateWrite])
+    .everyday(),
     three("three-join", "a third node starts")
         .begin(Begin::Joining)
         .sees(&[Sealed, Taken])
@@ -278,6 +290,7 @@ const fn two(name: &'static str, about: &'static str) -> Scope {
         name,
         about,
         nodes: 2,
+        stranger: false,
         begin: IN_STEP,
         budget: NOTHING,
         back: &[],
@@ -308,6 +321,13 @@ const fn three(name: &'static str, about: &'static str) -> Scope {
 impl Scope {
     const fn begin(self, begin: Begin) -> Self {
         Self { begin, ..self }
+    }
+
+    const fn with_stranger(self) -> Self {
+        Self {
+            stranger: true,
+            ..self
+        }
     }
 
     const fn may(self, budget: Budget) -> Self {

@@ -109,7 +109,7 @@ impl State {
         let version = Version::Number(store.revision);
         let found = Found {
             version: version.clone(),
-            record: Ok(record.clone()),
+            record: record.clone().stored(),
         };
         let before = store.keys.insert(key.clone(), found.clone());
         telling.line(|| format!("store {}", words::stored(key, Some(&found))));

@@ -46,6 +46,8 @@ pub(crate) struct Seat {
     pub(crate) paused: bool,
     /// Its processes are routers.
     pub(crate) router: bool,
+    /// Processes of this seat do not serve the keyspace.
+    pub(crate) stranger: bool,
     pub(crate) process: Option<Arc<Process>>,
 }
 

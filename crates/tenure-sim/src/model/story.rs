@@ -73,6 +73,7 @@ impl Exploration {
             .filter(|_| steps < BOUND && state.broken.is_none())
         {
             state.apply_act(act, self.rules, telling);
+            state.keep_going(self.rules, telling);
             steps += 1;
         }
         if let Some(lines) = &mut telling.lines {

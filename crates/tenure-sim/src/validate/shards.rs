@@ -173,6 +173,7 @@ fn candidates(old: &ShardRecord, new: &ShardRecord) -> Vec<(&'static str, Change
                 to: mv.to.clone(),
                 plan: new.plan,
                 why: mv.why,
+                more: mv.more,
             },
         )),
         (Tenancy::Free { witnesses: before }, Tenancy::Free { witnesses: after }) => {

@@ -63,8 +63,8 @@ fn actions(traces: &mut [Vec<Line>]) -> impl Iterator<Item = &mut Action> {
 
 /// Adds a step to the end of a process's trace.
 fn add(lines: &mut Vec<Line>, event: Event, actions: Vec<Action>) {
-    let (n, t) = match lines.last() {
-        Some(Line::Step(last)) => (last.n, last.t),
+    let (n, t, wake) = match lines.last() {
+        Some(Line::Step(last)) => (last.n, last.t, last.wake),
         _ => panic!("a step"),
     };
     lines.push(Line::Step(Stepped {
@@ -72,7 +72,7 @@ fn add(lines: &mut Vec<Line>, event: Event, actions: Vec<Action>) {
         t,
         event,
         actions,
-        wake: None,
+        wake,
     }));
 }
 
@@ -287,12 +287,45 @@ fn written_sessions(
     })
 }
 
+/// A session whose end this process wrote, and the store confirmed.
+fn won_end(lines: &[Line]) -> Option<(tenure_core::ids::SessionId, SessionRecord)> {
+    let steps = lines.iter().filter_map(|line| match line {
+        Line::Step(step) => Some(step),
+        _ => None,
+    });
+    let won: std::collections::BTreeSet<OpId> = steps
+        .filter_map(|step| match step.event {
+            Event::Reply {
+                op,
+                reply: Reply::Won(_),
+            } => Some(op),
+            _ => None,
+        })
+        .collect();
+    let mut one = [lines.to_vec()];
+    let mut ends = actions(&mut one).filter_map(|action| match action {
+        Action::Store {
+            op,
+            request:
+                Request::Put {
+                    key: Key::Session(id),
+                    record: Record::Session(record),
+                    ..
+                },
+            ..
+        } if record.ended.is_some() && won.contains(op) => Some((*id, (**record).clone())),
+        _ => None,
+    });
+    ends.next()
+}
+
 #[test]
 fn a_session_that_goes_on_after_its_end_is_found() {
     let renew = |traces: &mut Traces| {
-        let ended = written_sessions(traces).find(|(_, record)| record.ended.is_some());
-        let (id, mut record) = ended.map(|(id, r)| (id, r.clone())).expect("an end");
+        let ended = traces.iter().find_map(|lines| won_end(lines));
+        let (id, mut record) = ended.expect("an end");
         record.ended = None;
+        record.renewals += 1;
         record.head.rev += 1;
         let found = Found {
             version: Version::Number(u64::MAX),

@@ -82,16 +82,18 @@ impl NatsStore {
 
     async fn opened(url: &str, make: bool) -> Result<Self, StoreError> {
         let settings = Parsed::new(url)?.resolve(|name| std::env::var(name).ok())?;
+        let replicas = settings.replicas;
         let keys = Keys::of(&settings.bucket);
         let client = Client::new(Arc::new(Cluster::new(settings)));
         client.first_link().await?;
-        let store = Self {
-            info: info_of(url),
+        let mut store = Self {
+            info: info_of(url, replicas),
             client,
             keys,
             shared: Arc::default(),
         };
         store.ready(make).await?;
+        store.info = info_of(url, store.shared.replicas.load(Ordering::Relaxed));
         Ok(store)
     }
 
@@ -106,19 +108,26 @@ impl NatsStore {
 
 /// What the store that `url` names says of itself.
 pub(crate) fn info(url: &str) -> Result<StoreInfo, StoreError> {
-    Parsed::new(url)?;
-    Ok(info_of(url))
+    Ok(info_of(url, Parsed::new(url)?.replicas_to_make()))
 }
 
-fn info_of(url: &str) -> StoreInfo {
+/// Failover within three seconds, at 1.2 times the ttl.
+const SINGLE_TTL: Duration = Duration::from_millis(2500);
+/// The election of a leader takes up to six seconds, and nobody can renew meanwhile. Nodes keep their shards through 0.53 of a
+/// ttl without the store: eight seconds.
+const REPLICATED_TTL: Duration = Duration::from_secs(15);
+
+fn info_of(url: &str, replicas: usize) -> StoreInfo {
     StoreInfo {
         kind: "nats",
         url: redacted(url),
         // Below this, one slow moment of a busy server costs leases.
         min_ttl: Duration::from_secs(1),
-        // Failover within three seconds, at 1.2 times the ttl. No ttl that is quick enough for that outlasts the election of
-        // a leader, which takes four to ten seconds: all stop then, and all go on with what they had.
-        default_ttl: Duration::from_millis(2500),
+        default_ttl: if replicas > 1 {
+            REPLICATED_TTL
+        } else {
+            SINGLE_TTL
+        },
         clock: ClockScope::Anywhere,
     }
 }

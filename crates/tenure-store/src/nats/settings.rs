@@ -126,6 +126,13 @@ impl Parsed {
         Ok(())
     }
 
+    /// Copies that a bucket has which is made by this URL.
+    pub(super) fn replicas_to_make(&self) -> usize {
+        // Three who are named are a cluster that can spare one.
+        let usual = if self.endpoints.len() >= 3 { 3 } else { 1 };
+        self.replicas.unwrap_or(usual)
+    }
+
     /// Adds what the environment says, and sees to it that the files can be read. The variables are those of the `nats`
     /// command; the URL comes first.
     pub(super) fn resolve(
@@ -155,10 +162,8 @@ impl Parsed {
                 ));
             }
         };
-        // Three who are named are a cluster that can spare one.
-        let usual = if self.endpoints.len() >= 3 { 3 } else { 1 };
         Ok(Settings {
-            replicas: self.replicas.unwrap_or(usual),
+            replicas: self.replicas_to_make(),
             endpoints: self.endpoints,
             bucket: self.bucket,
             monitor: self.monitor,

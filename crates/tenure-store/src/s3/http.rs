@@ -13,6 +13,7 @@ use super::credentials::Credentials;
 use super::manners::Manners;
 use super::settings::Settings;
 use super::sign::{Signed, escaped};
+use super::trust::Trust;
 use super::xml;
 use crate::error::StoreError;
 
@@ -49,6 +50,11 @@ impl Answer {
     pub(super) fn is_ok(&self) -> bool {
         (200..300).contains(&self.status)
     }
+
+    /// Returns `true` for a failure of a service that is down or starting. `SlowDown` is no such failure.
+    fn is_outage(&self) -> bool {
+        self.status >= 500 && self.status != 501 && xml::refusal(&self.body).code != "SlowDown"
+    }
 }
 
 /// Why there is no answer.
@@ -69,6 +75,7 @@ pub(super) struct Site {
     pub(super) clock: Clock,
     pub(super) counter: Counter,
     pub(super) manners: Manners,
+    pub(super) trust: Trust,
     tls: rustls::ClientConfig,
 }
 
@@ -82,6 +89,7 @@ impl Site {
             clock: Clock::default(),
             counter: Counter::default(),
             manners: Manners::default(),
+            trust: Trust::default(),
             tls,
         })
     }
@@ -143,12 +151,16 @@ impl Client {
             client: self,
             generation,
             answered: false,
+            refused: false,
         };
         let request = self.request(ask, &key)?;
         site.counter.count(ask.kind);
         let sent = http.execute(request).await;
         let response = sent.map_err(|e| match e.is_connect() {
-            true => Failure::NotSent(causes(&e)),
+            true => {
+                trying.refused = true;
+                Failure::NotSent(causes(&e))
+            }
             false => Failure::NoAnswer(causes(&e)),
         })?;
         let mut answer = heading(response.status().as_u16(), response.headers());
@@ -158,6 +170,10 @@ impl Client {
         let body = response.bytes().await;
         answer.body = body.map_err(|e| Failure::NoAnswer(causes(&e)))?.to_vec();
         trying.answered = true;
+        match answer.is_outage() {
+            true => site.trust.failed(false),
+            false => site.trust.answered(),
+        }
         Ok(answer)
     }
 
@@ -221,6 +237,8 @@ struct Trying<'a> {
     client: &'a Client,
     generation: u64,
     answered: bool,
+    /// No connection was made.
+    refused: bool,
 }
 
 impl Drop for Trying<'_> {
@@ -228,6 +246,7 @@ impl Drop for Trying<'_> {
         if self.answered {
             return;
         }
+        self.client.site.trust.failed(self.refused);
         let mut http = self.client.lock();
         if http.0 == self.generation
             && let Ok(fresh) = built(&self.client.site.tls)

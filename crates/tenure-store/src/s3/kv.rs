@@ -54,6 +54,7 @@ impl S3Store {
             return Err(no_leases());
         }
         let object = self.names.object(&put.key)?;
+        let trusted = self.trusted().await?;
         let body = self.nonces.value(&put.value);
         let etag = match put.expect {
             Expect::Absent => self.create(&object, &put.key, body).await?,
@@ -63,6 +64,7 @@ impl S3Store {
         Ok(match etag {
             None => Put::Lost,
             Some(etag) => {
+                self.still_trusted(trusted)?;
                 self.hub.wrote(&put.key, &etag, &put.value);
                 Put::Won(Version::Text(etag))
             }
@@ -74,11 +76,13 @@ impl S3Store {
             return Ok(Delete::Lost);
         };
         let object = self.names.object(&delete.key)?;
+        let trusted = self.trusted().await?;
         let body = self.nonces.deletion();
-        Ok(match self.swap(&object, body, etag).await? {
-            Some(_) => Delete::Won,
-            None => Delete::Lost,
-        })
+        let won = self.swap(&object, body, etag).await?.is_some();
+        if won {
+            self.still_trusted(trusted)?;
+        }
+        Ok(if won { Delete::Won } else { Delete::Lost })
     }
 
     /// Writes over exactly this version; nothing if it is another one.

@@ -26,6 +26,7 @@ mod profile;
 mod settings;
 mod sign;
 mod tls;
+mod trust;
 mod walk;
 mod watch;
 mod xml;

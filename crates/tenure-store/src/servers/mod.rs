@@ -98,6 +98,27 @@ pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
+/// Reports that the calling test cannot run on this machine, and why. The test returns after that and counts as passed, so its
+/// name and the reason are appended to the file `$TENURE_SKIPS`, which `./test` prints and counts.
+///
+/// Panics if that file cannot be written: a skip that nobody hears of is a test that did not run.
+pub fn skipped(reason: &str) {
+    let current = thread::current();
+    let test = std::env::var("NEXTEST_TEST_NAME")
+        .ok()
+        .or_else(|| current.name().map(str::to_owned))
+        .unwrap_or_else(|| "?".to_owned());
+    let binary = std::env::var("NEXTEST_BINARY_ID").unwrap_or_default();
+    println!("skipped: {reason}");
+    if let Some(file) = std::env::var_os("TENURE_SKIPS") {
+        let line = format!("{binary} {test}: {reason}\n");
+        let opened = File::options().create(true).append(true).open(&file);
+        opened
+            .and_then(|mut file| io::Write::write_all(&mut file, line.trim_start().as_bytes()))
+            .unwrap_or_else(|e| panic!("{}: {e}", file.display()));
+    }
+}
+
 /// Waits until `ready` says so; panics with `what` and the log if that takes too long or if the server ends.
 pub fn await_ready(server: &mut Server, what: &str, ready: impl FnMut() -> bool) {
     if let Some(status) = ready_or_ended(server, what, ready) {
@@ -381,6 +402,31 @@ mod tests {
         // The kernel would have killed it before the thread could be joined.
         assert_eq!(server.ended(), None);
         assert_eq!(state(server.pid()), Some('S'));
+    }
+
+    /// Environment variables are the whole process's, so the skip happens in another one.
+    #[test]
+    fn a_skipped_test_appends_its_name_and_the_reason_to_the_file() {
+        const CHILD: &str = "TENURE_TEST_SKIPS_NOW";
+        if std::env::var_os(CHILD).is_some() {
+            return skipped("there is no moon");
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("skips");
+        let name = "servers::tests::a_skipped_test_appends_its_name_and_the_reason_to_the_file";
+        for _ in 0..2 {
+            let status = Command::new(std::env::current_exe().unwrap())
+                .args([name, "--exact"])
+                .env(CHILD, "1")
+                .env("TENURE_SKIPS", &file)
+                .env_remove("NEXTEST_TEST_NAME")
+                .env_remove("NEXTEST_BINARY_ID")
+                .stdout(Stdio::null())
+                .status();
+            assert!(status.unwrap().success());
+        }
+        let line = format!("{name}: there is no moon\n");
+        assert_eq!(fs::read_to_string(&file).unwrap(), line.repeat(2));
     }
 
     #[test]

@@ -1,9 +1,11 @@
 //! Buckets: made, found, and refused.
 
+use std::time::Duration;
+
 use serde_json::json;
 use tenure_store::examine::Level;
 use tenure_store::servers::nats::{Nats, Options, Release};
-use tenure_store::{PutIf, open, open_existing};
+use tenure_store::{PutIf, describe, open, open_existing};
 
 use super::{bounded, create, denial};
 
@@ -27,6 +29,30 @@ async fn a_bucket_is_made_with_settings_that_keep_what_is_written() {
     ] {
         assert_eq!(config[name], value, "{name}");
     }
+}
+
+#[tokio::test]
+async fn the_default_ttl_outlasts_an_election_where_there_can_be_one() {
+    let (single, replicated) = (Duration::from_millis(2500), Duration::from_secs(15));
+    let nats = Nats::start();
+    let store = open(&nats.url("shop")).await.unwrap();
+    assert_eq!(store.info().default_ttl, single);
+    let nats = Options::new().members(3).start();
+    let url = nats.url("shop");
+    let store = open(&url).await.unwrap();
+    assert_eq!(store.info().default_ttl, replicated);
+    // The bucket counts, not how many of its servers the URL names.
+    let one = format!("nats://{}/shop", nats.endpoint(0));
+    assert_eq!(describe(&one).unwrap().default_ttl, single);
+    let store = open_existing(&one).await.unwrap();
+    assert_eq!(store.info().default_ttl, replicated);
+    let alone = nats.url("alone");
+    assert_eq!(describe(&alone).unwrap().default_ttl, replicated);
+    open(&format!("nats://{}/alone", nats.endpoint(0)))
+        .await
+        .unwrap();
+    let store = open(&alone).await.unwrap();
+    assert_eq!(store.info().default_ttl, single);
 }
 
 fn made_by_somebody(nats: &Nats, bucket: &str, more: serde_json::Value) {

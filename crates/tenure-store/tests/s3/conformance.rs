@@ -28,13 +28,13 @@ async fn seaweedfs_passes_the_suite() {
     passes_on(&S3::start(), &[]).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn moto_passes_the_suite() {
-    if std::env::var_os("TENURE_LONG").is_none_or(|v| v != "1") {
-        println!("skipped: it takes minutes, and is run with TENURE_LONG=1");
-        return;
+mod long {
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn moto_passes_the_suite() {
+        let moto = S3::start_with(Kind::Moto, &[OPERATOR]);
+        // It takes a few milliseconds for each of twenty thousand requests.
+        passes_on(&moto, &["a_batch_takes_five_thousand_keys"]).await;
     }
-    let moto = S3::start_with(Kind::Moto, &[OPERATOR]);
-    // It takes a few milliseconds for each of twenty thousand requests.
-    passes_on(&moto, &["a_batch_takes_five_thousand_keys"]).await;
 }

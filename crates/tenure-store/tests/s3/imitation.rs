@@ -42,6 +42,7 @@ pub(crate) enum Fault {
     SlowsDownWrites,
     TimesOutWrites,
     DeletionsAreDaysOld,
+    Away,
 }
 
 struct State {
@@ -192,6 +193,7 @@ fn refused(fault: Fault, method: &Method, headers: &HeaderMap) -> Option<Answer>
             }
             error(403, "RequestTimeTooSkewed", "")
         }
+        Fault::Away => error(503, "ServiceUnavailable", ""),
         Fault::AlwaysSkewed => error(403, "RequestTimeTooSkewed", ""),
         Fault::WrongRegion => error(
             400,

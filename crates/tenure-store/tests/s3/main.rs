@@ -9,6 +9,7 @@ mod conformance;
 mod faults;
 mod imitation;
 mod marks;
+mod outages;
 mod rights;
 
 use calls::{bounded, create, denial, until_it_writes};

@@ -8,6 +8,7 @@ mod moves;
 mod nodes;
 mod shards;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,6 +17,7 @@ use std::time::Duration;
 use tenure_core::ids::{BadName, ClusterName, KeyspaceName, NodeName, Nonce, SessionId};
 use tenure_core::layout::{self, Key};
 use tenure_core::machine::Found;
+use tenure_core::members;
 use tenure_core::record::{
     KeyspaceMode, KeyspaceRecord, NodeRecord, Owner, Record, SessionRecord, ShardRecord,
 };
@@ -28,6 +30,7 @@ use tenure_store::{Expect, Put, PutIf, Store, StoreError};
 pub use moves::Moved;
 pub use nodes::Standing;
 pub use shards::{MOST_META, NewShard, ShardWork};
+pub use tenure_core::members::{Stuck, Unserved};
 
 /// How often a race against other writers is run again.
 const ROUNDS: usize = 20;
@@ -132,6 +135,18 @@ impl Admin {
         }
         view.revision = listing.revision;
         Ok(view)
+    }
+
+    /// Returns the shards that are not served and why, by keyspace: those that no node can be given, and those that the nodes report as
+    /// not served for longer than three ttl. Quarantined shards are left out. Empty if all is well.
+    pub async fn unserved(&self) -> Result<BTreeMap<KeyspaceName, Vec<Stuck>>, AdminError> {
+        let view = self.look().await?;
+        let ended = |session| view.sessions.get(&session).is_none_or(|s| !s.is_live());
+        let each = view.keyspaces.iter().map(|(name, _)| {
+            let blocked = members::blocked(&view, name);
+            (name.clone(), members::stuck(&view, name, ended, blocked))
+        });
+        Ok(each.filter(|(_, stuck)| !stuck.is_empty()).collect())
     }
 
     /// Looks whenever something has changed, until `look` has an answer; at most for `limit`.

@@ -36,7 +36,6 @@ pub(crate) enum Told {
     /// There is such a keyspace, or it is gone.
     Keyspace {
         name: KeyspaceName,
-        rev: u64,
         kind: Option<KeyspaceKind>,
     },
     /// A shard's record says this.
@@ -96,8 +95,6 @@ pub(crate) struct Keeper {
     machine: Machine<At>,
     keyspaces: Vec<Arc<Keyspace>>,
     numbers: HashMap<KeyspaceName, usize>,
-    /// Which value of a keyspace's record was heard last.
-    revs: HashMap<KeyspaceName, u64>,
     early: Early,
     peers: HashMap<SessionId, usize>,
 }
@@ -110,7 +107,6 @@ impl Keeper {
             machine: Machine::new(Rules::sound()),
             keyspaces: Vec::new(),
             numbers: HashMap::new(),
-            revs: HashMap::new(),
             early: BTreeMap::new(),
             peers: HashMap::new(),
         }
@@ -147,7 +143,7 @@ impl Keeper {
 
     fn hear(&mut self, told: Told) {
         match told {
-            Told::Keyspace { name, rev, kind } => self.keyspace(name, rev, kind),
+            Told::Keyspace { name, kind } => self.keyspace(name, kind),
             Told::Shard {
                 shard,
                 owner,
@@ -169,12 +165,7 @@ impl Keeper {
         }
     }
 
-    fn keyspace(&mut self, name: KeyspaceName, rev: u64, kind: Option<KeyspaceKind>) {
-        let heard = self.revs.entry(name.clone()).or_default();
-        if rev <= *heard {
-            return;
-        }
-        *heard = rev;
+    fn keyspace(&mut self, name: KeyspaceName, kind: Option<KeyspaceKind>) {
         if let Some(number) = self.numbers.get(&name) {
             let known = &self.keyspaces[*number];
             if Some(known.kind) == kind {

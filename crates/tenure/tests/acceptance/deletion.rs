@@ -67,19 +67,36 @@ async fn a_deleted_keyspace_comes_back_after_a_ttl_at_greater_epochs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_corrupt_record_stands_alone() {
+async fn a_corrupt_shard_record_comes_back_after_a_ttl_and_concerns_no_other_shard() {
     let world = World::new();
     let (a, b, shard) = pair(&world).await;
-    let key = Key::Shard(shard.clone());
-    world.overwrite(&key, b"{\"epoch\":").await;
+    let before = world.record(&shard).await.epoch;
+    let served = || a.owned().into_iter().chain(b.owned());
+    let others: Vec<_> = served().filter(|s| *s != shard).collect();
+    let mut epochs = Vec::new();
+    for other in &others {
+        epochs.push(world.record(other).await.epoch);
+    }
+    world
+        .overwrite(&Key::Shard(shard.clone()), b"{\"epoch\":")
+        .await;
+    check_comes_back(&world, [&a, &b], &shard, before).await;
+    for (other, epoch) in others.iter().zip(epochs) {
+        assert_eq!(world.record(other).await.epoch, epoch, "{other}");
+    }
+    assert!(a.metrics().value("tenure_damaged_records_total", "") >= 1.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shard_record_of_a_newer_format_is_never_replaced() {
+    let world = World::new();
+    let (a, b, shard) = pair(&world).await;
+    let newer = b"{\"format\":2,\"rev\":1,\"nonce\":\"1-1\"}";
+    world.overwrite(&Key::Shard(shard.clone()), newer).await;
     until("closed", async || !a.owned().contains(&shard)).await;
     for _ in 0..20 {
         tokio::time::sleep(Duration::from_secs(1)).await;
-        assert_eq!(
-            a.owned().len() + b.owned().len(),
-            3,
-            "the others are served on"
-        );
+        let served = a.owned().len() + b.owned().len();
+        assert_eq!(served, 3, "the others are served on");
     }
-    assert!(a.metrics().value("tenure_damaged_records_total", "") >= 1.0);
 }

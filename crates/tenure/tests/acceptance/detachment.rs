@@ -50,22 +50,30 @@ async fn detachment_wins_against_a_claim_that_is_already_on_its_way() {
         a.owned().len() + b.owned().len() == 4 && !b.owned().is_empty()
     })
     .await;
-    let already = b.owned().len();
-    // Claims take a while to arrive, and then hang on the way: they land when the store comes back.
+    let given = some_shard(&a);
+    let owner = async || {
+        let record = world.record(&given).await;
+        record.owner().map(|owner| owner.node.clone())
+    };
+    // The claim takes a while to arrive, and then hangs on the way: it lands when the store comes back.
     faults.slow(ms(300));
-    a.stop().await.unwrap();
+    world.release(&given, &b).await;
     tokio::time::sleep(ms(450)).await;
     faults.hang();
     detached(&b).await;
     assert!(b.owned().is_empty());
+    assert_eq!(owner().await, None, "the claim has landed before its time");
     faults.heal();
-    let recovered = owns(&b, 4).await;
-    let window = TTL / 3;
-    assert!(
-        recovered >= window,
-        "served {recovered:?} after the store came back"
-    );
-    assert!(already < 4);
+    let healed = world.clock.now();
+    tokio::time::sleep(ms(5)).await;
+    assert_eq!(owner().await.as_ref(), Some(b.name()), "no claim landed");
+    // The lease had ended before the claim succeeded, so nothing is served until the window of health has passed.
+    while world.clock.now().since(healed) < TTL / 3 {
+        assert!(b.owned().is_empty(), "{:?}", b.owned());
+        assert!(b.enter_shard::<Counter>(&given).is_err());
+        tokio::time::sleep(ms(50)).await;
+    }
+    until("served", async || b.owned().contains(&given)).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure::{Entities, Entity, Grant, Hashed, Node, Result, TellError};
+use tenure::{Entities, Entity, Grant, Hashed, Node, NotProcessed, Result, TellError};
 use tokio::sync::oneshot;
 
 use crate::world::*;
@@ -14,6 +14,7 @@ struct Cart {
     items: u32,
 }
 
+#[derive(Debug)]
 enum Message {
     Add(oneshot::Sender<u32>),
     Wait(Duration),
@@ -31,6 +32,10 @@ impl Entity for Cart {
     type Context = Journal;
 
     async fn start(context: &Arc<Journal>, key: &str, _: &Grant) -> Result<Self> {
+        if key.starts_with("bad") {
+            tokio::time::sleep(ms(100)).await;
+            return Err("no such cart".into());
+        }
         context.write(format!("start {key}"));
         Ok(Self {
             key: key.to_owned(),
@@ -51,7 +56,15 @@ impl Entity for Cart {
     }
 
     async fn passivate(self, _: &Grant) {
+        if self.key.starts_with("slow") {
+            tokio::time::sleep(ms(500)).await;
+        }
         self.journal.write(format!("passivate {}", self.key));
+    }
+
+    fn not_processed(context: &Arc<Journal>, key: &str, message: Message, reason: NotProcessed) {
+        drop(message);
+        context.write(format!("{key}: {reason}"));
     }
 }
 
@@ -148,6 +161,95 @@ async fn a_lost_shard_interrupts_its_entities() {
     faults.heal();
     owns(&node, 1).await;
     assert_eq!(add(&node, "x").await, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn messages_that_a_stop_does_not_wait_for_are_given_back_as_not_processed() {
+    let (world, journal) = (World::new(), Journal::default());
+    let (node, _) = carts(&world, &journal).await;
+    let drain = settings().drain_timeout;
+    let wait = || Message::Wait(drain * 2);
+    node.tell::<Cart>("carts", "x", wait()).await.unwrap();
+    tokio::task::yield_now().await;
+    let (answer, unanswered) = oneshot::channel();
+    let add = node.tell::<Cart>("carts", "x", Message::Add(answer));
+    add.await.unwrap();
+    let begin = tokio::time::Instant::now();
+    node.stop().await.unwrap();
+    assert!(begin.elapsed() < drain + TTL, "{:?}", begin.elapsed());
+    assert!(unanswered.await.is_err());
+    let lines = journal.lines();
+    assert_eq!(lines[..2], ["start x", "drop x"]);
+    assert!(
+        lines[2].starts_with("x: message not processed: the grant of shard carts/0"),
+        "{lines:?}"
+    );
+    assert_eq!(lines.len(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn messages_of_a_lost_shard_are_given_back_as_not_processed() {
+    let (world, journal) = (World::new(), Journal::default());
+    let (node, faults) = carts(&world, &journal).await;
+    for _ in 0..3 {
+        let wait = Message::Wait(ms(600_000));
+        node.tell::<Cart>("carts", "x", wait).await.unwrap();
+        tokio::task::yield_now().await;
+    }
+    faults.outage();
+    until("dropped", async || journal.count("drop x") == 1).await;
+    until("given back", async || journal.lines().len() == 4).await;
+    for line in &journal.lines()[2..] {
+        assert!(
+            line.starts_with("x: message not processed: the grant"),
+            "{line}"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn messages_for_an_entity_that_does_not_start_are_given_back_as_not_processed() {
+    let (world, journal) = (World::new(), Journal::default());
+    let (node, _) = carts(&world, &journal).await;
+    for _ in 0..2 {
+        node.tell::<Cart>("carts", "bad", Message::Fail)
+            .await
+            .unwrap();
+    }
+    until("given back", async || journal.lines().len() == 2).await;
+    let line = "bad: message not processed: the entity failed to start: no such cart";
+    assert_eq!(journal.lines(), [line, line]);
+    // The next message tries again.
+    node.tell::<Cart>("carts", "bad", Message::Fail)
+        .await
+        .unwrap();
+    until("given back", async || journal.count(line) == 3).await;
+    node.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_that_comes_during_passivation_starts_the_entity_after_it() {
+    let (world, journal) = (World::new(), Journal::default());
+    let (node, _) = carts(&world, &journal).await;
+    add(&node, "slow").await;
+    // Idle after 1000 ms, passivated 500 ms later.
+    tokio::time::sleep(ms(1200)).await;
+    assert_eq!(journal.lines(), ["start slow"]);
+    assert_eq!(add(&node, "slow").await, 1);
+    let lines = ["start slow", "passivate slow", "drop slow", "start slow"];
+    assert_eq!(journal.lines(), lines);
+}
+
+#[tokio::test(start_paused = true)]
+async fn messages_behind_one_that_panics_are_received_by_a_new_entity() {
+    let (world, journal) = (World::new(), Journal::default());
+    let (node, _) = carts(&world, &journal).await;
+    let (answer, items) = oneshot::channel();
+    for message in [Message::Fail, Message::Add(answer)] {
+        node.tell::<Cart>("carts", "x", message).await.unwrap();
+    }
+    assert_eq!(items.await, Ok(1));
+    assert_eq!(journal.lines(), ["start x", "drop x", "start x"]);
 }
 
 #[tokio::test(start_paused = true)]

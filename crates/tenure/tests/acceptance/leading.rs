@@ -1,10 +1,11 @@
 //! Leaders, on a store that fails on purpose. Names in comments are acceptance cases.
 
-use tenure::Note;
+use tenure::plan::{Placement, Policy, PolicyInput};
 use tenure::store::Op;
+use tenure::{Hashed, Note};
 use tenure_core::layout::Key;
 
-use crate::world::{Counter, TTL, World, note, owns, shard, until};
+use crate::world::{Counter, TTL, World, note, owns, shard, started, until};
 
 // E3, E5
 #[tokio::test(start_paused = true)]
@@ -49,4 +50,46 @@ async fn a_sweep_that_fails_is_told_with_its_key_counted_and_tried_again() {
     assert!(swept.await <= TTL);
     assert!(count("tenure_stale_assignments_swept_total") >= 1.0);
     leader.stop().await.unwrap();
+}
+
+/// Gives every shard to the last node by name.
+#[derive(Debug)]
+struct LastByName;
+
+impl Policy for LastByName {
+    fn assign(&self, input: &PolicyInput<'_>) -> Vec<Placement> {
+        let name = |node| input.view.node(node).name.clone();
+        let last = input.takers.iter().max_by_key(|taker| name(taker.node));
+        let Some(node) = last.map(|taker| taker.node) else {
+            return Vec::new();
+        };
+        let shards = input.view.shards().map(|(shard, _)| shard);
+        shards.map(|shard| Placement { shard, node }).collect()
+    }
+}
+
+// D10
+#[tokio::test(start_paused = true)]
+async fn a_leader_plans_by_a_policy_of_the_applications_own() {
+    let world = World::new();
+    let start = async |name: &str| {
+        let (builder, _) = world.bare(name);
+        let builder = builder.policy("last-by-name", LastByName).keyspace(
+            "orders",
+            Hashed(4),
+            Counter::default(),
+        );
+        started(builder).await.unwrap()
+    };
+    let b = start("b").await;
+    owns(&b, 4).await;
+    let a = start("a").await;
+    let c = start("c").await;
+    owns(&c, 4).await;
+    assert!(a.owned().is_empty() && b.owned().is_empty());
+    // The next leader has the same policy.
+    c.stop().await.unwrap();
+    owns(&b, 4).await;
+    b.stop().await.unwrap();
+    owns(&a, 4).await;
 }

@@ -1,5 +1,6 @@
 //! A1, A2, A3: the lease ends work at its time, not before and not after.
 
+use tenure::store::Op;
 use tenure::{Note, Reason, Time};
 
 use crate::world::*;
@@ -96,7 +97,43 @@ async fn a_store_that_fails_and_returns_in_time_costs_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failing_lists_and_claims_do_not_touch_a_good_lease() {
+async fn failing_claims_do_not_touch_a_good_lease() {
+    let world = World::new();
+    let (a, _) = world.start("a", &Counter::default()).await;
+    let (b, faults) = world.start("b", &Counter::default()).await;
+    until("balance", async || {
+        a.owned().len() == 2 && b.owned().len() == 2
+    })
+    .await;
+    let (own, before) = (b.owned(), world.epochs().await);
+    faults.fail_where(|op, key| op == Op::Put && key.contains("/shards/"));
+    a.stop().await.unwrap();
+    let failed = || {
+        let labels = "{kind=\"put\",outcome=\"unavailable\"}";
+        b.metrics().value("tenure_store_requests_total", labels)
+    };
+    for _ in 0..40 {
+        tokio::time::sleep(ms(500)).await;
+        assert_eq!(b.owned(), own, "keeps what it has");
+        assert_eq!(b.metrics().value("tenure_detached", ""), 0.0);
+    }
+    assert!(failed() >= 3.0, "{} claims have failed", failed());
+    assert_eq!(
+        b.metrics()
+            .value("tenure_lease_keepalive_failures_total", ""),
+        0.0
+    );
+    faults.heal();
+    owns(&b, 4).await;
+    let after = world.epochs().await;
+    for i in 0..4 {
+        let kept = own.contains(&shard(i));
+        assert_eq!(after[i as usize] == before[i as usize], kept, "{i}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn failing_lists_and_writes_of_others_do_not_touch_a_good_lease() {
     let world = World::new();
     let handler = Counter::default();
     let (node, faults) = world.start("a", &handler).await;

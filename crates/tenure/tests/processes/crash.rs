@@ -53,6 +53,7 @@ fn killed_and_started_again(nodes: &[&str]) {
     site.assert_clean();
 }
 
+// B2
 #[test]
 fn the_shards_of_a_killed_node_are_served_by_another_within_the_promised_time() {
     let site = Site::new(8);
@@ -85,6 +86,7 @@ fn the_shards_of_a_killed_node_are_served_by_another_within_the_promised_time() 
     site.assert_clean();
 }
 
+// A7, A9
 #[test]
 fn a_node_that_is_told_to_stop_ends_its_work_then_hands_over_at_once() {
     let site = Site::new(8).with_ttl(LONG_TTL);

@@ -18,6 +18,7 @@ mod process;
 mod site;
 mod worker;
 
+use leading::books;
 use site::Site;
 
 /// Where every worker begins. Run as a test, it sees that a worker without a proper role says so instead of passing.

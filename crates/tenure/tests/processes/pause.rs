@@ -7,6 +7,7 @@ use rustix::process::Signal;
 use crate::site::{LONG_TTL, Site, TTL, between};
 use crate::worker::now;
 
+// A1, A6
 #[test]
 fn an_owner_that_wakes_after_its_lease_writes_nothing_and_takes_part_again() {
     let site = Site::new(8);

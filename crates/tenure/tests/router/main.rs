@@ -1,6 +1,7 @@
 //! What routers promise, in virtual time over a memory store; `real.rs` in real time over SQLite. Names in comments are
 //! acceptance cases.
 
+mod entities;
 mod holding;
 mod load;
 mod moving;

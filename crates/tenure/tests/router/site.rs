@@ -10,8 +10,8 @@ use tenure::store::fault::{FaultConfig, FaultStore};
 use tenure::store::memory::MemoryStore;
 use tenure::store::{Put, PutIf, Store};
 use tenure::{
-    Clock, Epoch, Handler, Hashed, KeyspaceMode, Node, Result, Seal, Settings, Shard, ShardId,
-    StartError,
+    Builder, Clock, Epoch, Handler, Hashed, KeyspaceMode, Node, Result, Seal, Settings, Shard,
+    ShardId, StartError,
 };
 use tenure_core::ids::{ClusterName, Nonce, SessionId, Version};
 use tenure_core::layout::Key;
@@ -173,17 +173,8 @@ impl<const C: bool> Site<C> {
             sealing: self.sealing.subscribe(),
             load_time: self.load_time,
         };
-        let mut builder = Node::builder(&self.url, "shop");
-        if self.is_virtual() {
-            builder = builder.store(self.slow());
-        }
-        let builder = builder
-            .name(name)
-            .address("wire", name)
-            .settings(settings())
-            .clock(self.clock.clone())
-            .mode(self.mode)
-            .keyspace("orders", Hashed(SHARDS), ledger);
+        let builder = self.node_builder(name);
+        let builder = builder.keyspace("orders", Hashed(SHARDS), ledger);
         let node = builder.start().await.unwrap();
         let known = self
             .wire
@@ -195,6 +186,20 @@ impl<const C: bool> Site<C> {
         node
     }
 
+    /// A node that has no keyspace yet.
+    pub(crate) fn node_builder(&self, name: &str) -> Builder {
+        let mut builder = Node::builder(&self.url, "shop");
+        if self.is_virtual() {
+            builder = builder.store(self.slow());
+        }
+        builder
+            .name(name)
+            .address("wire", name)
+            .settings(settings())
+            .clock(self.clock.clone())
+            .mode(self.mode)
+    }
+
     /// The store as it is over a network: in virtual time a bare memory store takes no time at all.
     fn slow(&self) -> Arc<dyn Store> {
         let (store, faults) = FaultStore::new(self.store.clone(), FaultConfig::none(1));
@@ -202,7 +207,7 @@ impl<const C: bool> Site<C> {
         Arc::new(store)
     }
 
-    fn is_virtual(&self) -> bool {
+    pub(crate) fn is_virtual(&self) -> bool {
         self.url == "memory:"
     }
 

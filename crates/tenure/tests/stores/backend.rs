@@ -8,6 +8,15 @@ use tenure_store::servers::nats::Nats;
 use tenure_store::servers::postgres::Postgres;
 use tenure_store::servers::s3::S3;
 
+/// The backends under the names of the modules that their tests are in.
+#[allow(non_camel_case_types)]
+pub(crate) mod by_name {
+    pub(crate) type etcd = super::Etcd;
+    pub(crate) type nats = super::Nats;
+    pub(crate) type postgres = super::Postgres;
+    pub(crate) type s3 = super::S3;
+}
+
 /// A running server that things can happen to.
 pub(crate) trait Backend: Sized {
     const NAME: &'static str;

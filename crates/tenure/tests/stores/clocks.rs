@@ -14,7 +14,22 @@ use crate::worker::now;
 const FETCHED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/servers");
 
 crate::on_each_store! {
-    nodes_whose_wall_clocks_are_hours_apart_keep_and_take_over_shards_as_ever
+    etcd {
+    } long {
+        nodes_whose_wall_clocks_are_hours_apart_keep_and_take_over_shards_as_ever
+    }
+    nats {
+        nodes_whose_wall_clocks_are_hours_apart_keep_and_take_over_shards_as_ever
+    } long {
+    }
+    postgres {
+    } long {
+        nodes_whose_wall_clocks_are_hours_apart_keep_and_take_over_shards_as_ever
+    }
+    s3 {
+    } long {
+        nodes_whose_wall_clocks_are_hours_apart_keep_and_take_over_shards_as_ever
+    }
 }
 
 /// Variables that shift a process's wall clock and leave the others alone.
@@ -43,9 +58,6 @@ fn distance(variables: &[(&'static str, String)]) -> Duration {
 
 // B6
 fn nodes_whose_wall_clocks_are_hours_apart_keep_and_take_over_shards_as_ever<B: Backend>() {
-    if !crate::has_time() {
-        return;
-    }
     let server = B::launch();
     let mut site = Site::new(SHARDS).with_ttl(B::TTL);
     let url = server.url(server.address().port());

@@ -10,12 +10,42 @@ use crate::site::between;
 use crate::worker::now;
 
 crate::on_each_store! {
-    a_node_that_is_cut_off_for_less_than_the_ttl_keeps_its_shards_and_epochs
-    a_node_whose_questions_are_lost_for_less_than_the_ttl_keeps_its_shards_and_epochs
-    a_node_whose_answers_are_lost_for_less_than_the_ttl_keeps_its_shards_and_epochs
-    the_shards_of_a_node_that_is_cut_off_for_long_move_and_the_node_comes_back
-    the_shards_of_a_node_whose_questions_are_lost_for_long_move_and_the_node_comes_back
-    the_shards_of_a_node_whose_answers_are_lost_for_long_move_and_the_node_comes_back
+    etcd {
+        a_node_that_is_cut_off_for_less_than_the_ttl_keeps_its_shards_and_epochs
+    } long {
+        a_node_whose_questions_are_lost_for_less_than_the_ttl_keeps_its_shards_and_epochs
+        a_node_whose_answers_are_lost_for_less_than_the_ttl_keeps_its_shards_and_epochs
+        the_shards_of_a_node_that_is_cut_off_for_long_move_and_the_node_comes_back
+        the_shards_of_a_node_whose_questions_are_lost_for_long_move_and_the_node_comes_back
+        the_shards_of_a_node_whose_answers_are_lost_for_long_move_and_the_node_comes_back
+    }
+    nats {
+        a_node_that_is_cut_off_for_less_than_the_ttl_keeps_its_shards_and_epochs
+        the_shards_of_a_node_that_is_cut_off_for_long_move_and_the_node_comes_back
+    } long {
+        a_node_whose_questions_are_lost_for_less_than_the_ttl_keeps_its_shards_and_epochs
+        a_node_whose_answers_are_lost_for_less_than_the_ttl_keeps_its_shards_and_epochs
+        the_shards_of_a_node_whose_questions_are_lost_for_long_move_and_the_node_comes_back
+        the_shards_of_a_node_whose_answers_are_lost_for_long_move_and_the_node_comes_back
+    }
+    postgres {
+        a_node_that_is_cut_off_for_less_than_the_ttl_keeps_its_shards_and_epochs
+    } long {
+        a_node_whose_questions_are_lost_for_less_than_the_ttl_keeps_its_shards_and_epochs
+        a_node_whose_answers_are_lost_for_less_than_the_ttl_keeps_its_shards_and_epochs
+        the_shards_of_a_node_that_is_cut_off_for_long_move_and_the_node_comes_back
+        the_shards_of_a_node_whose_questions_are_lost_for_long_move_and_the_node_comes_back
+        the_shards_of_a_node_whose_answers_are_lost_for_long_move_and_the_node_comes_back
+    }
+    s3 {
+        a_node_that_is_cut_off_for_less_than_the_ttl_keeps_its_shards_and_epochs
+    } long {
+        a_node_whose_questions_are_lost_for_less_than_the_ttl_keeps_its_shards_and_epochs
+        a_node_whose_answers_are_lost_for_less_than_the_ttl_keeps_its_shards_and_epochs
+        the_shards_of_a_node_that_is_cut_off_for_long_move_and_the_node_comes_back
+        the_shards_of_a_node_whose_questions_are_lost_for_long_move_and_the_node_comes_back
+        the_shards_of_a_node_whose_answers_are_lost_for_long_move_and_the_node_comes_back
+    }
 }
 
 type Way = fn(&Proxy, Flow);
@@ -30,39 +60,29 @@ fn a_node_that_is_cut_off_for_less_than_the_ttl_keeps_its_shards_and_epochs<B: B
 
 // C1
 fn a_node_whose_questions_are_lost_for_less_than_the_ttl_keeps_its_shards_and_epochs<B: Backend>() {
-    if crate::has_time() {
-        cut_short::<B>(Proxy::to_server);
-    }
+    cut_short::<B>(Proxy::to_server);
 }
 
 // C1
 fn a_node_whose_answers_are_lost_for_less_than_the_ttl_keeps_its_shards_and_epochs<B: Backend>() {
-    if crate::has_time() {
-        cut_short::<B>(Proxy::to_client);
-    }
+    cut_short::<B>(Proxy::to_client);
 }
 
 // C2
 fn the_shards_of_a_node_that_is_cut_off_for_long_move_and_the_node_comes_back<B: Backend>() {
-    if crate::has_time() {
-        cut_for_long::<B>(Proxy::both_ways);
-    }
+    cut_for_long::<B>(Proxy::both_ways);
 }
 
 // C2
 fn the_shards_of_a_node_whose_questions_are_lost_for_long_move_and_the_node_comes_back<
     B: Backend,
 >() {
-    if crate::has_time() {
-        cut_for_long::<B>(Proxy::to_server);
-    }
+    cut_for_long::<B>(Proxy::to_server);
 }
 
 // C2
 fn the_shards_of_a_node_whose_answers_are_lost_for_long_move_and_the_node_comes_back<B: Backend>() {
-    if crate::has_time() {
-        cut_for_long::<B>(Proxy::to_client);
-    }
+    cut_for_long::<B>(Proxy::to_client);
 }
 
 fn cut_short<B: Backend>(way: Way) {

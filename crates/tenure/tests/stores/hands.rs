@@ -13,9 +13,30 @@ use crate::site::between;
 use crate::worker::{KEYSPACE, now};
 
 crate::on_each_store! {
-    a_live_session_that_is_deleted_by_hand_costs_a_new_epoch_and_no_overlap
-    a_live_shard_that_is_deleted_by_hand_costs_a_new_epoch_and_no_overlap
-    a_keyspace_in_use_that_is_deleted_by_hand_costs_new_epochs_and_no_overlap
+    etcd {
+        a_keyspace_in_use_that_is_deleted_by_hand_costs_new_epochs_and_no_overlap
+    } long {
+        a_live_session_that_is_deleted_by_hand_costs_a_new_epoch_and_no_overlap
+        a_live_shard_that_is_deleted_by_hand_costs_a_new_epoch_and_no_overlap
+    }
+    nats {
+        a_live_shard_that_is_deleted_by_hand_costs_a_new_epoch_and_no_overlap
+    } long {
+        a_live_session_that_is_deleted_by_hand_costs_a_new_epoch_and_no_overlap
+        a_keyspace_in_use_that_is_deleted_by_hand_costs_new_epochs_and_no_overlap
+    }
+    postgres {
+        a_live_session_that_is_deleted_by_hand_costs_a_new_epoch_and_no_overlap
+    } long {
+        a_live_shard_that_is_deleted_by_hand_costs_a_new_epoch_and_no_overlap
+        a_keyspace_in_use_that_is_deleted_by_hand_costs_new_epochs_and_no_overlap
+    }
+    s3 {
+    } long {
+        a_live_session_that_is_deleted_by_hand_costs_a_new_epoch_and_no_overlap
+        a_live_shard_that_is_deleted_by_hand_costs_a_new_epoch_and_no_overlap
+        a_keyspace_in_use_that_is_deleted_by_hand_costs_new_epochs_and_no_overlap
+    }
 }
 
 /// `ttl × (1 + drift)`, by which alone a judge may go.
@@ -25,9 +46,6 @@ fn proof<B: Backend>() -> Duration {
 
 // A11
 fn a_live_session_that_is_deleted_by_hand_costs_a_new_epoch_and_no_overlap<B: Backend>() {
-    if !crate::has_time() {
-        return;
-    }
     let (place, before) = Place::<B>::of_two();
     let sessions = before.sessions("a");
     let session = sessions.first().expect("a has shards");
@@ -37,9 +55,6 @@ fn a_live_session_that_is_deleted_by_hand_costs_a_new_epoch_and_no_overlap<B: Ba
 
 // A11
 fn a_live_shard_that_is_deleted_by_hand_costs_a_new_epoch_and_no_overlap<B: Backend>() {
-    if !crate::has_time() {
-        return;
-    }
     let (place, before) = Place::<B>::of_two();
     let shard = before.of("a").pop_first().expect("a has shards");
     let number = shard.rsplit('/').next().expect("keyspace and number");
@@ -49,9 +64,6 @@ fn a_live_shard_that_is_deleted_by_hand_costs_a_new_epoch_and_no_overlap<B: Back
 
 // A11
 fn a_keyspace_in_use_that_is_deleted_by_hand_costs_new_epochs_and_no_overlap<B: Backend>() {
-    if !crate::has_time() {
-        return;
-    }
     let (place, before) = Place::<B>::of_two();
     let (key, all) = (format!("keyspaces/{KEYSPACE}"), before.0.keys().cloned());
     deleted(&place, &before, "a keyspace", &key, &all.collect());

@@ -5,22 +5,80 @@ use std::thread;
 use std::time::Duration;
 
 use tenure::Rejoin;
-use tenure_store::servers::etcd::Etcd;
 use tenure_store::servers::proxy::Flow;
 
 use crate::backend::Backend;
 use crate::life_scenes as scenes;
 use crate::packets::Dropped;
-use crate::place::{Place, SHARDS, measured};
+use crate::place::{Place, SHARDS, direct, measured};
 use crate::site::{Site, between};
 use crate::worker::now;
 
-/// A server, and a site whose nodes come to it straight.
-fn on_etcd(shards: u32) -> (Etcd, Site) {
-    let server = Etcd::launch();
-    let url = Backend::url(&server, server.address().port());
-    let site = Site::new(shards).with_ttl(Etcd::TTL).with_store(url);
-    (server, site)
+crate::on_each_store! {
+    etcd {
+        packets_dropped_for_less_than_the_ttl_change_no_owner_no_epoch_and_no_mode
+        a_node_whose_packets_are_dropped_for_long_comes_back_drained_where_its_operator_wants_to_be_asked
+        a_node_started_again_after_the_ttl_is_drained_until_it_is_activated_and_so_is_one_that_joins
+        a_whole_cluster_killed_for_longer_than_the_ttl_comes_back_and_nobody_is_drained
+    } long {
+        packets_lost_on_the_way_for_less_than_the_ttl_change_no_owner_no_epoch_and_no_mode
+        a_node_whose_packets_are_dropped_for_long_comes_back_by_itself
+        a_node_whose_packets_are_lost_for_long_comes_back_as_it_should
+        an_owner_that_slept_for_longer_than_its_ttl_comes_back_as_it_should
+        a_node_killed_and_started_again_within_the_ttl_is_active_although_its_operator_wants_to_be_asked
+        a_whole_cluster_killed_for_longer_than_the_ttl_comes_back_by_itself
+        a_whole_cluster_killed_for_longer_than_the_ttl_comes_back_in_every_order
+        operators_drain_activate_freeze_rebalance_move_and_evict_and_it_shows
+        a_node_that_sleeps_is_evicted_when_its_ttl_proves_it_gone_and_not_before
+    }
+    nats {
+        a_node_killed_and_started_again_within_the_ttl_is_active_although_its_operator_wants_to_be_asked
+        a_whole_cluster_killed_for_longer_than_the_ttl_comes_back_and_nobody_is_drained
+        operators_drain_activate_freeze_rebalance_move_and_evict_and_it_shows
+    } long {
+        packets_dropped_for_less_than_the_ttl_change_no_owner_no_epoch_and_no_mode
+        packets_lost_on_the_way_for_less_than_the_ttl_change_no_owner_no_epoch_and_no_mode
+        a_node_whose_packets_are_dropped_for_long_comes_back_drained_where_its_operator_wants_to_be_asked
+        a_node_whose_packets_are_dropped_for_long_comes_back_by_itself
+        a_node_whose_packets_are_lost_for_long_comes_back_as_it_should
+        an_owner_that_slept_for_longer_than_its_ttl_comes_back_as_it_should
+        a_node_started_again_after_the_ttl_is_drained_until_it_is_activated_and_so_is_one_that_joins
+        a_whole_cluster_killed_for_longer_than_the_ttl_comes_back_by_itself
+        a_whole_cluster_killed_for_longer_than_the_ttl_comes_back_in_every_order
+        a_node_that_sleeps_is_evicted_when_its_ttl_proves_it_gone_and_not_before
+    }
+    postgres {
+        a_node_started_again_after_the_ttl_is_drained_until_it_is_activated_and_so_is_one_that_joins
+        a_whole_cluster_killed_for_longer_than_the_ttl_comes_back_by_itself
+    } long {
+        packets_dropped_for_less_than_the_ttl_change_no_owner_no_epoch_and_no_mode
+        packets_lost_on_the_way_for_less_than_the_ttl_change_no_owner_no_epoch_and_no_mode
+        a_node_whose_packets_are_dropped_for_long_comes_back_drained_where_its_operator_wants_to_be_asked
+        a_node_whose_packets_are_dropped_for_long_comes_back_by_itself
+        a_node_whose_packets_are_lost_for_long_comes_back_as_it_should
+        an_owner_that_slept_for_longer_than_its_ttl_comes_back_as_it_should
+        a_node_killed_and_started_again_within_the_ttl_is_active_although_its_operator_wants_to_be_asked
+        a_whole_cluster_killed_for_longer_than_the_ttl_comes_back_and_nobody_is_drained
+        a_whole_cluster_killed_for_longer_than_the_ttl_comes_back_in_every_order
+        operators_drain_activate_freeze_rebalance_move_and_evict_and_it_shows
+        a_node_that_sleeps_is_evicted_when_its_ttl_proves_it_gone_and_not_before
+    }
+    s3 {
+        a_node_killed_and_started_again_within_the_ttl_is_active_although_its_operator_wants_to_be_asked
+    } long {
+        packets_dropped_for_less_than_the_ttl_change_no_owner_no_epoch_and_no_mode
+        packets_lost_on_the_way_for_less_than_the_ttl_change_no_owner_no_epoch_and_no_mode
+        a_node_whose_packets_are_dropped_for_long_comes_back_drained_where_its_operator_wants_to_be_asked
+        a_node_whose_packets_are_dropped_for_long_comes_back_by_itself
+        a_node_whose_packets_are_lost_for_long_comes_back_as_it_should
+        an_owner_that_slept_for_longer_than_its_ttl_comes_back_as_it_should
+        a_node_started_again_after_the_ttl_is_drained_until_it_is_activated_and_so_is_one_that_joins
+        a_whole_cluster_killed_for_longer_than_the_ttl_comes_back_and_nobody_is_drained
+        a_whole_cluster_killed_for_longer_than_the_ttl_comes_back_by_itself
+        a_whole_cluster_killed_for_longer_than_the_ttl_comes_back_in_every_order
+        operators_drain_activate_freeze_rebalance_move_and_evict_and_it_shows
+        a_node_that_sleeps_is_evicted_when_its_ttl_proves_it_gone_and_not_before
+    }
 }
 
 /// Of the ttl: short of what nobody notices, and short of the ttl by what renewals and reconnecting take.
@@ -36,7 +94,7 @@ enum Cut {
 }
 
 /// Cuts node `a` off for this part of the ttl, or until somebody else has its shards.
-fn cut_off(place: &Place<Etcd>, cut: Cut, part: Option<f64>) -> bool {
+fn cut_off<B: Backend>(place: &Place<B>, cut: Cut, part: Option<f64>) -> bool {
     let proxy = &place.proxies["a"];
     let dropped = match cut {
         Cut::Packets => match Dropped::at(proxy.port()) {
@@ -59,11 +117,11 @@ fn cut_off(place: &Place<Etcd>, cut: Cut, part: Option<f64>) -> bool {
         None => {
             let site = &place.site;
             let held = site.await_served("b has them all", |held| held.nodes() == ["b"]);
-            measured::<Etcd>(
+            measured::<B>(
                 "from the cut to a new owner",
                 between(begun, held.last_start()),
             );
-            thread::sleep(Etcd::TTL / 2);
+            thread::sleep(B::TTL / 2);
         }
     }
     proxy.heal();
@@ -71,23 +129,23 @@ fn cut_off(place: &Place<Etcd>, cut: Cut, part: Option<f64>) -> bool {
     true
 }
 
-fn two(rejoin: Rejoin, ttl: Duration) -> Place<Etcd> {
-    let server = Etcd::launch();
+fn two<B: Backend>(rejoin: Rejoin, ttl: Duration) -> Place<B> {
+    let server = B::launch();
     let own = scenes::comes_back(rejoin);
     let site = Site::new(SHARDS).with_ttl(ttl);
-    let (place, _) = Place::settled_as(server, site, &["a", "b"], Backend::url, &own);
+    let (place, _) = Place::settled_as(server, site, &["a", "b"], B::url, &own);
     place
 }
 
 // C1
-fn cut_short(cut: Cut) {
+fn cut_short<B: Backend>(cut: Cut) {
     // Where packets are dropped, the first to be sent again after healing is TCP's to choose: up to as long again as the cut
     // was. A longer ttl leaves room for that.
     let ttl = match cut {
-        Cut::Packets => Etcd::TTL * 3,
-        Cut::Proxy => Etcd::TTL,
+        Cut::Packets => B::TTL * 3,
+        Cut::Proxy => B::TTL,
     };
-    let place = two(Rejoin::Manual, ttl);
+    let place = two::<B>(Rejoin::Manual, ttl);
     let before = place.site.await_settled(&["a", "b"]);
     for part in SHORT {
         if !cut_off(&place, cut, Some(part)) {
@@ -101,9 +159,9 @@ fn cut_short(cut: Cut) {
 }
 
 // C2
-fn cut_for_long(cut: Cut, rejoin: Rejoin) {
-    let mut place = two(rejoin, Etcd::TTL);
-    let url = Backend::url(&place.server, place.server.address().port());
+fn cut_for_long<B: Backend>(cut: Cut, rejoin: Rejoin) {
+    let mut place = two::<B>(rejoin, B::TTL);
+    let url = place.server.url(place.server.address().port());
     place.site = place.site.with_store(url);
     scenes::everybody_knows_who_lives(&place.site, &["a", "b"]);
     if !cut_off(&place, cut, None) {
@@ -112,77 +170,90 @@ fn cut_for_long(cut: Cut, rejoin: Rejoin) {
     scenes::comes_back_expired(&place.site, rejoin);
 }
 
-#[test]
-fn packets_dropped_for_less_than_the_ttl_change_no_owner_no_epoch_and_no_mode() {
-    cut_short(Cut::Packets);
+// C1
+fn packets_dropped_for_less_than_the_ttl_change_no_owner_no_epoch_and_no_mode<B: Backend>() {
+    cut_short::<B>(Cut::Packets);
 }
 
-#[test]
-fn packets_lost_on_the_way_for_less_than_the_ttl_change_no_owner_no_epoch_and_no_mode() {
-    if crate::has_time() {
-        cut_short(Cut::Proxy);
-    }
+// C1
+fn packets_lost_on_the_way_for_less_than_the_ttl_change_no_owner_no_epoch_and_no_mode<
+    B: Backend,
+>() {
+    cut_short::<B>(Cut::Proxy);
 }
 
-#[test]
-fn a_node_whose_packets_are_dropped_for_long_comes_back_drained_where_its_operator_wants_to_be_asked()
- {
-    cut_for_long(Cut::Packets, Rejoin::Manual);
+// C2
+fn a_node_whose_packets_are_dropped_for_long_comes_back_drained_where_its_operator_wants_to_be_asked<
+    B: Backend,
+>() {
+    cut_for_long::<B>(Cut::Packets, Rejoin::Manual);
 }
 
-#[test]
-fn a_node_whose_packets_are_dropped_or_lost_for_long_comes_back_as_it_should() {
-    if crate::has_time() {
-        cut_for_long(Cut::Packets, Rejoin::Auto);
-        cut_for_long(Cut::Proxy, Rejoin::Manual);
-        cut_for_long(Cut::Proxy, Rejoin::Auto);
+// C2
+fn a_node_whose_packets_are_dropped_for_long_comes_back_by_itself<B: Backend>() {
+    cut_for_long::<B>(Cut::Packets, Rejoin::Auto);
+}
+
+// C2
+fn a_node_whose_packets_are_lost_for_long_comes_back_as_it_should<B: Backend>() {
+    cut_for_long::<B>(Cut::Proxy, Rejoin::Manual);
+    cut_for_long::<B>(Cut::Proxy, Rejoin::Auto);
+}
+
+// C2
+fn an_owner_that_slept_for_longer_than_its_ttl_comes_back_as_it_should<B: Backend>() {
+    for rejoin in [Rejoin::Manual, Rejoin::Auto] {
+        let (_server, site) = direct::<B>(SHARDS);
+        scenes::an_owner_that_slept(site, rejoin);
     }
 }
 
 // C3
-#[test]
-fn a_node_killed_and_started_again_within_the_ttl_is_active_although_its_operator_wants_to_be_asked()
- {
-    if crate::has_time() {
-        let (_server, site) = on_etcd(8);
-        scenes::a_restart_within_the_ttl(site);
-    }
+fn a_node_killed_and_started_again_within_the_ttl_is_active_although_its_operator_wants_to_be_asked<
+    B: Backend,
+>() {
+    let (_server, site) = direct::<B>(SHARDS);
+    scenes::a_restart_within_the_ttl(site);
 }
 
 // C4, C7
-#[test]
-fn a_node_started_again_after_the_ttl_is_drained_until_it_is_activated_and_so_is_one_that_joins() {
-    let (_server, site) = on_etcd(8);
-    scenes::a_restart_after_the_ttl(site, Etcd::LATE);
+fn a_node_started_again_after_the_ttl_is_drained_until_it_is_activated_and_so_is_one_that_joins<
+    B: Backend,
+>() {
+    let (_server, site) = direct::<B>(SHARDS);
+    scenes::a_restart_after_the_ttl(site, B::LATE);
 }
 
 // C10
-#[test]
-fn a_whole_cluster_killed_for_longer_than_the_ttl_comes_back_and_nobody_is_drained() {
-    let (_server, site) = on_etcd(9);
-    scenes::a_whole_cluster(site, [2, 0, 1], Rejoin::Manual, Etcd::LATE);
+fn a_whole_cluster_killed_for_longer_than_the_ttl_comes_back_and_nobody_is_drained<B: Backend>() {
+    let (_server, site) = direct::<B>(9);
+    scenes::a_whole_cluster(site, [2, 0, 1], Rejoin::Manual, B::LATE);
+}
+
+// C5
+fn a_whole_cluster_killed_for_longer_than_the_ttl_comes_back_by_itself<B: Backend>() {
+    let (_server, site) = direct::<B>(9);
+    scenes::a_whole_cluster(site, [1, 0, 2], Rejoin::Auto, B::LATE);
 }
 
 // C5, C10
-#[test]
-fn a_whole_cluster_killed_for_longer_than_the_ttl_comes_back_in_every_order() {
-    if crate::has_time() {
-        for order in scenes::ORDERS {
-            for rejoin in [Rejoin::Auto, Rejoin::Manual] {
-                let (_server, site) = on_etcd(9);
-                scenes::a_whole_cluster(site, order, rejoin, Etcd::LATE);
-            }
+fn a_whole_cluster_killed_for_longer_than_the_ttl_comes_back_in_every_order<B: Backend>() {
+    for order in scenes::ORDERS {
+        for rejoin in [Rejoin::Auto, Rejoin::Manual] {
+            let (_server, site) = direct::<B>(9);
+            scenes::a_whole_cluster(site, order, rejoin, B::LATE);
         }
     }
 }
 
 // C7
-#[test]
-fn operators_drain_activate_freeze_rebalance_move_and_evict_and_it_shows() {
-    if crate::has_time() {
-        let (_server, site) = on_etcd(8);
-        scenes::operators(site);
-        let (_server, site) = on_etcd(8);
-        scenes::an_eviction_of_one_that_sleeps(site);
-    }
+fn operators_drain_activate_freeze_rebalance_move_and_evict_and_it_shows<B: Backend>() {
+    let (_server, site) = direct::<B>(SHARDS);
+    scenes::operators(site);
+}
+
+// C7
+fn a_node_that_sleeps_is_evicted_when_its_ttl_proves_it_gone_and_not_before<B: Backend>() {
+    let (_server, site) = direct::<B>(SHARDS);
+    scenes::an_eviction_of_one_that_sleeps(site);
 }

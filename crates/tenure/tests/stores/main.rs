@@ -4,7 +4,7 @@
 //! and the judge are those of `tests/processes`. Most faults are the same on every store, so a scenario is one function and
 //! each store is a [`backend::Backend`]. Every node comes to the server through a proxy of its own.
 //!
-//! Two faults per store are tried in every run; the others take longer and want `TENURE_LONG=1`.
+//! At least one variant of every acceptance case runs by default; the tests in modules named `long` run with `./test --full`.
 //! Names in comments are acceptance cases.
 #![cfg(target_os = "linux")]
 
@@ -14,6 +14,7 @@ mod cut;
 mod hands;
 mod leading;
 mod life;
+mod moving;
 mod nodes;
 mod only_etcd;
 mod only_nats;
@@ -28,11 +29,17 @@ mod server;
 #[path = "../processes/leading/books.rs"]
 mod books;
 #[allow(dead_code)]
+#[path = "../processes/moving/clients.rs"]
+mod clients;
+#[allow(dead_code)]
 #[path = "../processes/life/scenes.rs"]
 mod life_scenes;
 #[allow(dead_code)]
 #[path = "../processes/logs.rs"]
 mod logs;
+#[allow(dead_code)]
+#[path = "../processes/moving/scenes.rs"]
+mod moving_scenes;
 #[allow(dead_code)]
 #[path = "../processes/life/operator.rs"]
 mod operator;
@@ -63,30 +70,15 @@ fn this_binary_is_its_own_worker_and_refuses_a_role_that_it_does_not_know() {
     assert_eq!(worker.wait().code(), Some(worker::BAD_ROLE));
 }
 
-/// Makes a test per store of each scenario.
+/// Makes a test per store of each scenario. Those under `long` are left out of the default run (`.config/nextest.toml`).
 macro_rules! on_each_store {
-    ($($scenario:ident)*) => {
-        mod etcd {
-            $(#[test] fn $scenario() { super::$scenario::<tenure_store::servers::etcd::Etcd>(); })*
-        }
-        mod nats {
-            $(#[test] fn $scenario() { super::$scenario::<tenure_store::servers::nats::Nats>(); })*
-        }
-        mod postgres {
-            $(#[test] fn $scenario() { super::$scenario::<tenure_store::servers::postgres::Postgres>(); })*
-        }
-        mod s3 {
-            $(#[test] fn $scenario() { super::$scenario::<tenure_store::servers::s3::S3>(); })*
-        }
+    ($($store:ident { $($quick:ident)* } long { $($long:ident)* })*) => {
+        $(mod $store {
+            $(#[test] fn $quick() { super::$quick::<crate::backend::by_name::$store>(); })*
+            mod long {
+                $(#[test] fn $long() { super::super::$long::<crate::backend::by_name::$store>(); })*
+            }
+        })*
     };
 }
 pub(crate) use on_each_store;
-
-/// Whether there is time for everything. Says so where there is not.
-pub(crate) fn has_time() -> bool {
-    let long = std::env::var_os("TENURE_LONG").is_some_and(|v| v == "1");
-    if !long {
-        println!("skipped: it takes its time, and is run with TENURE_LONG=1");
-    }
-    long
-}

@@ -10,11 +10,33 @@ use crate::site::{SLACK, between};
 use crate::worker::now;
 
 crate::on_each_store! {
-    the_shards_of_a_killed_owner_are_served_by_another_within_the_promised_time
-    an_owner_that_wakes_after_its_lease_writes_nothing_and_takes_part_again
-    a_node_that_is_told_to_stop_hands_over_at_once
+    etcd {
+        the_shards_of_a_killed_owner_are_served_by_another_within_the_promised_time
+    } long {
+        an_owner_that_wakes_after_its_lease_writes_nothing_and_takes_part_again
+        a_node_that_is_told_to_stop_hands_over_at_once
+    }
+    nats {
+        the_shards_of_a_killed_owner_are_served_by_another_within_the_promised_time
+    } long {
+        an_owner_that_wakes_after_its_lease_writes_nothing_and_takes_part_again
+        a_node_that_is_told_to_stop_hands_over_at_once
+    }
+    postgres {
+        the_shards_of_a_killed_owner_are_served_by_another_within_the_promised_time
+    } long {
+        an_owner_that_wakes_after_its_lease_writes_nothing_and_takes_part_again
+        a_node_that_is_told_to_stop_hands_over_at_once
+    }
+    s3 {
+        the_shards_of_a_killed_owner_are_served_by_another_within_the_promised_time
+    } long {
+        an_owner_that_wakes_after_its_lease_writes_nothing_and_takes_part_again
+        a_node_that_is_told_to_stop_hands_over_at_once
+    }
 }
 
+// B2
 fn the_shards_of_a_killed_owner_are_served_by_another_within_the_promised_time<B: Backend>() {
     let (mut place, before) = Place::<B>::of_two();
     let killed = now();
@@ -38,9 +60,6 @@ fn the_shards_of_a_killed_owner_are_served_by_another_within_the_promised_time<B
 
 // A1, A6
 fn an_owner_that_wakes_after_its_lease_writes_nothing_and_takes_part_again<B: Backend>() {
-    if !crate::has_time() {
-        return;
-    }
     let (place, before) = Place::<B>::of_two();
     let site = &place.site;
     place.nodes["a"].pause();
@@ -78,9 +97,6 @@ fn an_owner_that_wakes_after_its_lease_writes_nothing_and_takes_part_again<B: Ba
 
 // A7
 fn a_node_that_is_told_to_stop_hands_over_at_once<B: Backend>() {
-    if !crate::has_time() {
-        return;
-    }
     let (mut place, before) = Place::<B>::of_two();
     let site = &place.site;
     let told = now();

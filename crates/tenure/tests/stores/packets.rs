@@ -20,8 +20,8 @@ impl Dropped {
              iif \"lo\" tcp dport {port} drop; iif \"lo\" tcp sport {port} drop; }}\n}}\n"
         );
         if !nft("list tables") {
-            println!(
-                "skipped: packets cannot be dropped here (it takes nft and the right to use it)"
+            tenure_store::servers::skipped(
+                "packets cannot be dropped (nft is missing, or this is not root)",
             );
             return None;
         }

@@ -95,6 +95,14 @@ impl<B: Backend> Place<B> {
     }
 }
 
+/// Starts the server, and a site whose nodes connect to it without a proxy.
+pub(crate) fn direct<B: Backend>(shards: u32) -> (B, Site) {
+    let server = B::launch();
+    let url = server.url(server.address().port());
+    let site = Site::new(shards).with_ttl(B::TTL).with_store(url);
+    (server, site)
+}
+
 /// Prints a measured time in the words of the table in `docs/stores/faults.md`.
 pub(crate) fn measured<B: Backend>(what: &str, took: Duration) {
     let of_ttl = took.div_duration_f64(B::TTL);

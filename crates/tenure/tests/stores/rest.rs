@@ -41,36 +41,6 @@ fn writes_at_rest<B: Backend>(most: impl Fn(Duration) -> u64) -> (u64, Duration)
     (writes, lasted)
 }
 
-#[test]
-fn the_revision_of_etcd_does_not_move_at_rest() {
-    if !crate::has_time() {
-        return;
-    }
-    let (writes, _) = writes_at_rest::<Etcd>(|_| 0);
-    assert_eq!(writes, 0);
-}
-
-#[test]
-fn nats_takes_at_most_one_write_per_node_and_renewal() {
-    if crate::has_time() {
-        at_most_one_write_per_node_and_renewal::<Nats>();
-    }
-}
-
-#[test]
-fn postgres_takes_at_most_one_write_per_node_and_renewal() {
-    if crate::has_time() {
-        at_most_one_write_per_node_and_renewal::<Postgres>();
-    }
-}
-
-#[test]
-fn a_bucket_takes_at_most_one_write_per_node_and_renewal() {
-    if crate::has_time() {
-        at_most_one_write_per_node_and_renewal::<S3>();
-    }
-}
-
 fn at_most_one_write_per_node_and_renewal<B: Backend>() {
     let renewals = |lasted: Duration| {
         let each = lasted.div_duration_f64(B::TTL / 6).ceil() as u64 + 1;
@@ -79,4 +49,29 @@ fn at_most_one_write_per_node_and_renewal<B: Backend>() {
     let (writes, lasted) = writes_at_rest::<B>(renewals);
     assert!(writes > 0, "nobody renews");
     assert!(writes <= renewals(lasted), "{writes} in {lasted:?}");
+}
+
+mod long {
+    use super::*;
+
+    #[test]
+    fn the_revision_of_etcd_does_not_move_at_rest() {
+        let (writes, _) = writes_at_rest::<Etcd>(|_| 0);
+        assert_eq!(writes, 0);
+    }
+
+    #[test]
+    fn nats_takes_at_most_one_write_per_node_and_renewal() {
+        at_most_one_write_per_node_and_renewal::<Nats>();
+    }
+
+    #[test]
+    fn postgres_takes_at_most_one_write_per_node_and_renewal() {
+        at_most_one_write_per_node_and_renewal::<Postgres>();
+    }
+
+    #[test]
+    fn a_bucket_takes_at_most_one_write_per_node_and_renewal() {
+        at_most_one_write_per_node_and_renewal::<S3>();
+    }
 }

@@ -10,17 +10,38 @@ use crate::site::between;
 use crate::worker::now;
 
 crate::on_each_store! {
-    nobody_notices_a_server_that_stands_still_for_less_than_half_the_ttl
-    work_stops_in_time_when_the_server_stands_still_for_long_and_comes_back_to_the_same_nodes
-    a_server_that_is_killed_and_restarted_at_once_changes_no_owner_and_no_epoch
-    a_server_that_is_gone_for_longer_than_the_ttl_finds_the_same_owners
+    etcd {
+        work_stops_in_time_when_the_server_stands_still_for_long_and_comes_back_to_the_same_nodes
+    } long {
+        nobody_notices_a_server_that_stands_still_for_less_than_half_the_ttl
+        a_server_that_is_killed_and_restarted_at_once_changes_no_owner_and_no_epoch
+        a_server_that_is_gone_for_longer_than_the_ttl_finds_the_same_owners
+    }
+    nats {
+    } long {
+        nobody_notices_a_server_that_stands_still_for_less_than_half_the_ttl
+        work_stops_in_time_when_the_server_stands_still_for_long_and_comes_back_to_the_same_nodes
+        a_server_that_is_killed_and_restarted_at_once_changes_no_owner_and_no_epoch
+        a_server_that_is_gone_for_longer_than_the_ttl_finds_the_same_owners
+    }
+    postgres {
+        a_server_that_is_gone_for_longer_than_the_ttl_finds_the_same_owners
+    } long {
+        nobody_notices_a_server_that_stands_still_for_less_than_half_the_ttl
+        work_stops_in_time_when_the_server_stands_still_for_long_and_comes_back_to_the_same_nodes
+        a_server_that_is_killed_and_restarted_at_once_changes_no_owner_and_no_epoch
+    }
+    s3 {
+    } long {
+        nobody_notices_a_server_that_stands_still_for_less_than_half_the_ttl
+        work_stops_in_time_when_the_server_stands_still_for_long_and_comes_back_to_the_same_nodes
+        a_server_that_is_killed_and_restarted_at_once_changes_no_owner_and_no_epoch
+        a_server_that_is_gone_for_longer_than_the_ttl_finds_the_same_owners
+    }
 }
 
 // A2, A3
 fn nobody_notices_a_server_that_stands_still_for_less_than_half_the_ttl<B: Backend>() {
-    if !crate::has_time() {
-        return;
-    }
     let (place, before) = Place::<B>::of_two();
     for _ in 0..3 {
         place.server.stand_still();
@@ -44,9 +65,6 @@ fn starts(held: &Holders) -> Vec<u64> {
 fn work_stops_in_time_when_the_server_stands_still_for_long_and_comes_back_to_the_same_nodes<
     B: Backend,
 >() {
-    if !crate::has_time() {
-        return;
-    }
     let (place, before) = Place::<B>::of_two();
     place.server.stand_still();
     // Whatever was confirmed was sent before this.
@@ -81,17 +99,11 @@ fn assert_in_time<B: Backend>(worked_on: Duration) {
 
 // A5
 fn a_server_that_is_killed_and_restarted_at_once_changes_no_owner_and_no_epoch<B: Backend>() {
-    if !crate::has_time() {
-        return;
-    }
     restarted::<B>(Duration::ZERO);
 }
 
 // A5
 fn a_server_that_is_gone_for_longer_than_the_ttl_finds_the_same_owners<B: Backend>() {
-    if !crate::has_time() {
-        return;
-    }
     restarted::<B>(B::TTL.mul_f64(1.5));
 }
 

@@ -11,8 +11,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use serde::Serialize;
+use tenure_core::record::{KeyspaceMode, PlanSpec};
 use tenure_sim::orders::{self, Arm};
 
 use super::Machine;
@@ -32,9 +33,16 @@ use crate::table::{Table, WIDTH};
     tenure bench moves --load 1ms --load 1s --json\n  \
     tenure bench moves --store sqlite:bench.db --store postgres://bench@127.0.0.1:5432/bench")]
 pub(super) struct MovesBench {
-    /// A store to measure the pause on, made if it is not there; may be given several times. Default: a temporary SQLite file
+    /// A store to measure the pause on, made if it is not there; may be given several times. Default: a temporary SQLite
+    /// file. Writes are counted on it, too, beside those on the memory store.
     #[arg(long, value_name = "URL")]
     store: Vec<String>,
+    /// Keyspace mode to measure: coordinated, symmetric or greedy; may be given several times.
+    #[arg(long, default_values_t = [KeyspaceMode::Coordinated])]
+    mode: Vec<KeyspaceMode>,
+    /// Measures this part only; may be given several times. Default: all
+    #[arg(long, value_name = "PART", value_enum)]
+    only: Vec<Part>,
     /// How long the application loads a shard; may be given several times.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_values = ["1ms", "10s"])]
     load: Vec<Duration>,
@@ -59,13 +67,26 @@ pub(super) struct MovesBench {
     json: bool,
 }
 
+/// A part of the measurement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Part {
+    /// The pause that clients of a moving shard see.
+    Pause,
+    /// Store writes of shards and sessions per move.
+    Writes,
+    /// Lookups of owners in a router.
+    Lookups,
+    /// Other orders of the same steps, simulated.
+    Orders,
+}
+
 #[derive(Debug, Serialize)]
 struct Report {
     machine: Machine,
     repeat: u32,
     stores: Vec<blackout::Store>,
     writes: Vec<writes::Writes>,
-    lookups: lookups::Lookups,
+    lookups: Option<lookups::Lookups>,
     orders: Vec<Order>,
 }
 
@@ -94,15 +115,30 @@ impl MovesBench {
         let machine = Machine::this();
         machine.warn();
         let mut stores = Vec::new();
-        for url in urls {
-            stores.push(blackout::measure(url, &self).await?);
+        if self.has(Part::Pause) {
+            for url in &urls {
+                stores.push(blackout::measure(url.clone(), &self).await?);
+            }
         }
         let mut counted = Vec::new();
-        for &routers in &self.routers {
-            counted.push(writes::count(routers).await?);
+        if self.has(Part::Writes) {
+            let others = self.store.iter().map(String::as_str);
+            for url in std::iter::once("memory:").chain(others) {
+                for &mode in &self.mode {
+                    for &routers in &self.routers {
+                        counted.push(writes::count(url, mode, routers).await?);
+                    }
+                }
+            }
         }
-        let lookups = lookups::measure(self.lookups).await?;
-        let orders = self.orders().await?;
+        let lookups = match self.has(Part::Lookups) {
+            true => Some(lookups::measure(self.lookups).await?),
+            false => None,
+        };
+        let orders = match self.has(Part::Orders) {
+            true => self.orders().await?,
+            false => Vec::new(),
+        };
         let report = Report {
             machine,
             repeat: self.repeat,
@@ -112,6 +148,10 @@ impl MovesBench {
             orders,
         };
         super::put_out(self.json, &report, |out| report.print(out))
+    }
+
+    fn has(&self, part: Part) -> bool {
+        self.only.is_empty() || self.only.contains(&part)
     }
 
     /// The three orders, for each load; on a thread of its own, for it computes.
@@ -141,6 +181,43 @@ impl MovesBench {
     }
 }
 
+/// Returns the planner settings for the measurement: the defaults without the waits that keep a cluster calm.
+fn prompt() -> PlanSpec {
+    PlanSpec {
+        debounce: Some(Duration::from_millis(100)),
+        rejoin_after: Some(Duration::ZERO),
+        cool_down: Some(Duration::ZERO),
+        ..PlanSpec::default()
+    }
+}
+
+/// The time that the host gave to others, and all time, in the ticks of `/proc/stat`; nothing where it cannot be read.
+#[derive(Clone, Copy, Debug, Default)]
+struct Steal {
+    stolen: u64,
+    all: u64,
+}
+
+impl Steal {
+    fn now() -> Self {
+        let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+        let line = stat.lines().next().unwrap_or_default();
+        let ticks = line.split_whitespace().skip(1).take(8);
+        let ticks: Vec<u64> = ticks.filter_map(|t| t.parse().ok()).collect();
+        Self {
+            stolen: ticks.get(7).copied().unwrap_or_default(),
+            all: ticks.iter().sum(),
+        }
+    }
+
+    /// Returns the stolen part of the time since `self`, in percent.
+    fn percent_since(self) -> f64 {
+        let now = Self::now();
+        let all = now.all.saturating_sub(self.all).max(1);
+        now.stolen.saturating_sub(self.stolen) as f64 * 100.0 / all as f64
+    }
+}
+
 /// Milliseconds.
 fn millis(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1000.0
@@ -161,8 +238,15 @@ impl Report {
         for store in &self.stores {
             store.print(out)?;
         }
-        writes::print(&self.writes, out)?;
-        self.lookups.print(out)?;
+        if !self.writes.is_empty() {
+            writes::print(&self.writes, out)?;
+        }
+        if let Some(lookups) = &self.lookups {
+            lookups.print(out)?;
+        }
+        if self.orders.is_empty() {
+            return Ok(());
+        }
         writeln!(
             out,
             "\nthe same steps in other orders, simulated: how long requests are held, acknowledged writes lost\n"

@@ -107,6 +107,9 @@ impl Exec {
 
     pub(crate) async fn run(self, config: &Config) -> Result<ExitCode, Fail> {
         let mut signals = Signals::new()?;
+        if let Waited::Signal = place::ask_for_ttl(config, &mut signals).await {
+            return Ok(ExitCode::SUCCESS);
+        }
         let command = command::find(self.command)?;
         let (keyspace, kind) = match (self.singleton, self.keyspace, self.shards) {
             (Some(name), _, _) => (name, Hashed(1)),
@@ -124,7 +127,7 @@ impl Exec {
             .timing()
             .map_err(|problems| Fail::bad(problems.join("\n")))?;
         let plan = config
-            .plan()
+            .plan_without_load("exec")
             .map_err(|problems| Fail::bad(problems.join("\n")))?;
         let data = match config.text("data") {
             Some(path) => Some(lock::take(path, timing.ttl, &mut signals).await?),

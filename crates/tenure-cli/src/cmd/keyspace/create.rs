@@ -7,6 +7,7 @@ use std::sync::Arc;
 use clap::Args;
 use tenure_core::ids::{KeyspaceName, ShardId};
 use tenure_core::layout::Key;
+use tenure_core::node::plan_without_effect;
 use tenure_core::record::{
     Head, KeyspaceKind, KeyspaceMode, KeyspaceRecord, PlanSpec, Record, Unknown,
 };
@@ -67,6 +68,9 @@ impl Create {
         let plan = config
             .plan()
             .map_err(|problems| Fail::bad(problems.join("\n")))?;
+        if let Some(problem) = plan_without_effect(self.mode, &plan) {
+            return Err(Fail::bad(problem));
+        }
         let mut place = Place::open_or_make(config).await?;
         let wanted = self
             .shards

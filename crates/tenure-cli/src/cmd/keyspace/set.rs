@@ -7,7 +7,8 @@ use clap::Args;
 use serde_json::json;
 use tenure_core::ids::KeyspaceName;
 use tenure_core::layout::Key;
-use tenure_core::record::{KeyspaceMode, KeyspaceRecord, PlanSpec, Record};
+use tenure_core::node::plan_without_effect;
+use tenure_core::record::{KeyspaceRecord, PlanSpec, Record};
 use tenure_store::Expect;
 
 use crate::config::flags::PlanFlags;
@@ -50,6 +51,9 @@ impl Set {
             let snapshot = place.existing().await?;
             let old = snapshot.keyspace(name)?;
             let plan = self.applied(config, old.plan.clone())?;
+            if let Some(problem) = plan_without_effect(old.mode, &plan) {
+                return Err(Fail::bad(format!("keyspace {name}: {problem}")));
+            }
             let changed = plan != old.plan;
             if changed {
                 let Some(seen) = snapshot.view.keyspaces.seen(name) else {
@@ -69,12 +73,6 @@ impl Set {
             match changed {
                 true => eprintln!("keyspace {name} is planned anew"),
                 false => eprintln!("keyspace {name} is planned like this already"),
-            }
-            if old.mode != KeyspaceMode::Coordinated {
-                eprintln!(
-                    "warning: keyspace {name} is in mode {}, in which nobody plans",
-                    old.mode
-                );
             }
             match self.json {
                 true => out::json(&json!({ "keyspace": name, "changed": changed, "plan": plan })),

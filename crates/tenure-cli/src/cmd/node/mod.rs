@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use clap::Args;
 use tenure::data_dir::DataDir;
-use tenure::{Hashed, Node, Router};
+use tenure::{Hashed, Named, Node, Router};
 use tenure_core::record::KeyspaceMode;
 use tenure_core::settings::Timing;
 use tenure_server::{
@@ -43,7 +43,8 @@ const LINGER: Duration = Duration::from_millis(500);
     Examples:\n  \
     tenure --store sqlite:shop.db --cluster shop node --listen :8001 --app http://127.0.0.1:9001 --keyspace orders --shards 64\n  \
     tenure --store sqlite:shop.db --cluster shop node --listen :8001 --app http://127.0.0.1:9001 --hooks http://127.0.0.1:9001/tenure \\\n      \
-    --keyspace orders --shards 64 --data n1 --route --app-cmd python3 counter.py 9001"
+    --keyspace orders --shards 64 --data n1 --route --app-cmd python3 counter.py 9001\n  \
+    tenure --store sqlite:shop.db --cluster shop node --listen :8001 --app http://127.0.0.1:9001 --keyspace tenants --named"
 )]
 pub(crate) struct NodeCommand {
     /// Where to take requests, as HOST:PORT; :PORT is the loopback interface alone
@@ -65,8 +66,13 @@ pub(crate) struct NodeCommand {
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration::parse)]
     hook_timeout: Duration,
     /// How many shards the keyspace has; it is created if it does not exist
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    shards: u32,
+    #[arg(long, value_name = "N", required_unless_present = "named",
+        value_parser = clap::value_parser!(u32).range(1..))]
+    shards: Option<u32>,
+    /// The shards of the keyspace have names: `tenure shard create` makes each, and the key of a request is the name of
+    /// its shard
+    #[arg(long, conflicts_with = "shards")]
+    named: bool,
     /// Who assigns the shards: coordinated (a leader plans), symmetric or greedy
     #[arg(long, default_value = "coordinated")]
     mode: KeyspaceMode,
@@ -107,6 +113,9 @@ impl NodeCommand {
 
     pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Fail> {
         let mut signals = Signals::new()?;
+        if let Waited::Signal = place::ask_for_ttl(config, &mut signals).await {
+            return Ok(ExitCode::SUCCESS);
+        }
         let plan = self.plan(config, &mut signals).await?;
         let child = match self.app_cmd.is_empty() {
             true => None,
@@ -189,7 +198,7 @@ impl NodeCommand {
         let unfit = |problems: Vec<String>| Fail::bad(problems.join("\n"));
         let mut builder = configured(Node::builder(plan.url, &plan.cluster), config)
             .mode(self.mode)
-            .plan(config.plan().map_err(unfit)?)
+            .plan(config.plan_without_load("node").map_err(unfit)?)
             .name(&name)
             .address(ADDRESS, format!("http://{}", plan.advertised));
         if let Some(data) = plan.data.take() {
@@ -197,9 +206,8 @@ impl NodeCommand {
         }
         let handler = Hooked::<WARM>::new(plan.hooks.clone());
         let keyspace = self.keys.keyspace.as_str();
-        let starting = builder
-            .keyspace(keyspace, Hashed(self.shards), handler)
-            .start();
+        let kind = self.shards.map_or(Named, Hashed);
+        let starting = builder.keyspace(keyspace, kind, handler).start();
         let node = match signals.or(starting).await {
             Waited::Signal => return Ok(ExitCode::SUCCESS),
             Waited::Done(node) => node.map_err(|e| not_started(&e))?,

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 use tenure_core::ids::{KeyspaceName, SessionId, ShardId};
 use tenure_core::layout::Key;
+use tenure_core::members::{self, Stuck, Unserved};
 use tenure_core::record::{Damage, Failure, KeyspaceKind, NodeMode, Quarantine};
 use tenure_core::view::{Cell, Table};
 
@@ -14,7 +15,7 @@ use crate::snapshot::{Lease, Snapshot};
 /// One thing that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Problem {
-    /// `damaged`, `newer`, `missing`, `quarantined`, `troubled`, `overdue`, `drained` or `store_changed`.
+    /// `damaged`, `newer`, `missing`, `quarantined`, `unserved`, `troubled`, `overdue`, `drained` or `store_changed`.
     pub(crate) kind: &'static str,
     /// The record it is about.
     pub(crate) key: String,
@@ -31,6 +32,7 @@ pub(crate) fn all(snapshot: &Snapshot, keyspaces: &[Keyspace]) -> Vec<Problem> {
     missing_keyspaces(snapshot, &mut problems);
     for keyspace in keyspaces {
         shards(snapshot, &keyspace.name, &mut problems);
+        unserved(snapshot, &keyspace.name, &mut problems);
     }
     sessions(snapshot, &mut problems);
     drained(snapshot, &mut problems);
@@ -146,7 +148,12 @@ fn damaged(snapshot: &Snapshot, problems: &mut Vec<Problem>) {
         &view.shards,
         |id| Key::Shard(id.clone()),
         problems,
-        |id| format!("tenure repair {id}"),
+        |id| {
+            format!(
+                "nodes that serve it restore it by themselves after the longest ttl; without any, \
+                 tenure repair {id}"
+            )
+        },
     );
 }
 
@@ -232,6 +239,66 @@ fn shards(snapshot: &Snapshot, name: &KeyspaceName, problems: &mut Vec<Problem>)
             _ => {}
         }
     }
+}
+
+/// Shards that nobody serves: those that no node can be given, at once; others once the nodes report them, after three ttl.
+fn unserved(snapshot: &Snapshot, name: &KeyspaceName, problems: &mut Vec<Problem>) {
+    let view = &snapshot.view;
+    let ended = |session| {
+        let lease = snapshot.lease(session);
+        lease.is_over() || matches!(lease, Lease::Overdue(_) | Lease::Missing)
+    };
+    let nobody = members::participants(view, name, None).all(|node| ended(node.session));
+    let blocked = match nobody {
+        true => Some(Unserved::NoNode),
+        false => members::blocked(view, name),
+    };
+    for stuck in members::stuck(view, name, ended, blocked) {
+        let help = match stuck.reason {
+            Unserved::NoNode => "start a node that serves the keyspace",
+            Unserved::Cordoned => "tenure uncordon one of its nodes, or start another",
+            Unserved::Draining => "tenure activate one of its nodes, or start another",
+            Unserved::NoWeight => "start a node with a weight",
+            Unserved::NoRoom => "raise a capacity, or start another node",
+            Unserved::Loading => "see what their owners log; tenure status --shards names them",
+            Unserved::Moving => {
+                "see what their owners and the nodes that they move to log; tenure status --shards names them"
+            }
+            Unserved::Unclaimed | Unserved::Quarantined => {
+                "see what the nodes of the keyspace log: claims that the store rejects, loads that fail"
+            }
+        };
+        problems.push(problem(
+            "unserved",
+            &Key::Keyspace(name.clone()),
+            why_unserved(&stuck),
+            help,
+        ));
+    }
+}
+
+/// Returns number, names and reason in one sentence.
+fn why_unserved(stuck: &Stuck) -> String {
+    let Stuck {
+        reason,
+        count,
+        shards,
+    } = stuck;
+    let (word, verb) = match count {
+        1 => ("shard", "is"),
+        _ => ("shards", "are"),
+    };
+    let long = match reason.is_in_records() {
+        true => "",
+        false => " for longer than three ttl",
+    };
+    let mut named: Vec<String> = shards.iter().map(ToString::to_string).collect();
+    if named.len() < *count {
+        named.push("…".to_owned());
+    }
+    let named = named.join(", ");
+    let (text, reason) = (reason.text(), reason.as_str());
+    format!("{count} {word} {verb} not served{long}: {text} ({reason}): {named}")
 }
 
 /// The reason, and of the nodes that could not load the shard those that it does not name.

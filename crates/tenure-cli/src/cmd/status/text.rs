@@ -290,7 +290,8 @@ fn alike(a: &Shard, b: &Shard) -> bool {
 fn problems(report: &Report) -> String {
     let mut text = "PROBLEMS\n".to_owned();
     for problem in report.problems.iter().take(MOST) {
-        text.push_str(&wrap(&format!("{}: {}", problem.key, problem.problem), ""));
+        let key = cut(&problem.key, WIDTH - 1);
+        text.push_str(&wrap(&format!("{key}: {}", problem.problem), ""));
         text.push_str(&wrap(&format!("→ {}", problem.help), "  "));
     }
     more(

@@ -113,7 +113,7 @@ impl Node {
         }
     }
 
-    pub(super) fn is_leaving(&self) -> bool {
+    pub(in crate::node) fn is_leaving(&self) -> bool {
         matches!(self.life, Life::Stopping)
     }
 
@@ -267,7 +267,7 @@ impl Node {
             id,
             wanted && (live_owner || deaf) && self.config.role == Role::Node,
         );
-        if record.doomed && !live_owner && self.is_first_member() {
+        if record.doomed && !live_owner && self.is_first_of(&id.keyspace) {
             return Decision::Write(Change::Delete);
         }
         let claimable = record.quarantine.is_none() && !record.doomed;
@@ -292,11 +292,16 @@ impl Node {
         if matches!(&record.tenancy, Tenancy::Free { witnesses } if !witnesses.is_empty()) {
             return Decision::Nothing;
         }
+        if self.lacks_room(&id.keyspace, 1) {
+            return Decision::Nothing;
+        }
         self.decide_claim(&record)
     }
 
-    fn decide_claim(&self, record: &ShardRecord) -> Decision {
+    fn decide_claim(&mut self, record: &ShardRecord) -> Decision {
         if self.from_watch && !self.config.timing.acquire_watch_enabled {
+            // The next retry takes it, also where those who waited for it have long stopped to retry.
+            self.begin_retries();
             return Decision::Nothing;
         }
         if self.config.role == Role::Observer {

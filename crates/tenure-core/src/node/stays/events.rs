@@ -220,7 +220,7 @@ impl Node {
             >= QUARANTINE_AFTER;
         let free_to_write = self.stays.get(id).is_some_and(|s| s.writing.is_none());
         if attempt >= timing.load_attempts
-            && (last || self.somebody_else_may_load(&record))
+            && (last || self.somebody_else_may_load(id, &record))
             && self.may_own()
             && self.owns_in_record(id)
             && free_to_write

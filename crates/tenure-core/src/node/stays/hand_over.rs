@@ -1,22 +1,15 @@
 //! The steps of a move at this node: what the application is told, and what it answers.
 
-use std::time::Duration;
-
 use crate::ids::{Epoch, ShardId};
 use crate::machine::{Action, Close, RunId};
 use crate::note::{Note, ShardStep};
-use crate::record::Role;
 use crate::rules::Mutant;
 use crate::shard::Change;
-use crate::time::Time;
 use crate::why::Why;
 
 use super::{Phase, Readiness, Then, Writing};
 use crate::node::Node;
 use crate::node::timers::Timer;
-
-/// How far apart in time shards are frozen that could be at once, at most.
-const TOGETHER: Duration = Duration::from_millis(50);
 
 impl Node {
     /// Begins to load a shard that another node serves.
@@ -36,6 +29,7 @@ impl Node {
             limit,
         };
         (stay.trouble, stay.load) = (None, None);
+        self.loads_ahead(id);
         self.runs.insert(run, id.clone());
         let me = Some(self.config.name.clone());
         self.tell(id, ShardStep::Warming, record.epoch, Why::Moving, me);
@@ -55,28 +49,12 @@ impl Node {
     }
 
     fn get_ready(&mut self, id: &ShardId, from: Readiness, to: Readiness) {
-        let together = self.freezes_together();
         if let Some(stay) = self.stays.get_mut(id)
             && let Phase::Succeeding { step, .. } = &mut stay.phase
             && *step == from
         {
             *step = to;
-            if to == Readiness::Loaded {
-                stay.not_before = stay.not_before.max(together);
-            }
             self.look_at(id);
-        }
-    }
-
-    /// When a shard that was loaded just now is to be frozen: together with those that are loaded a little later. Nobody
-    /// waits for it yet, and each router then writes once for all of them.
-    fn freezes_together(&self) -> Time {
-        let step = (self.config.timing.ttl / 200).min(TOGETHER).as_nanos() as u64;
-        let mut sessions = self.view.sessions.iter();
-        let routed = sessions.any(|(_, s)| s.record.role == Role::Router && s.record.is_live());
-        match routed && step > 0 {
-            true => Time(self.now.0.div_ceil(step) * step),
-            false => self.now,
         }
     }
 
@@ -119,6 +97,7 @@ impl Node {
         };
         stay.served = epoch;
         stay.came_back();
+        self.forget_ahead(id);
         self.wait_for(id, false);
         self.timers.clear(&Timer::Stay(id.clone()));
         self.out.push(Action::Own { run, epoch });
@@ -137,6 +116,7 @@ impl Node {
         stay.phase = Phase::Idle;
         stay.attempts += 1;
         let (attempt, writing) = (stay.attempts, stay.writing.is_some());
+        self.forget_ahead(id);
         self.timers.clear(&Timer::Stay(id.clone()));
         self.note(Note::LoadFailed {
             shard: id.clone(),

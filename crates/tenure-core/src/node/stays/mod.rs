@@ -25,6 +25,7 @@ mod events;
 mod glance;
 mod hand_over;
 mod moves;
+mod together;
 
 use crate::ids::{Epoch, NodeName, ShardId};
 use crate::layout::Key;
@@ -39,6 +40,7 @@ use crate::time::Time;
 use crate::why::Why;
 
 use decide::Decision;
+pub(super) use together::Together;
 
 use super::ops::{Purpose, Settled};
 use super::timers::Timer;
@@ -361,7 +363,11 @@ impl Node {
         if let Tenancy::Free { witnesses } = &record.tenancy
             && let Some(change) = self.deny(witnesses)
         {
-            self.write(id, change);
+            let not_before = self.stays.get(id).map_or(Time::ZERO, |s| s.not_before);
+            match self.now < not_before {
+                true => self.timers.set(Timer::Stay(id.clone()), not_before),
+                false => self.write(id, change),
+            }
         }
     }
 
@@ -444,6 +450,7 @@ impl Node {
             then,
             why: first,
         };
+        self.forget_ahead(id);
         self.out.push(Action::Close { run, how });
         let step = match how {
             Close::Drain => ShardStep::Draining,

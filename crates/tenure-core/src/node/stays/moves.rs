@@ -6,9 +6,9 @@
 
 use std::sync::Arc;
 
-use crate::ids::{Epoch, NodeName, ShardId};
+use crate::ids::{Epoch, KeyspaceName, NodeName, ShardId};
 use crate::machine::Close;
-use crate::record::{Move, MovePhase, NodeMode, Owner, Role, ShardRecord, Tenancy};
+use crate::record::{Move, MovePhase, Owner, ShardRecord, Tenancy};
 use crate::rules::Mutant;
 use crate::shard::Change;
 use crate::time::Time;
@@ -33,11 +33,7 @@ impl Node {
         if self.is_past_moving() {
             return None;
         }
-        let member = self.peers.members.iter().find(|m| Some(&m.name) == to)?;
-        let to = Owner {
-            node: member.name.clone(),
-            session: member.session,
-        };
+        let to = self.target(id, to?)?;
         // What is not served here can be given away without ceremony.
         let stay = self.stays.get(id).filter(|stay| stay.is_serving())?;
         let not_before = stay.move_not_before.max(stay.not_before);
@@ -50,7 +46,22 @@ impl Node {
             to,
             plan: record.plan,
             why,
+            more: false,
         }))
+    }
+
+    /// The node of this name as the target of a shard's move; nothing if it does not take shards of the keyspace.
+    fn target(&self, id: &ShardId, name: &NodeName) -> Option<Owner> {
+        let owner = |session| Owner {
+            node: name.clone(),
+            session,
+        };
+        if self.config.rules.broken_by(Mutant::HandedToStranger) {
+            let any = self.peers.members.iter().find(|m| m.name == *name)?;
+            return Some(owner(any.session));
+        }
+        let seat = self.peers.of(&id.keyspace).seat(name)?;
+        seat.takes().then(|| owner(seat.session))
     }
 
     /// A number that no other move of any shard has.
@@ -132,11 +143,8 @@ impl Node {
         if self.config.rules.broken_by(Mutant::SealWithoutRouters) {
             return true;
         }
-        let mut routers = self.view.sessions.iter().filter(|(_, seen)| {
-            let record = &seen.record;
-            let concerned = record.keyspaces.is_empty() || record.keyspaces.contains(&id.keyspace);
-            record.role == Role::Router && record.is_live() && concerned
-        });
+        let sessions = self.view.sessions.iter();
+        let mut routers = sessions.filter(|(_, seen)| seen.record.routes(&id.keyspace));
         routers.all(|(_, seen)| seen.record.holds(id) == Some(mv))
     }
 
@@ -257,6 +265,12 @@ impl Node {
             // What this node had loaded, if anything, is gone: it takes the shard, and loads it then.
             return Some(Decision::Write(Change::Take { serving: false }));
         }
+        if self.rejects_move(&id.keyspace, phase, owner_ended)
+            // Two nodes may have offered it the last place.
+            || (phase == MovePhase::Warming || owner_ended) && self.lacks_room(&id.keyspace, 0)
+        {
+            return Some(self.cancel(id));
+        }
         if owner_ended {
             return Some(Decision::Write(Change::Claim));
         }
@@ -266,7 +280,6 @@ impl Node {
             .get(&id.keyspace)
             .is_some_and(|k| k.catches_up);
         Some(match phase {
-            _ if self.takes_nothing() => self.cancel(id),
             MovePhase::Warming if catches_up => Decision::Warm(mv.id),
             MovePhase::Warming => Decision::Write(Change::Warmed),
             // Its state was lost on the way; without it nobody should wait.
@@ -275,10 +288,13 @@ impl Node {
         })
     }
 
-    /// Whether this node is not to be given anything.
-    fn takes_nothing(&self) -> bool {
-        let me = self.view.nodes.get(&self.config.name);
-        self.is_leaving() || me.is_some_and(|n| n.mode != NodeMode::Active)
+    /// True if this node aborts a move to itself: it stops, drains, or is cordoned.
+    ///
+    /// A cordon does not abort a move whose owner may have shut its gate already. Requests would meet a closed gate, and the
+    /// shard was assigned before the cordon. If the owner has ended, a cordoned node does not claim the shard.
+    fn rejects_move(&self, keyspace: &KeyspaceName, phase: MovePhase, owner_ended: bool) -> bool {
+        let before_freeze = phase == MovePhase::Warming || owner_ended;
+        self.is_leaving() || !self.is_active() || before_freeze && self.is_cordoned(keyspace)
     }
 
     /// A shard that moves here and is being made ready.
@@ -307,7 +323,7 @@ impl Node {
             return Decision::Promote(record.epoch);
         }
         let current = record.tenancy.moving().filter(|(m, _)| m.id == mv);
-        let Some((_, phase)) = current else {
+        let Some((current, phase)) = current.map(|(mv, phase)| (mv.clone(), phase)) else {
             return Decision::Close(Close::Cut, Why::MoveCancelled, Then::Look);
         };
         let owner_ended = record.owner().is_some_and(|o| self.ended(o.session));
@@ -329,12 +345,21 @@ impl Node {
         if writing {
             return Decision::Nothing;
         }
-        if self.takes_nothing() && phase != MovePhase::Sealed {
+        if self.rejects_move(&id.keyspace, phase, false) && phase != MovePhase::Sealed {
             return self.cancel(id);
         }
         let hasty = self.config.rules.broken_by(Mutant::TailBeforeSeal);
         let change = match (phase, step) {
-            (MovePhase::Warming, Readiness::Loaded) => Change::Warmed,
+            (MovePhase::Warming, Readiness::Loaded) => {
+                // An owner that stops waits for nothing that is to come.
+                let stops = |owner: &Owner| self.is_stopping(owner.session);
+                let more = current.more && !record.owner().is_some_and(stops);
+                let at = self.freezes_at(id, mv, more, limit);
+                if self.now < at {
+                    return Decision::WaitUntil(at);
+                }
+                Change::Warmed
+            }
             (MovePhase::Freezing, Readiness::Loaded) if hasty => {
                 return Decision::CatchUp(String::new());
             }

@@ -68,6 +68,8 @@ pub(super) struct Bench {
     pub(super) store_id: String,
     /// process: the outcome of its puts on shards is unknown; they land when told to.
     pub(super) unknown_puts: BTreeSet<usize>,
+    /// The same of writes of sessions.
+    pub(super) unknown_renewals: BTreeSet<usize>,
     pub(super) late: Vec<(usize, Request)>,
     /// process: its requests are never answered, nor done.
     pub(super) cut: BTreeSet<usize>,
@@ -136,6 +138,7 @@ impl Bench {
             deaf: BTreeSet::new(),
             cut: BTreeSet::new(),
             unknown_puts: BTreeSet::new(),
+            unknown_renewals: BTreeSet::new(),
             late: Vec::new(),
             store_id: "uuid".to_owned(),
             steps: 0,
@@ -436,7 +439,12 @@ impl Bench {
                 expect,
                 record,
             } => {
-                if self.unknown_puts.contains(&i) && matches!(key, Key::Shard(_)) {
+                let unknown = match key {
+                    Key::Shard(_) => self.unknown_puts.contains(&i),
+                    Key::Session(_) => self.unknown_renewals.contains(&i),
+                    _ => false,
+                };
+                if unknown {
                     self.late.push((
                         i,
                         Request::Put {
@@ -463,7 +471,7 @@ impl Bench {
                 }
                 self.writes += 1;
                 let lease = record.lease(&key);
-                let version = self.set(key.clone(), Ok(record));
+                let version = self.set(key.clone(), record.stored());
                 self.attach(&key, lease);
                 Reply::Won(version)
             }
@@ -534,6 +542,10 @@ impl Bench {
         }
     }
 
+    pub(super) fn count(&self) -> usize {
+        self.processes.len()
+    }
+
     pub(super) fn overlaps(&self) -> usize {
         self.overlaps
     }
@@ -563,6 +575,7 @@ impl Bench {
 
     pub(super) fn land(&mut self) {
         self.unknown_puts.clear();
+        self.unknown_renewals.clear();
         for (i, request) in std::mem::take(&mut self.late) {
             self.answer(i, request);
         }
@@ -590,6 +603,13 @@ impl Bench {
 
     pub(super) fn raw_set(&mut self, key: Key, record: Record) -> Version {
         self.set(key, Ok(record))
+    }
+
+    /// Another value under the version that the key has: the store was put back and has come that far again.
+    pub(super) fn replace(&mut self, key: Key, record: Record) {
+        let version = self.raw(&key).version;
+        self.store.insert(key.clone(), (version, Ok(record)));
+        self.publish(key);
     }
 
     pub(super) fn corrupt(&mut self, key: Key) {

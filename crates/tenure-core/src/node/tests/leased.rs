@@ -1,5 +1,6 @@
 //! Sessions whose time the store keeps: what hands, cuts and long grants may do to them.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::bench::{Bench, ms};
@@ -8,7 +9,7 @@ use crate::layout::Key;
 use crate::lease::LeasePhase;
 use crate::machine::{Action, Event, Refusal, Request};
 use crate::note::Note;
-use crate::record::{EndedWhy, Role};
+use crate::record::{EndedWhy, Record, Role};
 
 const SHARDS: usize = 24;
 
@@ -602,4 +603,58 @@ fn the_end_of_a_session_is_seen_by_all_although_its_record_was_set_back_by_hand(
     bench.run(bench.ttl() * 8);
     assert_eq!(bench.serving(1) + bench.serving(2), SHARDS);
     assert_eq!(bench.overlaps(), 0);
+}
+
+#[test]
+fn a_copy_of_an_unsettled_renewal_that_somebody_has_edited_is_not_believed() {
+    for nodes in [1, 2] {
+        let mut bench = settled(nodes);
+        let id = session(&bench, 0);
+        let key = Key::Session(id);
+        // The node writes its record again, and the answer is lost.
+        bench.unknown_renewals.insert(0);
+        bench.edit_session(id, |_| ());
+        run_until_loose(&mut bench, 0);
+        run_until_loose(&mut bench, 0);
+        bench.land();
+        let mut record = bench.session(id).clone();
+        record.leased = None;
+        record.ttl = ms(1);
+        record.leaving = true;
+        bench.raw_set(key, Record::Session(Arc::new(record)));
+        assert_whole(&mut bench, nodes);
+        let record = bench.session(session(&bench, 0));
+        assert!(record.leased.is_some() && !record.leaving, "{record:?}");
+    }
+}
+
+#[test]
+fn what_a_router_holds_is_told_at_once_also_while_its_lease_is_kept_alive() {
+    let mut bench = settled(1);
+    let router = bench.start_with("r1", |c| {
+        c.role = Role::Router;
+        c.keyspaces.clear();
+    });
+    bench.run(bench.ttl());
+    bench.latency.insert(router, ms(4));
+    let id = session(&bench, router);
+    let shards: Vec<_> = bench.served_by(0).into_iter().collect();
+    let holds = |n: usize| {
+        let named = shards[..n].iter().map(|s| (s.shard.clone(), 77)).collect();
+        [(shards[0].keyspace.clone(), named)].into()
+    };
+    // The second comes at every point of what follows the first: a write, and a keep-alive.
+    for wait in 0..16 {
+        bench.send(router, Event::Hold([].into()));
+        bench.run(bench.ttl());
+        bench.send(router, Event::Hold(holds(1)));
+        bench.run(ms(wait));
+        bench.send(router, Event::Hold(holds(2)));
+        bench.run(ms(20));
+        assert_eq!(
+            bench.session(id).holds(&shards[1]),
+            Some(77),
+            "after {wait} ms"
+        );
+    }
 }

@@ -354,7 +354,7 @@ fn a_keyspaces_record_says_how_it_is_planned() {
     bench.edit_keyspace(|k| k.plan.policy = Some(PolicyKind::Rendezvous));
     bench.run(ms(200_000));
     let by_hash = |id: &ShardId| {
-        let ranking = &bench.node(nodes[0]).peers.ranking;
+        let ranking = &bench.node(nodes[0]).peers.of(&shard(0).keyspace).ranking;
         ranking.winner(id, |_| true).cloned()
     };
     for id in bench.served_by(nodes[0]) {

@@ -14,12 +14,12 @@ use crate::record::{
 };
 use crate::why::Why;
 
-fn shard(n: u32) -> ShardId {
+pub(super) fn shard(n: u32) -> ShardId {
     ShardId::new(KeyspaceName::new("orders").unwrap(), ShardName::index(n))
 }
 
 /// Two nodes, all shards at the first, nothing on its way.
-fn pair(shards: u32, catches_up: bool) -> (Bench, usize, usize) {
+pub(super) fn pair(shards: u32, catches_up: bool) -> (Bench, usize, usize) {
     let mut bench = Bench::new(shards);
     bench.catch_up(catches_up);
     bench.mode(KeyspaceMode::Coordinated);
@@ -35,6 +35,11 @@ fn pair(shards: u32, catches_up: bool) -> (Bench, usize, usize) {
 
 /// Writes the plan of a move as a leader would.
 fn plan(bench: &mut Bench, id: &ShardId, to: usize) {
+    plan_one(bench, id, to, false);
+}
+
+/// The same, of a plan that has or has not more for the same target.
+pub(super) fn plan_one(bench: &mut Bench, id: &ShardId, to: usize, more: bool) {
     let to = Owner {
         node: bench.node(to).config.name.clone(),
         session: bench.node(to).session().unwrap(),
@@ -44,7 +49,12 @@ fn plan(bench: &mut Bench, id: &ShardId, to: usize) {
             panic!("nobody has it")
         };
         let why = Why::Planned;
-        let mv = Move { id: 77, to, why };
+        let mv = Move {
+            id: 77,
+            to,
+            why,
+            more,
+        };
         record.intended = Some(mv.to.node.clone());
         record.tenancy = Tenancy::Warming { by, mv };
     });
@@ -58,7 +68,7 @@ fn steps(bench: &Bench, i: usize, id: &ShardId) -> Vec<ShardStep> {
     bench.notes(i).filter_map(of).collect()
 }
 
-fn phase(bench: &Bench, id: &ShardId) -> Option<MovePhase> {
+pub(super) fn phase(bench: &Bench, id: &ShardId) -> Option<MovePhase> {
     bench.shard(id).tenancy.moving().map(|(_, phase)| phase)
 }
 

@@ -551,6 +551,35 @@ fn a_drained_that_nobody_asked_for_does_not_lose_the_run() {
 }
 
 /// A claim that lands late, and whose watch event is left out, must be found by its owner in the end.
+/// A store that was put back counts the same versions again. Whoever has not noticed must not take the value that it knows for
+/// the one that is there.
+#[test]
+fn another_value_under_a_known_version_is_believed_once_it_was_read() {
+    for told in [true, false] {
+        let mut bench = Bench::new(4);
+        let n1 = bench.start("n1");
+        bench.start("n2");
+        bench.run(ms(20_000));
+        let id = bench.served_by(1).into_iter().next().unwrap();
+        let key = Key::Shard(id.clone());
+        let mut record = bench.shard(&id).clone();
+        record.head.nonce.n += 1000;
+        record.plan.seq += 7;
+        let seq = record.plan.seq;
+        if !told {
+            bench.deaf.insert(n1);
+        }
+        bench.replace(key, Record::Shard(Arc::new(record)));
+        if !told {
+            bench.deaf.clear();
+            bench.send(n1, Event::WatchGap);
+        }
+        bench.run(ms(10));
+        let known = bench.node(n1).view().shards.get(&id).unwrap();
+        assert_eq!(known.plan.seq, seq, "told by the watch: {told}");
+    }
+}
+
 #[test]
 fn a_claim_that_landed_late_and_unheard_is_found_by_its_owner() {
     let mut bench = Bench::new(8);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::harness::*;
-use crate::plan::{Decision, NodeState, PlanNode, Reason, plan};
+use crate::plan::{Decision, NodeIx, NodeState, PlanNode, Reason, plan};
 use crate::time::Time;
 
 const FIFTH: Duration = Duration::from_millis(200);
@@ -316,6 +316,25 @@ fn moves_that_are_under_way_count_in_the_budgets_also_those_of_other_keyspaces()
     let rules = rules(|s| s.budgets.total = 3);
     let plan = plan(&view(all, shards), &rules, LATER);
     assert_eq!((plan.moves_wanted, plan.moves_allowed), (4, 1));
+}
+
+#[test]
+fn moves_that_have_loaded_and_wait_for_others_leave_the_budgets_to_those() {
+    let rules = rules(|s| s.budgets.per_target = 3);
+    let mut shards = owned([0; 10]);
+    let first = plan(&view(nodes(2), shards.clone()), &rules, LATER);
+    assert_eq!((first.moves_wanted, first.moves_allowed), (5, 3));
+    assert_eq!(first.more_to, [NodeIx(1)]);
+    for shard in &mut shards[..3] {
+        shard.moving = Some(name("n1"));
+    }
+    let full = plan(&view(nodes(2), shards.clone()), &rules, LATER);
+    assert_eq!((full.moves_allowed, full.more_to), (0, vec![NodeIx(1)]));
+    for shard in &mut shards[..3] {
+        shard.loaded = true;
+    }
+    let last = plan(&view(nodes(2), shards), &rules, LATER);
+    assert_eq!((last.moves_allowed, last.more_to), (2, vec![]));
 }
 
 #[test]

@@ -47,11 +47,13 @@ impl Books {
         self.plans().into_values().max().unwrap_or_default()
     }
 
-    /// Shards that name a node in any way.
+    /// Shards that name a node as owner, as target of a move, or as the one that should have them.
     pub(crate) fn naming(&self, node: &str) -> Vec<&ShardId> {
         let names = |record: &ShardRecord| {
             let owner = record.owner().is_some_and(|o| o.node.as_str() == node);
-            owner || record.intended.as_ref().is_some_and(|n| n.as_str() == node)
+            let moving = record.tenancy.moving();
+            let target = moving.is_some_and(|(mv, _)| mv.to.node.as_str() == node);
+            owner || target || record.intended.as_ref().is_some_and(|n| n.as_str() == node)
         };
         let all = self.shards.iter().filter(|(_, (_, record))| names(record));
         all.map(|(id, _)| id).collect()

@@ -9,21 +9,25 @@ use std::time::Duration;
 use crate::site::{LONG_TTL, Site};
 use scenes::*;
 
+// D1
 #[test]
 fn five_nodes_that_join_within_a_second_are_one_plan() {
     five_joins(Site::new(21));
 }
 
+// E1, E2, E5
 #[test]
 fn a_killed_leader_is_followed_by_another_and_no_record_names_it() {
     a_killed_leader(Site::new(12), Duration::ZERO);
 }
 
+// E2, E4
 #[test]
 fn a_leader_that_slept_for_three_ttl_and_woke_changes_nothing() {
     a_leader_that_slept(Site::new(8));
 }
 
+// E6
 #[test]
 fn a_leader_that_is_told_to_stop_deletes_nothing_and_a_standby_plans_within_a_second() {
     a_leader_that_is_told_to_stop(Site::new(8).with_ttl(LONG_TTL));

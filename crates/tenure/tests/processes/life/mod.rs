@@ -10,15 +10,6 @@ use tenure::Rejoin;
 use crate::site::{LONG_TTL, Site};
 use scenes::*;
 
-/// Whether there is time for everything. Says so where there is not.
-fn has_time() -> bool {
-    let long = std::env::var_os("TENURE_LONG").is_some_and(|v| v == "1");
-    if !long {
-        println!("skipped: it takes its time, and is run with TENURE_LONG=1");
-    }
-    long
-}
-
 // C3
 #[test]
 fn a_node_killed_and_started_again_within_the_ttl_is_active_although_its_operator_wants_to_be_asked()
@@ -39,30 +30,16 @@ fn an_owner_that_slept_for_longer_than_its_ttl_comes_back_drained_where_its_oper
     an_owner_that_slept(Site::new(8), Rejoin::Manual);
 }
 
-// C2
-#[test]
-fn an_owner_that_slept_for_longer_than_its_ttl_comes_back_by_itself() {
-    if has_time() {
-        an_owner_that_slept(Site::new(8), Rejoin::Auto);
-    }
-}
-
 // C10
 #[test]
 fn a_whole_cluster_killed_for_longer_than_the_ttl_comes_back_and_nobody_is_drained() {
     a_whole_cluster(Site::new(9), [1, 2, 0], Rejoin::Manual, Duration::ZERO);
 }
 
-// C5, C10
+// C5
 #[test]
-fn a_whole_cluster_killed_for_longer_than_the_ttl_comes_back_in_every_order() {
-    if has_time() {
-        for order in ORDERS {
-            for rejoin in [Rejoin::Auto, Rejoin::Manual] {
-                a_whole_cluster(Site::new(9), order, rejoin, Duration::ZERO);
-            }
-        }
-    }
+fn a_whole_cluster_killed_for_longer_than_the_ttl_comes_back_by_itself() {
+    a_whole_cluster(Site::new(9), [2, 1, 0], Rejoin::Auto, Duration::ZERO);
 }
 
 // C7
@@ -75,4 +52,24 @@ fn operators_drain_activate_freeze_rebalance_move_and_evict_and_it_shows() {
 #[test]
 fn a_node_that_sleeps_is_evicted_when_its_ttl_proves_it_gone_and_not_before() {
     an_eviction_of_one_that_sleeps(Site::new(8));
+}
+
+mod long {
+    use super::*;
+
+    // C2
+    #[test]
+    fn an_owner_that_slept_for_longer_than_its_ttl_comes_back_by_itself() {
+        an_owner_that_slept(Site::new(8), Rejoin::Auto);
+    }
+
+    // C5, C10
+    #[test]
+    fn a_whole_cluster_killed_for_longer_than_the_ttl_comes_back_in_every_order() {
+        for order in ORDERS {
+            for rejoin in [Rejoin::Auto, Rejoin::Manual] {
+                a_whole_cluster(Site::new(9), order, rejoin, Duration::ZERO);
+            }
+        }
+    }
 }

@@ -160,6 +160,7 @@ pub(crate) fn an_owner_that_slept(site: Site, rejoin: Rejoin) {
     let a = site.start_as("a", comes_back(rejoin));
     let _b = site.start_as("b", comes_back(rejoin));
     site.await_settled(&["a", "b"]);
+    everybody_knows_who_lives(&site, &["a", "b"]);
     site.pause(&a);
     site.await_served("b has them all", |held| held.nodes() == ["b"]);
     thread::sleep(site.ttl() / 2);

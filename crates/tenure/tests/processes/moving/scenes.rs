@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use tenure_core::record::MovePhase;
 
 use super::clients::{Clients, audit};
-use crate::leading::books::{await_books, books, drain};
+use crate::books::{await_books, books, drain};
 use crate::process::Process;
 use crate::site::Site;
 use crate::worker::{Journal, Own, Role};
@@ -40,6 +40,18 @@ pub(crate) enum Fault {
 pub(crate) enum Phase {
     Warming,
     Freezing,
+}
+
+/// Every participant, fault and phase, crossed with each other.
+pub(crate) fn crossings() -> impl Iterator<Item = (Who, Fault, Phase)> {
+    let who = [Who::Owner, Who::Target, Who::Leader, Who::Router];
+    who.into_iter().flat_map(|who| {
+        let faults = [Fault::Killed, Fault::Paused].into_iter();
+        faults.flat_map(move |fault| {
+            let phases = [Phase::Warming, Phase::Freezing].into_iter();
+            phases.map(move |phase| (who, fault, phase))
+        })
+    })
 }
 
 fn router(site: &Site, name: &str) -> Process {

@@ -11,12 +11,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use tenure::{Handler, Seal, Settings, Shard};
+use tenure::{Handler, KeyspaceMode, Seal, Settings, Shard};
 use tenure_core::ids::ClusterName;
 use tenure_core::layout::prefix;
 use tenure_store::{DeleteIf, Put, PutIf};
 
-use super::{MovesBench, millis, shown};
+use super::{MovesBench, Steal, millis, shown};
 use crate::config::duration;
 use crate::fail::Fail;
 use crate::place::{bad_store, random_id, within};
@@ -55,6 +55,8 @@ pub(super) struct Store {
 
 #[derive(Debug, Serialize)]
 struct Blackout {
+    mode: KeyspaceMode,
+    shards: u32,
     load_ms: f64,
     moves: usize,
     requests: u64,
@@ -71,6 +73,8 @@ struct Blackout {
     sealing_ms: f64,
     taking_ms: f64,
     answering_ms: f64,
+    /// Time that the host gave to others meanwhile.
+    steal_percent: f64,
 }
 
 pub(super) async fn measure(url: String, bench: &MovesBench) -> Result<Store, Fail> {
@@ -83,15 +87,16 @@ pub(super) async fn measure(url: String, bench: &MovesBench) -> Result<Store, Fa
         url: info.url.clone(),
         blackouts: Vec::new(),
     };
-    for &load in &bench.load {
+    let modes = bench.mode.iter();
+    for (&mode, &load) in modes.flat_map(|mode| bench.load.iter().map(move |load| (mode, load))) {
         let name = info.url.as_str();
         eprintln!(
-            "moving shards on {name}, loads of {} …",
+            "moving shards on {name}, {mode}, loads of {} …",
             duration::show(load)
         );
         let cluster = ClusterName::new(format!("bench-{:08x}", random_id() as u32))?;
         let figures = tokio::select! {
-            figures = one(&store, &url, &cluster, load, bench) => figures,
+            figures = one(&store, &url, &cluster, mode, load, bench) => figures,
             _ = tokio::signal::ctrl_c() => Err(Fail::no("interrupted; what was written is removed")),
         };
         let cleaned = match shared {
@@ -108,6 +113,7 @@ async fn one(
     store: &Arc<dyn tenure_store::Store>,
     url: &str,
     cluster: &ClusterName,
+    mode: KeyspaceMode,
     load: Duration,
     bench: &MovesBench,
 ) -> Result<Blackout, Fail> {
@@ -124,8 +130,10 @@ async fn one(
         settings,
         load,
         shards: bench.shards,
+        mode,
         traces: bench.trace.clone(),
     };
+    let steal = Steal::now();
     let mut play = Play::begin(store.clone(), cast).await?;
     let (mut pauses, mut puts) = (Vec::new(), Vec::new());
     for _ in 0..rounds {
@@ -141,6 +149,8 @@ async fn one(
     let (b50, b99, longest) = spread(&mut each(|p| p.whole));
     let (p50, p99, _) = spread(&mut puts);
     Ok(Blackout {
+        mode,
+        shards: bench.shards,
         load_ms: millis(load),
         moves: pauses.len(),
         requests,
@@ -155,6 +165,7 @@ async fn one(
         sealing_ms: middle(|p| p.sealing),
         taking_ms: middle(|p| p.taking),
         answering_ms: middle(|p| p.answering),
+        steal_percent: steal.percent_since(),
     })
 }
 
@@ -189,7 +200,10 @@ async fn bare_puts(
 }
 
 /// Removes all that the run wrote.
-async fn clean(store: &Arc<dyn tenure_store::Store>, cluster: &ClusterName) -> Result<(), Fail> {
+pub(super) async fn clean(
+    store: &Arc<dyn tenure_store::Store>,
+    cluster: &ClusterName,
+) -> Result<(), Fail> {
     for _ in 0..5 {
         let listing = within("listing", store.list(&prefix(cluster))).await??;
         if listing.entries.is_empty() {
@@ -215,11 +229,12 @@ impl Store {
             self.url
         )?;
         let mut table = Table::new(&[
-            "#LOAD ms", "#MOVES", "#p50 ms", "#p99 ms", "#max ms", "#PUT p50", "#PUT p99", "#×p50",
-            "#×p99", "#FAILED",
+            "MODE", "#LOAD ms", "#MOVES", "#p50 ms", "#p99 ms", "#max ms", "#PUT p50", "#PUT p99",
+            "#×p50", "#×p99", "#FAILED", "#STEAL %",
         ]);
         for b in &self.blackouts {
             table.row(vec![
+                b.mode.to_string(),
                 shown(b.load_ms),
                 b.moves.to_string(),
                 shown(b.p50_ms),
@@ -230,13 +245,15 @@ impl Store {
                 shown(b.ratio_p50),
                 shown(b.ratio_p99),
                 format!("{}/{}", b.failed, b.requests),
+                shown(b.steal_percent),
             ]);
         }
         write!(out, "{}", table.render(WIDTH))?;
         for b in &self.blackouts {
             writeln!(
                 out,
-                "load {} ms, p50 of each step: freezing → sealed {} ms, sealed → taken {} ms, taken → answered {} ms",
+                "{}, load {} ms, p50 of each step: freezing → sealed {} ms, sealed → taken {} ms, taken → answered {} ms",
+                b.mode,
                 shown(b.load_ms),
                 shown(b.sealing_ms),
                 shown(b.taking_ms),

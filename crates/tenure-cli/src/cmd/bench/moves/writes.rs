@@ -1,7 +1,6 @@
 //! How many store writes moves take: a fourth node joins three with 1,000 shards, while routers look on.
 //!
-//! Counted at the store: every record carries how often it was written. The memory store serves, for writes are counted and
-//! not timed. Renewals are far apart, so that hardly any fall into the time that is looked at.
+//! Counted at the store: every record carries how often it was written. Renewals are far apart, so that hardly any fall into the time that is looked at.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,22 +13,25 @@ use tenure_core::ids::{ClusterName, ShardId};
 use tenure_core::layout::{Key, prefix};
 use tenure_core::record::{Record, Role, Tenancy};
 use tenure_store::Store;
-use tenure_store::memory::MemoryStore;
 
-use super::blackout::Loads;
-use crate::cmd::bench::worker::{CLUSTER, KEYSPACE};
+use super::Steal;
+use super::blackout::{Loads, clean};
+use crate::cmd::bench::worker::KEYSPACE;
 use crate::fail::Fail;
+use crate::place::{bad_store, random_id, within};
 use crate::table::{Table, WIDTH};
 
 const SHARDS: u32 = 1000;
 /// Far beyond what the moves take.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);
 /// So long nothing moves when all is over.
 const CALM: Duration = Duration::from_millis(700);
 
 /// What moving a quarter of the shards took.
 #[derive(Debug, Serialize)]
 pub(super) struct Writes {
+    store: &'static str,
+    mode: KeyspaceMode,
     routers: u32,
     shards: u32,
     moves: u64,
@@ -37,89 +39,154 @@ pub(super) struct Writes {
     shard_writes: u64,
     /// Writes to sessions of routers.
     router_writes: u64,
+    /// Writes to sessions of nodes, that of the one that joins not included.
+    node_writes: u64,
+    /// Writes to the session of the node that joins, from its start.
+    joiner_writes: u64,
     per_move: f64,
     per_router: f64,
+    /// From the start of the node that joins until nothing moves.
+    took_ms: f64,
+    /// Time that the host gave to others meanwhile.
+    steal_percent: f64,
 }
 
 /// How often each record was written, and who has the shards.
 struct Books {
     shards: BTreeMap<ShardId, (u64, Option<String>)>,
     routers: u64,
+    nodes: BTreeMap<String, u64>,
     moving: usize,
+    /// Time of the last change that was seen.
+    changed: Instant,
 }
 
-pub(super) async fn count(routers: u32) -> Result<Writes, Fail> {
-    eprintln!("counting writes with {routers} routers …");
-    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
-    let mut nodes = Vec::new();
-    for name in ["a", "b", "c"] {
-        nodes.push(node(&store, name).await?);
+/// A cluster on one store that all processes share: writes are counted, not timed.
+struct Stage {
+    store: Arc<dyn Store>,
+    cluster: ClusterName,
+    mode: KeyspaceMode,
+}
+
+pub(super) async fn count(url: &str, mode: KeyspaceMode, routers: u32) -> Result<Writes, Fail> {
+    eprintln!("counting writes on {url}, {mode}, with {routers} routers …");
+    let opened = within("opening", tenure_store::open(url)).await?;
+    let stage = Stage {
+        store: opened.map_err(bad_store)?,
+        cluster: ClusterName::new(format!("bench-{:08x}", random_id() as u32))?,
+        mode,
+    };
+    let counted = tokio::select! {
+        counted = stage.play(routers) => counted,
+        _ = tokio::signal::ctrl_c() => Err(Fail::no("interrupted; what was written is removed")),
+    };
+    clean(&stage.store, &stage.cluster).await?;
+    counted
+}
+
+impl Stage {
+    async fn play(&self, routers: u32) -> Result<Writes, Fail> {
+        let mut nodes = Vec::new();
+        for name in ["a", "b", "c"] {
+            nodes.push(self.node(name).await?);
+        }
+        settled(self, 3).await?;
+        let mut lookers = Vec::new();
+        for n in 0..routers {
+            let settings = settings();
+            let router = Router::builder("memory:", self.cluster.as_str())
+                .store(self.store.clone())
+                .name(format!("r{n}"))
+                .hold(HoldLimits {
+                    age: settings.freeze_timeout + settings.drain_timeout + settings.take_timeout,
+                    ..HoldLimits::default()
+                })
+                .settings(settings);
+            lookers.push(router.start().await.map_err(|e| Fail::no(e.to_string()))?);
+        }
+        let before = books(self).await?;
+        let (begun, steal) = (Instant::now(), Steal::now());
+        let fourth = self.node("d").await?;
+        let after = settled(self, 4).await?;
+        let steal_percent = steal.percent_since();
+        let counted = self.compare(routers, &before, &after);
+        nodes.push(fourth);
+        for looker in lookers {
+            looker.stop().await.map_err(|e| Fail::no(e.to_string()))?;
+        }
+        // What is written from here on is removed with the cluster: nobody need hand anything over.
+        drop(nodes);
+        Ok(Writes {
+            took_ms: super::millis(after.changed - begun),
+            steal_percent,
+            ..counted
+        })
     }
-    settled(&store, 3).await?;
-    let mut lookers = Vec::new();
-    for n in 0..routers {
-        let settings = settings();
-        let router = Router::builder("memory:", CLUSTER)
-            .store(store.clone())
-            .name(format!("r{n}"))
-            .hold(HoldLimits {
-                age: settings.freeze_timeout + settings.drain_timeout + settings.take_timeout,
-                ..HoldLimits::default()
-            })
-            .settings(settings);
-        lookers.push(router.start().await.map_err(|e| Fail::no(e.to_string()))?);
-    }
-    let before = books(&store).await?;
-    let _fourth = node(&store, "d").await?;
-    let after = settled(&store, 4).await?;
-    let (mut moves, mut shard_writes) = (0, 0);
-    for (id, (rev, owner)) in &after.shards {
-        let (was, owned) = before
-            .shards
-            .get(id)
-            .map_or((0, &None), |(rev, owner)| (*rev, owner));
-        if owned != owner {
-            moves += 1;
-            shard_writes += rev - was;
+
+    fn compare(&self, routers: u32, before: &Books, after: &Books) -> Writes {
+        let (mut moves, mut shard_writes) = (0, 0);
+        for (id, (rev, owner)) in &after.shards {
+            let (was, owned) = before
+                .shards
+                .get(id)
+                .map_or((0, &None), |(rev, owner)| (*rev, owner));
+            if owned != owner {
+                moves += 1;
+                shard_writes += rev - was;
+            }
+        }
+        let router_writes = after.routers - before.routers;
+        let known = |name: &String| before.nodes.get(name).copied();
+        let grown = after
+            .nodes
+            .iter()
+            .filter_map(|(n, rev)| Some(rev - known(n)?));
+        let joined = after.nodes.iter().filter(|(n, _)| known(n).is_none());
+        Writes {
+            store: self.store.info().kind,
+            mode: self.mode,
+            routers,
+            shards: SHARDS,
+            moves,
+            shard_writes,
+            router_writes,
+            node_writes: grown.sum(),
+            joiner_writes: joined.map(|(_, rev)| rev).sum(),
+            per_move: shard_writes as f64 / (moves as f64).max(1.0),
+            per_router: router_writes as f64 / f64::from(routers),
+            took_ms: 0.0,
+            steal_percent: 0.0,
         }
     }
-    let router_writes = after.routers - before.routers;
-    Ok(Writes {
-        routers,
-        shards: SHARDS,
-        moves,
-        shard_writes,
-        router_writes,
-        per_move: shard_writes as f64 / (moves as f64).max(1.0),
-        per_router: router_writes as f64 / f64::from(routers),
-    })
+
+    async fn node(&self, name: &str) -> Result<Node, Fail> {
+        let node = Node::builder("memory:", self.cluster.as_str())
+            .store(self.store.clone())
+            .name(name)
+            .settings(settings())
+            .mode(self.mode)
+            .plan(super::prompt())
+            .keyspace(KEYSPACE, Hashed(SHARDS), Loads(Duration::from_millis(1)));
+        node.start().await.map_err(|e| Fail::no(e.to_string()))
+    }
 }
 
 fn settings() -> Settings {
     Settings {
+        // Renewals are far apart.
         ttl: Duration::from_secs(120),
-        // All that one node gives away goes at once.
+        // In `symmetric` keyspaces all that one node gives away goes at once.
         release_batch: SHARDS as usize,
         ..Settings::default()
     }
 }
 
-async fn node(store: &Arc<dyn Store>, name: &str) -> Result<Node, Fail> {
-    let node = Node::builder("memory:", CLUSTER)
-        .store(store.clone())
-        .name(name)
-        .settings(settings())
-        .mode(KeyspaceMode::Symmetric)
-        .keyspace(KEYSPACE, Hashed(SHARDS), Loads(Duration::from_millis(1)));
-    node.start().await.map_err(|e| Fail::no(e.to_string()))
-}
-
 /// Waits until so many nodes serve all shards, and nothing has moved for a while.
-async fn settled(store: &Arc<dyn Store>, nodes: usize) -> Result<Books, Fail> {
+async fn settled(stage: &Stage, nodes: usize) -> Result<Books, Fail> {
     let begun = Instant::now();
     let mut known = (Instant::now(), 0);
     loop {
-        let books = books(store).await?;
+        let mut books = books(stage).await?;
         let written = books.shards.values().map(|(rev, _)| rev).sum();
         if known.1 != written {
             known = (Instant::now(), written);
@@ -129,6 +196,7 @@ async fn settled(store: &Arc<dyn Store>, nodes: usize) -> Result<Books, Fail> {
         owners.dedup();
         let served = !owners.contains(&&None) && owners.len() == nodes && books.moving == 0;
         if served && books.shards.len() == SHARDS as usize && known.0.elapsed() > CALM {
+            books.changed = known.0;
             return Ok(books);
         }
         if begun.elapsed() > PATIENCE {
@@ -140,15 +208,17 @@ async fn settled(store: &Arc<dyn Store>, nodes: usize) -> Result<Books, Fail> {
     }
 }
 
-async fn books(store: &Arc<dyn Store>) -> Result<Books, Fail> {
-    let cluster = ClusterName::new(CLUSTER)?;
+async fn books(stage: &Stage) -> Result<Books, Fail> {
+    let cluster = &stage.cluster;
     let mut books = Books {
         shards: BTreeMap::new(),
         routers: 0,
+        nodes: BTreeMap::new(),
         moving: 0,
+        changed: Instant::now(),
     };
-    for entry in store.list(&prefix(&cluster)).await?.entries {
-        let Some(key) = Key::parse(&cluster, &entry.key) else {
+    for entry in stage.store.list(&prefix(cluster)).await?.entries {
+        let Some(key) = Key::parse(cluster, &entry.key) else {
             continue;
         };
         match (&key, Record::decode(&key, &entry.value)) {
@@ -163,6 +233,9 @@ async fn books(store: &Arc<dyn Store>) -> Result<Books, Fail> {
             (_, Ok(Record::Session(record))) if record.role == Role::Router => {
                 books.routers += record.head.rev;
             }
+            (_, Ok(Record::Session(record))) => {
+                books.nodes.insert(record.node.to_string(), record.head.rev);
+            }
             _ => {}
         }
     }
@@ -175,6 +248,8 @@ pub(super) fn print(all: &[Writes], out: &mut impl std::io::Write) -> std::io::R
         "\nstore writes when a fourth node joins three (aim: 4 per move, 1 per router and batch)\n"
     )?;
     let mut table = Table::new(&[
+        "STORE",
+        "MODE",
         "#ROUTERS",
         "#SHARDS",
         "#MOVES",
@@ -182,9 +257,14 @@ pub(super) fn print(all: &[Writes], out: &mut impl std::io::Write) -> std::io::R
         "#PER MOVE",
         "#BY ROUTERS",
         "#PER ROUTER",
+        "#BY THE NEW NODE",
+        "#TOOK ms",
+        "#STEAL %",
     ]);
     for w in all {
         table.row(vec![
+            w.store.to_owned(),
+            w.mode.to_string(),
             w.routers.to_string(),
             w.shards.to_string(),
             w.moves.to_string(),
@@ -192,6 +272,9 @@ pub(super) fn print(all: &[Writes], out: &mut impl std::io::Write) -> std::io::R
             super::shown(w.per_move),
             w.router_writes.to_string(),
             super::shown(w.per_router),
+            w.joiner_writes.to_string(),
+            super::shown(w.took_ms),
+            super::shown(w.steal_percent),
         ]);
     }
     write!(out, "{}", table.render(WIDTH))

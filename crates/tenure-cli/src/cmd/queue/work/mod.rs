@@ -36,6 +36,7 @@ use program::{Program, Who};
     then SIGKILL, and goes back. A second one: at once. No program outlives the worker, even if that is killed.\n\n\
     Examples:\n  \
     tenure --store sqlite:shop.db --cluster shop queue work mails --concurrency 8 --exec ./send-mail --fast\n  \
+    tenure --store sqlite:shop.db --cluster shop queue work mails --node w1 --data /var/lib/w1 --exec ./send-mail\n  \
     tenure --store sqlite:shop.db --cluster shop queue work sums --exec sh -c 'jq add'"
 )]
 pub(in crate::cmd) struct Work {
@@ -94,6 +95,9 @@ pub(in crate::cmd) fn builder(
     }
     if let Some(name) = config.text("node") {
         builder = builder.name(name);
+    }
+    if let Some(path) = config.text("data") {
+        builder = builder.data_dir(path);
     }
     builder
 }

@@ -15,13 +15,15 @@ use tenure_store::{Change, Store};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
+use super::super::prompt;
 use super::Loads;
 use crate::cmd::bench::worker::KEYSPACE;
 use crate::fail::Fail;
 use crate::place::random_id;
 
-/// How long a client waits before it asks again.
+/// Wait between two requests of a client with up to [`FEW`] shards; it grows in proportion with more.
 const PAUSE: Duration = Duration::from_millis(2);
+const FEW: u32 = 16;
 /// So long nothing moves when a round is over.
 const CALM: Duration = Duration::from_millis(400);
 /// Beyond the loads: whoever needs longer is broken.
@@ -99,6 +101,8 @@ pub(super) struct Cast {
     pub(super) settings: Settings,
     pub(super) load: Duration,
     pub(super) shards: u32,
+    /// Mode of the keyspace.
+    pub(super) mode: KeyspaceMode,
     /// Where every step is written down.
     pub(super) traces: Option<PathBuf>,
 }
@@ -115,7 +119,8 @@ impl Cast {
             .name(name)
             .address("bench", name)
             .settings(self.settings.clone())
-            .mode(KeyspaceMode::Symmetric)
+            .mode(self.mode)
+            .plan(prompt())
             .keyspace(KEYSPACE, Hashed(self.shards), Loads(self.load));
         if let Some(trace) = self.trace(name) {
             node = node.trace(trace);
@@ -173,7 +178,8 @@ impl Play {
         for index in 0..shards {
             let id = ShardId::new(KEYSPACE.parse().map_err(failed)?, ShardName::index(index));
             let (common, router) = (play.common.clone(), play.router.clone());
-            play.tasks.spawn(ask_for(common, router, id));
+            let pause = PAUSE * (shards / FEW).max(1);
+            play.tasks.spawn(ask_for(common, router, id, pause));
         }
         Ok(play)
     }
@@ -284,7 +290,7 @@ fn note(cluster: &ClusterName, common: &Common, key: &str, value: &[u8]) {
 }
 
 /// A client: asks for one shard until all is over, at once when it freezes.
-async fn ask_for(common: Arc<Common>, router: Router, id: ShardId) {
+async fn ask_for(common: Arc<Common>, router: Router, id: ShardId, pause: Duration) {
     let ask = common.board(|b| b.tracks.entry(id.clone()).or_default().ask.clone());
     let mut known = Epoch(0);
     while !common.over.load(Ordering::Relaxed) {
@@ -320,7 +326,13 @@ async fn ask_for(common: Arc<Common>, router: Router, id: ShardId) {
                 common.failed.fetch_add(1, Ordering::Relaxed);
             }
         }
+        // One that freezes is asked for again soon: the last answer may have come from its old owner.
+        let frozen = |board: &mut Board| board.tracks.get(&id).is_some_and(|t| t.frozen.is_some());
+        let pause = match common.board(frozen) {
+            true => PAUSE.min(pause),
+            false => pause,
+        };
         // Whichever comes first.
-        let _ = tokio::time::timeout(PAUSE, ask.notified()).await;
+        let _ = tokio::time::timeout(pause, ask.notified()).await;
     }
 }

@@ -1,0 +1,225 @@
+//! Clusters whose processes differ: workers of two queues, nodes of two keyspaces, a router, a process that only plans, and
+//! cordoned nodes. Real processes on SQLite.
+
+mod queue_support;
+
+use std::fs::File;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use queue_support::*;
+use serde_json::Value;
+
+const LEASED: &[&str] = &["--shard-leasing-ttl-secs", "2"];
+const TTL: Duration = Duration::from_secs(2);
+
+/// The state and owner of each shard of a keyspace, as `tenure status` has them.
+fn shards(site: &Site, keyspace: &str) -> Vec<(String, Option<String>)> {
+    let ran = site.run(&["status", "--json"]);
+    if ran.out.is_empty() {
+        return Vec::new();
+    }
+    let status = ran.json();
+    let all = status["shards"].as_array().cloned().unwrap_or_default();
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    all.iter()
+        .filter(|shard| shard["keyspace"] == keyspace)
+        .map(|shard| (text(&shard["state"]).unwrap(), text(&shard["owner"])))
+        .collect()
+}
+
+/// Counts the shards of a keyspace that a node serves.
+fn serves(site: &Site, keyspace: &str, node: &str) -> usize {
+    let all = shards(site, keyspace).into_iter();
+    all.filter(|(state, owner)| state == "serving" && owner.as_deref() == Some(node))
+        .count()
+}
+
+fn until_serves(site: &Site, keyspace: &str, node: &str, count: usize) {
+    until(&format!("{node} serves {count} of {keyspace}"), || {
+        serves(site, keyspace, node) == count
+    });
+}
+
+fn problems(site: &Site) -> Vec<Value> {
+    let status = site.run(&["status", "--json"]).json();
+    status["problems"].as_array().cloned().unwrap_or_default()
+}
+
+/// A worker of a queue that runs `true` for each task.
+fn worker(site: &Site, queue: &str, name: &str) -> Process {
+    let log = File::create(site.path(&format!("{name}.err"))).unwrap();
+    let mut command = site.command(&["queue", "work", queue, "--node", name]);
+    command.args(LEASED).stderr(log).stdout(Stdio::null());
+    Process::spawn(command.args(["--exec", "true"]))
+}
+
+/// An `exec` node of a keyspace of eight shards whose children sleep.
+fn exec(site: &Site, keyspace: &str, name: &str, options: &[&str]) -> Process {
+    let log = File::create(site.path(&format!("{name}.err"))).unwrap();
+    let mut command = site.command(&["exec", "--keyspace", keyspace, "--node", name]);
+    command
+        .args(["--shards", "8", "--ttl", "2s", "--drain-timeout", "60s"])
+        .args(options)
+        .stderr(log)
+        .stdout(Stdio::null());
+    Process::spawn(command.args(["--", "sleep", "1000"]))
+}
+
+const QUICK: &[&str] = &[
+    "--debounce",
+    "250ms",
+    "--cool-down",
+    "0ms",
+    "--rejoin-after",
+    "0ms",
+];
+
+/// Stops a process and returns the time that it took. Shards must not wait for `drain_timeout`: 60 s for `exec`, 10 s for workers.
+fn stop_time(process: &mut Process) -> Duration {
+    let begun = Instant::now();
+    assert!(process.terminate().success());
+    begun.elapsed()
+}
+
+#[test]
+fn two_queues_of_one_cluster_have_all_their_tasks_done_by_one_worker_each() {
+    let site = Site::new();
+    for queue in ["a", "b"] {
+        site.queue(&["create", queue]).with(0);
+        for _ in 0..12 {
+            site.queue(&["submit", queue, "x"]).with(0);
+        }
+    }
+    let mut first = worker(&site, "a", "wa");
+    let mut second = worker(&site, "b", "wb");
+    until_serves(&site, "queue.a", "wa", 16);
+    until_serves(&site, "queue.b", "wb", 16);
+    for queue in ["a", "b"] {
+        until("all tasks are done", || {
+            let stats = site.queue(&["stats", queue, "--json"]).with(0).json();
+            stats["done"] == 12
+        });
+    }
+    assert_eq!(problems(&site), Vec::<Value>::new());
+    // The last worker of a queue stops at once, although a worker of another queue is there.
+    let took = stop_time(&mut first);
+    assert!(took < Duration::from_secs(8), "{took:?}");
+    let left = shards(&site, "queue.a");
+    assert!(left.iter().all(|(state, _)| state == "free"), "{left:?}");
+    // Nobody can have them: that is a problem with a reason.
+    let found = problems(&site);
+    let unserved = found.iter().find(|p| p["kind"] == "unserved");
+    let said = unserved
+        .map(|p| p["problem"].to_string())
+        .unwrap_or_default();
+    assert!(
+        said.contains("16 shards") && said.contains("no_node"),
+        "{found:?}"
+    );
+    assert_eq!(serves(&site, "queue.b", "wb"), 16);
+    assert!(second.terminate().success());
+}
+
+#[test]
+fn a_cordoned_worker_gets_no_shards_when_the_other_dies() {
+    let site = Site::new();
+    site.queue(&["create", "a"]).with(0);
+    let mut first = worker(&site, "a", "w1");
+    let _second = worker(&site, "a", "w2");
+    until_serves(&site, "queue.a", "w1", 8);
+    until_serves(&site, "queue.a", "w2", 8);
+    site.run(&["cordon", "w2"]).with(0);
+    first.kill();
+    until("the dead worker's shards are named as a problem", || {
+        let found = problems(&site);
+        found
+            .iter()
+            .any(|p| p["problem"].to_string().contains("cordoned"))
+    });
+    pass(2 * TTL);
+    assert_eq!(serves(&site, "queue.a", "w2"), 8);
+    site.run(&["uncordon", "w2"]).with(0);
+    until_serves(&site, "queue.a", "w2", 16);
+}
+
+#[test]
+fn keyspaces_on_different_nodes_are_served_by_them_in_every_mode() {
+    for mode in ["symmetric", "greedy", "coordinated"] {
+        let site = Site::new();
+        let _a = exec(&site, "a", "na", &["--mode", mode]);
+        let _b = exec(&site, "b", "nb", &["--mode", mode]);
+        until_serves(&site, "a", "na", 8);
+        until_serves(&site, "b", "nb", 8);
+        assert_eq!(problems(&site), Vec::<Value>::new(), "{mode}");
+    }
+}
+
+#[test]
+fn a_node_that_stops_beside_nodes_of_another_keyspace_hands_over_at_once() {
+    let site = Site::new();
+    let mut first = exec(&site, "a", "n1", QUICK);
+    until_serves(&site, "a", "n1", 8);
+    let _second = exec(&site, "a", "n2", QUICK);
+    let _strangers = ["s1", "s2"].map(|name| exec(&site, "b", name, QUICK));
+    let mut planner = site.command(&["leader", "--node", "planner", "--ttl", "2s"]);
+    let _planner = Process::spawn(planner.stderr(Stdio::null()).stdout(Stdio::null()));
+    let listen = format!("127.0.0.1:{}", free_port());
+    let mut router = site.command(&["router", "--listen", &listen, "--keyspace", "a"]);
+    let router = router.args(["--key", "header:X-Key"]);
+    let _router = Process::spawn(router.stderr(Stdio::null()).stdout(Stdio::null()));
+    until_serves(&site, "a", "n2", 4);
+    until("the strangers have theirs", || {
+        serves(&site, "b", "s1") + serves(&site, "b", "s2") == 8
+    });
+    let took = stop_time(&mut first);
+    assert!(took < Duration::from_secs(20), "{took:?}");
+    // What it had was handed over before it ended: nothing is free.
+    let all = shards(&site, "a");
+    let theirs = |(_, owner): &(String, Option<String>)| owner.as_deref() == Some("n2");
+    assert!(all.iter().all(theirs), "{all:?}");
+    until_serves(&site, "a", "n2", 8);
+    eprintln!("stopped in {took:?}");
+}
+
+#[test]
+fn settings_without_effect_are_rejected_with_the_reason() {
+    let site = Site::new();
+    let exec = ["exec", "--keyspace", "a", "--shards", "2"];
+    for (options, reason) in [
+        (
+            &["--mode", "symmetric", "--capacity", "3"][..],
+            "capacity has no effect in mode symmetric",
+        ),
+        (
+            &["--mode", "greedy", "--labels", "disk=ssd"],
+            "labels have no effect",
+        ),
+        (
+            &["--mode", "symmetric", "--zone", "z1"],
+            "zone has no effect",
+        ),
+        (
+            &["--mode", "greedy", "--cool-down", "5m"],
+            "have no effect in mode greedy",
+        ),
+        (
+            &["--measure", "load"],
+            "needs an application that reports the load",
+        ),
+    ] {
+        let ran = site.run(&[&exec[..], options, &["--", "true"]].concat());
+        assert!(
+            ran.code != 0 && ran.err.contains(reason),
+            "{reason}: {ran:?}"
+        );
+    }
+    let create = [
+        "keyspace", "create", "a", "--shards", "2", "--mode", "greedy",
+    ];
+    let ran = site.run(&[&create[..], &["--zones", "spread:40"]].concat());
+    assert!(ran.code == 2 && ran.err.contains("mode greedy"), "{ran:?}");
+    site.run(&create).with(0);
+    let ran = site.run(&["keyspace", "set", "a", "--cool-down", "5m"]);
+    assert!(ran.code == 2 && ran.err.contains("mode greedy"), "{ran:?}");
+}
