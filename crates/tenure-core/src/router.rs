@@ -213,7 +213,7 @@ pub enum Verdict {
 /// An owner that refuses what it should take: it is behind, or cut off for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Refused {
-    /// How new what is known must be for the refusal to be history. Exclusive.
+    /// How new what was known at the refusal is. The refusal says nothing of any other knowledge.
     upto: Mark,
     tries: u32,
     again_at: Time,
@@ -327,11 +327,13 @@ impl Shard {
         self.sight.as_ref().map(|s| s.mark).unwrap_or_default()
     }
 
+    /// Takes over what the view of the router's node says, which applies only newer values. A mark below the known one is that
+    /// of a store that was restored, and replaces it.
     fn seen(&mut self, sight: Sight, reach: Reach) {
-        if sight.mark < self.known() || self.overlooks(&sight) {
+        if self.overlooks(&sight) {
             return;
         }
-        if self.refused.is_some_and(|r| r.upto < sight.mark) {
+        if self.refused.is_some_and(|r| r.upto != sight.mark) {
             self.refused = None;
         }
         (self.sight, self.reach) = (Some(sight), reach);

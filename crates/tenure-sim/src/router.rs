@@ -221,10 +221,8 @@ impl World {
         let Some(desk) = self.desk(pid) else {
             return Ok(());
         };
-        if sight.mark >= desk.keeper.known(shard) {
-            let route = &mut desk.shard(shard).route;
-            *route = (sight.owner.or(route.0), sight.mark);
-        }
+        let route = &mut desk.shard(shard).route;
+        *route = (sight.owner.or(route.0), sight.mark);
         desk.keeper.seen(now, shard, id, sight);
         self.carry_on(pid)
     }

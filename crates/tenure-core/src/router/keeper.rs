@@ -84,13 +84,6 @@ impl<K: Copy + Ord> Keeper<K> {
         timer.into_iter().chain(publish).min()
     }
 
-    /// How new what is known of a shard is.
-    pub fn known(&self, at: K) -> Mark {
-        self.shards
-            .get(&at)
-            .map_or_else(Mark::default, |kept| kept.shard.known())
-    }
-
     /// One shard.
     pub fn shard(&self, at: K) -> Option<&Shard> {
         self.shards.get(&at).map(|kept| &kept.shard)

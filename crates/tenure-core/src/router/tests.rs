@@ -115,13 +115,20 @@ fn a_move_that_is_called_off_flushes_to_the_owner_that_stayed() {
     shard.step(ms(2), Event::Drained(1));
     let expected = [Action::Flush, Action::Retract];
     assert_eq!(actions(&mut shard, 3, held(OWNER, mark(1, 4))), expected);
-    let late = moving(MovePhase::Freezing, mark(1, 3));
-    assert_eq!(
-        actions(&mut shard, 4, late),
-        [],
-        "an old value changes nothing"
-    );
     assert_eq!(shard.holding(), None);
+}
+
+/// Seed 200039571: a router that ignored a lower mark held all requests for good.
+#[test]
+fn a_restored_store_brings_a_lower_mark_and_is_believed() {
+    let mut shard = serving();
+    let unowned = sight(None, mark(6, 77), false, None);
+    let expected = [Action::Hold(HoldWhy::Unowned), Action::Drain(1)];
+    assert_eq!(actions(&mut shard, 1, unowned), expected);
+    shard.step(ms(2), Event::Drained(1));
+    let expected = [Action::Switch(OTHER), Action::Flush];
+    assert_eq!(actions(&mut shard, 3, held(OTHER, mark(3, 7))), expected);
+    assert_eq!((shard.known(), shard.holding()), (mark(3, 7), None));
 }
 
 #[test]

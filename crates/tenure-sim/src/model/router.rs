@@ -206,9 +206,7 @@ impl State {
     /// A router's node machine has seen the shard's record.
     pub(crate) fn router_sees(&mut self, n: usize, sight: Seen, now: Time, telling: &mut Telling) {
         let Some(desk) = self.desk(n) else { return };
-        if sight.mark >= desk.keeper.known(()) {
-            desk.route = (sight.owner.or(desk.route.0), sight.mark);
-        }
+        desk.route = (sight.owner.or(desk.route.0), sight.mark);
         desk.keeper.seen(now, (), &shard(), sight);
         self.carry_on(n, telling);
     }

@@ -202,9 +202,6 @@ impl Keeper {
             return;
         };
         let at = At { keyspace, place };
-        if sight.mark < self.machine.known(at) {
-            return;
-        }
         let peer = owner.map(|owner| self.peer(owner));
         if let Some(slot) = self.keyspaces[keyspace].slot(place) {
             slot.write(Entry {
