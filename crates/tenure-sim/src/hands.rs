@@ -137,12 +137,14 @@ impl World {
         }
     }
 
-    /// True if an operator may revoke a session's lease: its holder is dead, or its deadline has passed and no answer that
-    /// extends the deadline is in flight.
+    /// True if an operator may revoke a session's lease: its holder is dead, or its deadline has passed, also the one that the
+    /// last keep-alive gives. The holder may not have processed the answer yet.
     fn may_revoke(&self, session: SessionId) -> bool {
         let over = self.gates.lease(session).is_none_or(|lease| {
-            let expired = lease.clock.at(self.now) >= lease.deadline;
-            !self.processes[lease.pid].alive || expired && !self.may_be_renewed(session)
+            let now = lease.clock.at(self.now);
+            let renewed = self.kept_alive_at(session).map(|at| lease.clock.at(at));
+            let latest = renewed.map_or(lease.deadline, |at| at + self.plan.timing.ttl);
+            !self.processes[lease.pid].alive || now >= lease.deadline.max(latest)
         });
         over || self.plan.meddling.revokes_living || self.plan.class == Class::Beyond
     }

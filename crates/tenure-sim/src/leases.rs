@@ -148,11 +148,10 @@ impl World {
         self.end_lease(id)
     }
 
-    /// True if the answer to a keep-alive of a session's lease may still be in flight.
-    pub(crate) fn may_be_renewed(&self, session: SessionId) -> bool {
-        let answered = 2 * nanos(self.plan.timing.request_timeout);
+    /// Time of the last keep-alive of a session's lease.
+    pub(crate) fn kept_alive_at(&self, session: SessionId) -> Option<Instant> {
         let lease = self.leases.granted.get(&LeaseId::of(session));
-        lease.is_some_and(|lease| self.now < lease.kept + answered)
+        lease.map(|lease| lease.kept)
     }
 
     /// Somebody ends a lease before its time.

@@ -186,10 +186,13 @@ impl Node {
                 self.relist_later();
                 Ok(Next::Wait)
             }
-            Some(Cell::Present(seen)) if seen.record.longest_ttl < ttl => {
+            Some(Cell::Present(seen))
+                if seen.record.longest_ttl < ttl || self.lists_too_low(&seen.record) =>
+            {
                 let mut record = (*seen.record).clone();
                 record.head = record.head.next(nonce);
-                record.longest_ttl = ttl;
+                record.longest_ttl = record.longest_ttl.max(ttl);
+                self.raise_listed(&mut record);
                 let expect = Expect::Version(seen.version.clone());
                 self.boot_put(Key::Cluster, expect, Record::Cluster(Arc::new(record)));
                 Ok(Next::Wait)
@@ -202,6 +205,14 @@ impl Node {
                 Ok(Next::Done)
             }
         }
+    }
+
+    /// True if the cluster's record lists a lower generation of a keyspace than this node has seen. A store that was
+    /// restored does: a record that is lost later would be restored below an epoch that was given out.
+    fn lists_too_low(&self, cluster: &ClusterRecord) -> bool {
+        let listed = |name| cluster.keyspaces.get(name).copied().unwrap_or(0);
+        let mut known = self.generations.iter();
+        known.any(|(name, generation)| listed(name) < *generation)
     }
 
     /// Whether a store that went back in time still lacks the raised generations that make it safe to go on.
@@ -275,16 +286,8 @@ impl Node {
             if let Some(Cell::Missing { since: noticed }) = self.view.keyspaces.cell(name) {
                 since = *noticed;
             }
-            let at = self.restore_at(since);
-            if self.now < at {
-                return Next::At(at);
-            }
-            if self.listed_at < at {
-                // Whoever came meanwhile must be among the witnesses, whatever the watch has told of them.
-                if let Some(boot) = self.boot() {
-                    boot.store = None;
-                }
-                return Next::At(self.now);
+            if let Some(next) = self.wait_to_restore(since) {
+                return next;
             }
         }
         let lost = self.lost_at_start(name, wanted.kind, fresh);
@@ -305,6 +308,10 @@ impl Node {
             }
             // A generation serves for what was lost before it was drawn. What is lost now may have had a later one.
             since = lost.values().copied().fold(since, Time::max);
+            // The record may have been restored, claimed and lost again since everything was listed.
+            if let Some(next) = self.wait_to_restore(since) {
+                return next;
+            }
         }
         let at = |node: &Self| node.drawn.get(name).map(|drawn| drawn.at);
         let before = at(self);
@@ -334,6 +341,22 @@ impl Node {
         let floor = if fresh { 0 } else { generation };
         self.put_keyspace(name, wanted, generation, floor, Purpose::Boot);
         Next::Wait
+    }
+
+    /// What to wait for before records that are lost since then are restored: the longest ttl, and a list of all sessions
+    /// after it. The list has every session that may own one of the shards, whatever the watch has left out.
+    fn wait_to_restore(&mut self, since: Time) -> Option<Next> {
+        let at = self.restore_at(since);
+        if self.now < at {
+            return Some(Next::At(at));
+        }
+        if self.listed_at >= at {
+            return None;
+        }
+        if let Some(boot) = self.boot() {
+            boot.store = None;
+        }
+        Some(Next::At(self.now))
     }
 
     /// The shard records that a keyspace lacks when it is created or restored, and since when this node knows that.

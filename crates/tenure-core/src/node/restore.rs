@@ -20,7 +20,8 @@ use crate::layout::Key;
 use crate::machine::Expect;
 use crate::note::{Note, ShardStep};
 use crate::record::{
-    Damage, Head, KeyspaceKind, KeyspaceRecord, NodeRecord, Record, Role, ShardRecord, Unknown,
+    ClusterRecord, Damage, Head, KeyspaceKind, KeyspaceRecord, NodeRecord, Record, Role, ShardRecord,
+    Unknown,
 };
 use crate::rules::Mutant;
 use crate::shard::{Change, restored};
@@ -446,6 +447,14 @@ impl Node {
         self.put(key, expect, Record::Node(Arc::new(record)), Purpose::Plain);
     }
 
+    /// Raises the generations that the cluster's record lists to those that this node has seen.
+    pub(super) fn raise_listed(&self, cluster: &mut ClusterRecord) {
+        for (name, generation) in &self.generations {
+            let listed = cluster.keyspaces.entry(name.clone()).or_default();
+            *listed = (*listed).max(*generation);
+        }
+    }
+
     /// Writes the cluster's record anew, with all that this node remembers of it.
     pub(super) fn keep_cluster(&mut self) {
         if !matches!(self.life, Life::Running)
@@ -462,10 +471,7 @@ impl Node {
             ..Head::first(self.nonce())
         };
         record.longest_ttl = self.longest_ttl();
-        for (name, generation) in &self.generations {
-            let listed = record.keyspaces.entry(name.clone()).or_default();
-            *listed = (*listed).max(*generation);
-        }
+        self.raise_listed(&mut record);
         self.put(
             Key::Cluster,
             Expect::Absent,

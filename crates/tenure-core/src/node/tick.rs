@@ -32,6 +32,7 @@ impl Node {
                 listed.store, listed.revision.0
             ));
         }
+        self.asked_at = self.asked_at.max(listed.revision);
         let mut gone: std::collections::BTreeSet<Key> =
             self.view.present_keys().into_iter().collect();
         for (key, found) in listed.entries {
