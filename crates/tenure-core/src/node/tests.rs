@@ -13,6 +13,7 @@ mod moving;
 mod rare;
 mod refused;
 mod resigned;
+mod restored_store;
 mod together;
 
 use std::collections::BTreeMap;
