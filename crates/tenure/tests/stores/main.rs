@@ -4,7 +4,7 @@
 //! and the judge are those of `tests/processes`. Most faults are the same on every store, so a scenario is one function and
 //! each store is a [`backend::Backend`]. Every node comes to the server through a proxy of its own.
 //!
-//! At least one variant of every acceptance case runs by default; the tests in modules named `long` run with `./test --full`.
+//! By default at least one server runs each acceptance case that these files name; the tests in modules named `long` run with `./test --full`.
 //! Names in comments are acceptance cases.
 #![cfg(target_os = "linux")]
 
