@@ -30,12 +30,12 @@ crate::on_each_store! {
     }
     postgres {
         a_node_that_is_cut_off_for_less_than_the_ttl_keeps_its_shards_and_epochs
+        the_shards_of_a_node_whose_answers_are_lost_for_long_move_and_the_node_comes_back
     } long {
         a_node_whose_questions_are_lost_for_less_than_the_ttl_keeps_its_shards_and_epochs
         a_node_whose_answers_are_lost_for_less_than_the_ttl_keeps_its_shards_and_epochs
         the_shards_of_a_node_that_is_cut_off_for_long_move_and_the_node_comes_back
         the_shards_of_a_node_whose_questions_are_lost_for_long_move_and_the_node_comes_back
-        the_shards_of_a_node_whose_answers_are_lost_for_long_move_and_the_node_comes_back
     }
     s3 {
         a_node_that_is_cut_off_for_less_than_the_ttl_keeps_its_shards_and_epochs

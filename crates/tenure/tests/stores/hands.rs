@@ -32,9 +32,9 @@ crate::on_each_store! {
         a_keyspace_in_use_that_is_deleted_by_hand_costs_new_epochs_and_no_overlap
     }
     s3 {
+        a_live_shard_that_is_deleted_by_hand_costs_a_new_epoch_and_no_overlap
     } long {
         a_live_session_that_is_deleted_by_hand_costs_a_new_epoch_and_no_overlap
-        a_live_shard_that_is_deleted_by_hand_costs_a_new_epoch_and_no_overlap
         a_keyspace_in_use_that_is_deleted_by_hand_costs_new_epochs_and_no_overlap
     }
 }

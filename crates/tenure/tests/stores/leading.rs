@@ -24,8 +24,8 @@ crate::on_each_store! {
     nats {
         a_killed_leader_is_followed_by_another_and_no_record_names_it
         a_leader_that_is_told_to_stop_deletes_nothing_and_a_standby_plans_within_a_second
-    } long {
         weights_zones_pins_capacity_and_policies_decide_where_shards_are
+    } long {
         five_nodes_that_join_within_a_second_are_one_plan
         a_leader_that_slept_for_three_ttl_and_woke_changes_nothing
         a_leader_that_is_cut_off_leaves_no_zombie_behind

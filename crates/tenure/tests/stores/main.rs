@@ -4,8 +4,8 @@
 //! and the judge are those of `tests/processes`. Most faults are the same on every store, so a scenario is one function and
 //! each store is a [`backend::Backend`]. Every node comes to the server through a proxy of its own.
 //!
-//! At least one variant of every acceptance case runs by default; the tests in modules named `long` run with `./test --full`.
-//! Names in comments are acceptance cases.
+//! Comments above functions name acceptance cases. By default each of these cases runs on at least one server; the tests in
+//! modules named `long` run with `./test --full`.
 #![cfg(target_os = "linux")]
 
 mod backend;

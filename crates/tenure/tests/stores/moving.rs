@@ -13,11 +13,13 @@ crate::on_each_store! {
         an_owner_that_is_killed_while_it_is_frozen_loses_nothing_that_was_acknowledged
     } long {
         a_target_that_sleeps_while_it_warms_loses_nothing_that_was_acknowledged
+        a_router_that_is_paused_before_the_shards_freeze_loses_nothing_that_was_acknowledged
         every_participant_may_be_killed_or_paused_in_either_phase
     }
     nats {
         an_owner_that_is_killed_while_it_is_frozen_loses_nothing_that_was_acknowledged
         no_request_fails_while_a_node_joins_one_is_drained_and_all_are_restarted_in_turn
+        a_router_that_is_paused_before_the_shards_freeze_loses_nothing_that_was_acknowledged
     } long {
         a_target_that_sleeps_while_it_warms_loses_nothing_that_was_acknowledged
         every_participant_may_be_killed_or_paused_in_either_phase
@@ -27,6 +29,7 @@ crate::on_each_store! {
         no_request_fails_while_a_node_joins_one_is_drained_and_all_are_restarted_in_turn
     } long {
         a_target_that_sleeps_while_it_warms_loses_nothing_that_was_acknowledged
+        a_router_that_is_paused_before_the_shards_freeze_loses_nothing_that_was_acknowledged
         every_participant_may_be_killed_or_paused_in_either_phase
     }
     s3 {
@@ -34,6 +37,7 @@ crate::on_each_store! {
     } long {
         no_request_fails_while_a_node_joins_one_is_drained_and_all_are_restarted_in_turn
         an_owner_that_is_killed_while_it_is_frozen_loses_nothing_that_was_acknowledged
+        a_router_that_is_paused_before_the_shards_freeze_loses_nothing_that_was_acknowledged
         every_participant_may_be_killed_or_paused_in_either_phase
     }
 }
@@ -60,6 +64,14 @@ fn an_owner_that_is_killed_while_it_is_frozen_loses_nothing_that_was_acknowledge
 fn a_target_that_sleeps_while_it_warms_loses_nothing_that_was_acknowledged<B: Backend>() {
     let (_server, site) = ledger::<B>();
     crossing(&site, Who::Target, Fault::Paused, Phase::Warming);
+}
+
+// D4, D5
+fn a_router_that_is_paused_before_the_shards_freeze_loses_nothing_that_was_acknowledged<
+    B: Backend,
+>() {
+    let (_server, site) = ledger::<B>();
+    crossing(&site, Who::Router, Fault::Paused, Phase::Warming);
 }
 
 // D4, D5

@@ -18,15 +18,15 @@ crate::on_each_store! {
     }
     nats {
         the_shards_of_a_killed_owner_are_served_by_another_within_the_promised_time
-    } long {
         an_owner_that_wakes_after_its_lease_writes_nothing_and_takes_part_again
+    } long {
         a_node_that_is_told_to_stop_hands_over_at_once
     }
     postgres {
         the_shards_of_a_killed_owner_are_served_by_another_within_the_promised_time
+        a_node_that_is_told_to_stop_hands_over_at_once
     } long {
         an_owner_that_wakes_after_its_lease_writes_nothing_and_takes_part_again
-        a_node_that_is_told_to_stop_hands_over_at_once
     }
     s3 {
         the_shards_of_a_killed_owner_are_served_by_another_within_the_promised_time

@@ -51,14 +51,14 @@ fn at_most_one_write_per_node_and_renewal<B: Backend>() {
     assert!(writes <= renewals(lasted), "{writes} in {lasted:?}");
 }
 
+#[test]
+fn the_revision_of_etcd_does_not_move_at_rest() {
+    let (writes, _) = writes_at_rest::<Etcd>(|_| 0);
+    assert_eq!(writes, 0);
+}
+
 mod long {
     use super::*;
-
-    #[test]
-    fn the_revision_of_etcd_does_not_move_at_rest() {
-        let (writes, _) = writes_at_rest::<Etcd>(|_| 0);
-        assert_eq!(writes, 0);
-    }
 
     #[test]
     fn nats_takes_at_most_one_write_per_node_and_renewal() {

@@ -12,16 +12,16 @@ use crate::worker::now;
 crate::on_each_store! {
     etcd {
         work_stops_in_time_when_the_server_stands_still_for_long_and_comes_back_to_the_same_nodes
-    } long {
         nobody_notices_a_server_that_stands_still_for_less_than_half_the_ttl
+    } long {
         a_server_that_is_killed_and_restarted_at_once_changes_no_owner_and_no_epoch
         a_server_that_is_gone_for_longer_than_the_ttl_finds_the_same_owners
     }
     nats {
+        a_server_that_is_killed_and_restarted_at_once_changes_no_owner_and_no_epoch
     } long {
         nobody_notices_a_server_that_stands_still_for_less_than_half_the_ttl
         work_stops_in_time_when_the_server_stands_still_for_long_and_comes_back_to_the_same_nodes
-        a_server_that_is_killed_and_restarted_at_once_changes_no_owner_and_no_epoch
         a_server_that_is_gone_for_longer_than_the_ttl_finds_the_same_owners
     }
     postgres {
