@@ -98,7 +98,7 @@ pub enum Mutant {
     CordonIgnored,
     /// Two values under one version count as the same value.
     VersionNamesValue,
-    /// Where a leader plans, shards of live nodes are waited for, and use up the retry window of a shard that comes free.
+    /// Shards of live nodes are waited for although a leader plans, and use up the retry window of a shard that comes free.
     RetriesUsedUp,
     /// A router ignores records below the highest epoch that it has seen.
     LowerMarkIgnored,

@@ -48,15 +48,13 @@ fn a_node_that_exits_by_itself_delivers_its_answers_and_a_killed_one_may_not() {
             ..Traffic::calm()
         };
         let again = Fault::Restart { node: 0, dir: true };
-        for at in [20 * SEC, 40 * SEC, 60 * SEC] {
-            plan.faults.extend([(at, end), (at + 2 * SEC, again)]);
-        }
-        plan.end_at = 80 * SEC;
+        plan.faults = vec![(20 * SEC, end), (22 * SEC, again)];
+        plan.end_at = 35 * SEC;
         run(plan)
     };
     let stopped = with(Fault::Stop { node: 0 });
     assert_eq!(stopped.failed_requests, 0);
-    assert!(stopped.answered > 10_000, "{stopped:?}");
+    assert!(stopped.answered > 2_000, "{stopped:?}");
     assert!(with(Fault::Kill { node: 0 }).failed_requests > 0);
 }
 

@@ -45,7 +45,7 @@ pub enum Begin {
     Joining,
 }
 
-/// What the last node of a scope is, beside what the others are.
+/// Kind of the last node of a scope.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Last {
     /// The same as the others.
@@ -69,7 +69,7 @@ pub struct Scope {
     pub about: &'static str,
     /// How many nodes there are; they have one shard. Where there are more clocks, the others are routers'.
     pub nodes: usize,
-    /// The last node.
+    /// Kind of the last node, where it differs from the others.
     pub last: Last,
     /// How it begins.
     pub begin: Begin,

@@ -46,7 +46,7 @@ pub(crate) struct Seat {
     pub(crate) paused: bool,
     /// Its processes are routers.
     pub(crate) router: bool,
-    /// What its processes are.
+    /// Kind of its processes.
     pub(crate) part: Last,
     pub(crate) process: Option<Arc<Process>>,
 }

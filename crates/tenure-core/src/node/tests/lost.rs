@@ -183,7 +183,7 @@ fn a_start_does_not_restore_with_a_generation_that_it_drew_before_the_loss() {
     bench.delete(bench.keyspace_key());
     bench.delete(key.clone());
     let n2 = bench.start("n2");
-    // No watch tells it what others do, and its requests take long enough for that to happen.
+    // Its watch reports nothing, and its requests take long enough for that to happen.
     bench.deaf.insert(n2);
     bench.latency.insert(n2, ms(100));
     while generations(&bench, n2).is_empty() {
