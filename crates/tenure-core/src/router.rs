@@ -330,7 +330,8 @@ impl Shard {
     /// Takes over what the view of the router's node says, which applies only newer values. A mark below the known one is that
     /// of a store that was restored, and replaces it.
     fn seen(&mut self, sight: Sight, reach: Reach) {
-        if self.overlooks(&sight) {
+        let lower = sight.mark < self.known();
+        if self.overlooks(&sight) || lower && self.rules.broken_by(Mutant::LowerMarkIgnored) {
             return;
         }
         if self.refused.is_some_and(|r| r.upto != sight.mark) {

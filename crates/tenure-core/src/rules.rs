@@ -96,6 +96,12 @@ pub enum Mutant {
     HandedToStranger,
     /// A cordoned node is given shards like any other.
     CordonIgnored,
+    /// Two values under one version count as the same value.
+    VersionNamesValue,
+    /// Shards of live nodes are waited for although a leader plans, and use up the retry window of a shard that comes free.
+    RetriesUsedUp,
+    /// A router ignores records below the highest epoch that it has seen.
+    LowerMarkIgnored,
 }
 
 impl Mutant {
@@ -147,6 +153,9 @@ impl Mutant {
         Self::StrangersCounted,
         Self::HandedToStranger,
         Self::CordonIgnored,
+        Self::VersionNamesValue,
+        Self::RetriesUsedUp,
+        Self::LowerMarkIgnored,
     ];
 }
 

@@ -138,7 +138,7 @@ impl<K: Ord + Clone, R> Table<K, R> {
                     self.0.insert(key.clone(), Slot { cell, high, count });
                     return true;
                 };
-                let same = is_same(&slot.cell, &cell);
+                let same = is_same(&slot.cell, &cell, rules);
                 let later = rev > slot.high || count > slot.count;
                 let news = read || later || rules.broken_by(Mutant::ViewGoesBack);
                 if same || !news {
@@ -191,10 +191,12 @@ fn same_standing(before: &SessionRecord, after: &SessionRecord) -> bool {
 }
 
 /// True if two cells have the same version of the same write.
-fn is_same<R: Written>(before: &Cell<R>, after: &Cell<R>) -> bool {
+fn is_same<R: Written>(before: &Cell<R>, after: &Cell<R>, rules: Rules) -> bool {
     match (before, after) {
         (Cell::Present(before), Cell::Present(after)) => {
-            before.version == after.version && before.record.nonce() == after.record.nonce()
+            let one_write = before.record.nonce() == after.record.nonce();
+            before.version == after.version
+                && (one_write || rules.broken_by(Mutant::VersionNamesValue))
         }
         _ => false,
     }
@@ -424,6 +426,7 @@ impl View {
             table: &Table<K, R>,
             key: &K,
             found: &Found,
+            rules: Rules,
         ) -> Option<bool> {
             let (version, known) = match table.cell(key)? {
                 Cell::Present(seen) => (&seen.version, Some(seen.record.nonce())),
@@ -431,15 +434,17 @@ impl View {
                 Cell::Missing { .. } => return None,
             };
             let nonce = found.record.as_ref().ok().map(|r| r.head().nonce);
-            (*version == found.version).then(|| known == nonce)
+            (*version == found.version)
+                .then(|| known == nonce || rules.broken_by(Mutant::VersionNamesValue))
         }
+        let rules = self.rules;
         match key {
-            Key::Cluster => of(&self.cluster, &(), found),
-            Key::Leader => of(&self.leader, &(), found),
-            Key::Keyspace(name) => of(&self.keyspaces, name, found),
-            Key::Node(name) => of(&self.nodes, name, found),
-            Key::Session(id) => of(&self.sessions, id, found),
-            Key::Shard(id) => of(&self.shards, id, found),
+            Key::Cluster => of(&self.cluster, &(), found, rules),
+            Key::Leader => of(&self.leader, &(), found, rules),
+            Key::Keyspace(name) => of(&self.keyspaces, name, found, rules),
+            Key::Node(name) => of(&self.nodes, name, found, rules),
+            Key::Session(id) => of(&self.sessions, id, found, rules),
+            Key::Shard(id) => of(&self.shards, id, found, rules),
         }
     }
 

@@ -61,6 +61,21 @@ fn a_node_that_does_not_serve_the_keyspace_takes_no_part_in_it() {
 }
 
 #[test]
+fn nodes_of_different_keyspaces_leave_each_others_shards_alone() {
+    holds("elsewhere");
+}
+
+#[test]
+fn a_process_that_only_plans_takes_no_shard() {
+    holds("planner");
+}
+
+#[test]
+fn a_cordoned_node_gets_no_shard() {
+    holds("cordon");
+}
+
+#[test]
 fn a_third_node_may_join() {
     holds("three-join");
 }
@@ -81,6 +96,9 @@ fn every_everyday_scope_has_its_test() {
         "removal",
         "loss",
         "stranger",
+        "elsewhere",
+        "planner",
+        "cordon",
         "three-join",
         "router",
     ];

@@ -28,6 +28,8 @@ const FOUND: &[(Mutant, &str, &str)] = &[
     ),
     (NoRecovery, "pause", "P6"),
     (StrangersCounted, "stranger", "P6"),
+    (StrangersCounted, "elsewhere", "P6"),
+    (CordonIgnored, "cordon", "cordon"),
 ];
 
 fn broken(mutant: Mutant, name: &str) -> Checked {

@@ -8,6 +8,7 @@ use tenure_core::settings::Settings;
 use tenure_sim::clients::Traffic;
 use tenure_sim::clock::{MS, SEC};
 use tenure_sim::coverage::Coverage;
+use tenure_sim::fault::Fault;
 use tenure_sim::plan::{Class, Plan};
 use tenure_sim::run::run_plan;
 use tenure_sim::trace::Trace;
@@ -31,6 +32,30 @@ fn joins_drains_and_rolling_restarts_fail_no_request() {
     }
     assert!(all.answered > 10_000 && all.taken() > 300, "{all:?}");
     assert!(all.held > 1_000 && all.published > 200, "{all:?}");
+}
+
+/// Seeds 8405184 and 8470232: a node exits while its answers are on their way to the router. A process that exits by itself has
+/// closed its connections first, and a connection delivers what was written to it; a killed process may lose it.
+#[test]
+fn a_node_that_exits_by_itself_delivers_its_answers_and_a_killed_one_may_not() {
+    let with = |end: Fault| {
+        let timing = Settings::default().check(Duration::ZERO).unwrap();
+        let mut plan = Plan::quiet(1, 1, 4, timing).with_routers(1);
+        // There is no other node, so that the router does not hold requests before the gates close.
+        plan.traffic = Traffic {
+            every: 5 * MS,
+            delay: (20 * MS, 100 * MS),
+            ..Traffic::calm()
+        };
+        let again = Fault::Restart { node: 0, dir: true };
+        plan.faults = vec![(20 * SEC, end), (22 * SEC, again)];
+        plan.end_at = 35 * SEC;
+        run(plan)
+    };
+    let stopped = with(Fault::Stop { node: 0 });
+    assert_eq!(stopped.failed_requests, 0);
+    assert!(stopped.answered > 2_000, "{stopped:?}");
+    assert!(with(Fault::Kill { node: 0 }).failed_requests > 0);
 }
 
 /// Four nodes, of which the last joins when the others serve everything: a quarter of the shards moves.

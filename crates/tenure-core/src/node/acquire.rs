@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use crate::ids::ShardId;
 use crate::layout::Key;
 use crate::note::Note;
+use crate::rules::Mutant;
 use crate::time::Time;
 
 use super::Node;
@@ -56,12 +57,22 @@ impl Node {
         if self.acquire.waiting.contains_key(id) {
             return;
         }
+        let first = self.acquire.waiting.is_empty();
         self.acquire.waiting.insert(id.clone(), self.now);
-        self.begin_retries();
+        if first || !self.config.rules.broken_by(Mutant::RetriesUsedUp) {
+            self.begin_retries();
+        }
+    }
+
+    /// Begins a round of retries for a shard that only the setting of the watch keeps from being claimed.
+    pub(super) fn claim_on_retry(&mut self) {
+        if !self.config.rules.broken_by(Mutant::RetriesUsedUp) {
+            self.begin_retries();
+        }
     }
 
     /// Begins a round of retries; one that is under way goes on for a whole window from now.
-    pub(super) fn begin_retries(&mut self) {
+    fn begin_retries(&mut self) {
         let timing = &self.config.timing;
         if timing.acquire_retry_window.is_zero() || self.acquire.waiting.is_empty() {
             return;

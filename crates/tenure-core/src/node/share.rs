@@ -258,7 +258,8 @@ impl Node {
             return true;
         }
         // What somebody has is not waited for, however long ago the leader spoke of it.
-        if record.owner().is_some_and(|o| !self.ended(o.session)) {
+        let live = record.owner().is_some_and(|o| !self.ended(o.session));
+        if live && !self.config.rules.broken_by(Mutant::RetriesUsedUp) {
             return false;
         }
         let since = self.view.shards.seen(id).map_or(self.now, |s| s.since);

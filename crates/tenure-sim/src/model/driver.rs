@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_core::ids::{Epoch, NodeName};
+use tenure_core::ids::{Epoch, KeyspaceName, NodeName};
 use tenure_core::layout::Key;
 use tenure_core::machine::{Action, Close, Event, OpId, Reply, Request, RunId, StoreFailure};
 use tenure_core::node::{Counters, KeyspaceConfig, Node, NodeConfig};
@@ -15,6 +15,7 @@ use tenure_core::time::Time;
 
 use super::canon::base;
 use super::router::Desk;
+use super::scope::Last;
 use super::sight::Sight;
 use super::state::{Lease, Process, Sent, State, Stay, Waiting};
 use super::world::{REQUEST_TIMEOUT, Telling, shard, timing};
@@ -39,10 +40,10 @@ impl State {
         let entropy = (n as u128 + 1) << 112 | u128::from(seat.incarnations) << 96;
         let config = NodeConfig {
             name: named(NodeName::new(format!("n{n}"))),
-            role: if seat.router {
-                Role::Router
-            } else {
-                Role::Node
+            role: match seat.part {
+                _ if seat.router => Role::Router,
+                Last::Planner => Role::Leader,
+                _ => Role::Node,
             },
             addresses: BTreeMap::new(),
             zone: None,
@@ -50,9 +51,15 @@ impl State {
             labels: BTreeMap::new(),
             capacity: None,
             version: "model".to_owned(),
-            keyspaces: match seat.router || seat.stranger {
-                true => BTreeMap::new(),
-                false => [(shard().keyspace, keyspace)].into(),
+            keyspaces: match seat.part {
+                _ if seat.router => BTreeMap::new(),
+                Last::Stranger | Last::Planner => BTreeMap::new(),
+                Last::Elsewhere => {
+                    let kind = KeyspaceKind::Named;
+                    let other = named(KeyspaceName::new("elsewhere"));
+                    [(other, KeyspaceConfig { kind, ..keyspace })].into()
+                }
+                Last::Alike | Last::Cordoned => [(shard().keyspace, keyspace)].into(),
             },
             timing: timing(),
             rules,

@@ -8,7 +8,7 @@ use tenure_core::rules::Rules;
 use super::canon::base;
 use super::heal::Distances;
 use super::laws::Ghost;
-use super::scope::{Begin, Budget, Scope};
+use super::scope::{Begin, Budget, Last, Scope};
 use super::shelf::Shelf;
 use super::sight::Sights;
 use super::state::{Seat, State};
@@ -47,6 +47,10 @@ pub(super) const PROMISES: &[Promise] = &[
     Promise {
         name: "record",
         holds: |_, state| !state.breaks("record"),
+    },
+    Promise {
+        name: "cordon",
+        holds: |_, state| !state.breaks("cordon"),
     },
     Promise {
         name: "contract",
@@ -164,7 +168,10 @@ impl Exploration {
             incarnations: 0,
             paused: false,
             router: n >= self.scope.nodes,
-            stranger: self.scope.stranger && n + 1 == self.scope.nodes,
+            part: match n + 1 == self.scope.nodes {
+                true => self.scope.last,
+                false => Last::Alike,
+            },
             process: None,
         };
         let mut state = State {
@@ -183,6 +190,10 @@ impl Exploration {
             if let Some(each) = beginning.each {
                 state.calm_until(state.now + each, self.rules, telling);
             }
+        }
+        if self.scope.last == Last::Cordoned {
+            state.cordon(self.scope.nodes - 1, telling);
+            state.calm_until(state.now + TTL, self.rules, telling);
         }
         state.left = self.scope.budget;
         state

@@ -12,7 +12,7 @@ use tenure_core::layout::Key;
 use tenure_core::record::{Record, Tenancy};
 use tenure_core::rules::Rules;
 
-use super::scope::Budget;
+use super::scope::{Budget, Last};
 use super::state::{Seat, State};
 use super::steps::Act;
 use super::world::{Telling, shard};
@@ -125,7 +125,7 @@ impl State {
 
     /// Starts the first node if nobody is left who could serve the shard: one that was stopping may end after faults have.
     pub(crate) fn keep_going(&mut self, rules: Rules, telling: &mut Telling) {
-        let owns_nothing = |s: &Seat| s.router || s.stranger || s.process.is_none();
+        let owns_nothing = |s: &Seat| s.router || s.part != Last::Alike || s.process.is_none();
         if self.seats.iter().all(owns_nothing) {
             self.start(0, false, rules, telling);
         }

@@ -89,6 +89,7 @@ impl State {
             (Key::Shard(_), Record::Shard(after)) => {
                 if let Some(Record::Shard(before)) = before {
                     self.check_change(before, after);
+                    self.check_cordon(before, after);
                 }
                 self.check_epoch(after);
             }
@@ -140,6 +141,18 @@ impl State {
                 "A9",
                 "the shard is released or claimed by a process whose work there still runs",
             );
+        }
+    }
+
+    /// A cordoned node gets no shard that was not its own last.
+    fn check_cordon(&mut self, before: &ShardRecord, after: &ShardRecord) {
+        let Some(owner) = after.owner() else { return };
+        let node = self.store.keys.get(&Key::Node(owner.node.clone()));
+        let cordoned = matches!(node.map(|found| &found.record),
+            Some(Ok(Record::Node(node))) if node.cordoned);
+        let kept = before.owner().is_some_and(|by| by.node == owner.node);
+        if cordoned && !kept {
+            self.breach("cordon", "a cordoned node gets the shard");
         }
     }
 

@@ -19,5 +19,5 @@ mod story;
 mod world;
 
 pub use run::{Checked, Options, Progress, check};
-pub use scope::{Back, Budget, SCOPES, Scope, scope};
+pub use scope::{Back, Budget, Last, SCOPES, Scope, scope};
 pub use sight::Sight;

@@ -45,6 +45,21 @@ pub enum Begin {
     Joining,
 }
 
+/// Kind of the last node of a scope.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Last {
+    /// The same as the others.
+    Alike,
+    /// A node that serves no keyspace.
+    Stranger,
+    /// A node that serves another keyspace than the others. That keyspace has named shards, and none yet.
+    Elsewhere,
+    /// A process that only plans.
+    Planner,
+    /// A node that is cordoned, from the beginning on.
+    Cordoned,
+}
+
 /// What is explored, to the last state.
 #[derive(Clone, Copy, Debug)]
 pub struct Scope {
@@ -54,8 +69,8 @@ pub struct Scope {
     pub about: &'static str,
     /// How many nodes there are; they have one shard. Where there are more clocks, the others are routers'.
     pub nodes: usize,
-    /// The last node does not serve the keyspace that the shard is in.
-    pub stranger: bool,
+    /// Kind of the last node, where it differs from the others.
+    pub last: Last,
     /// How it begins.
     pub begin: Begin,
     /// How much may go wrong.
@@ -230,11 +245,49 @@ pub const SCOPES: &[Scope] = &[
         "two nodes, one of which does not serve the keyspace; a node is asked to stop, and comes back; one message is late \
          or lost",
     )
-    .with_stranger()
+    .last(Last::Stranger)
     .may(Budget { delays: 1, ..STOP })
     .back(&[Back::WithDirectory])
     .sees(&[ClaimedFree, Resigned, LateWrite])
     .everyday(),
+    two(
+        "elsewhere",
+        "two nodes that serve different keyspaces; a node is asked to stop, and comes back",
+    )
+    .last(Last::Elsewhere)
+    .begin(OUT_OF_STEP)
+    .may(STOP)
+    .back(&[Back::WithDirectory])
+    .sees(&[ClaimedFree, Resigned])
+    .everyday(),
+    two(
+        "planner",
+        "a node and a process that only plans; one of them is asked to stop, and comes back",
+    )
+    .last(Last::Planner)
+    .begin(OUT_OF_STEP)
+    .may(STOP)
+    .back(&[Back::WithDirectory])
+    .sees(&[ClaimedFree, Resigned])
+    .everyday(),
+    two(
+        "cordon",
+        "two nodes, one of them cordoned; a node is asked to stop, and comes back",
+    )
+    .last(Last::Cordoned)
+    .begin(OUT_OF_STEP)
+    .may(STOP)
+    .back(&[Back::WithDirectory])
+    .sees(&[Taken, Resigned])
+    .everyday(),
+    two(
+        "cordon-delay",
+        "two nodes, one of them cordoned; a node is asked to stop, and comes back; one message is late or lost",
+    )
+    .last(Last::Cordoned)
+    .may(Budget { delays: 1, ..STOP })
+    .back(&[Back::WithDirectory])
+    .sees(&[ClaimedFree, Resigned, LateWrite]),
     three("three-join", "a third node starts")
         .begin(Begin::Joining)
         .sees(&[Sealed, Taken])
@@ -290,7 +343,7 @@ const fn two(name: &'static str, about: &'static str) -> Scope {
         name,
         about,
         nodes: 2,
-        stranger: false,
+        last: Last::Alike,
         begin: IN_STEP,
         budget: NOTHING,
         back: &[],
@@ -323,11 +376,8 @@ impl Scope {
         Self { begin, ..self }
     }
 
-    const fn with_stranger(self) -> Self {
-        Self {
-            stranger: true,
-            ..self
-        }
+    const fn last(self, last: Last) -> Self {
+        Self { last, ..self }
     }
 
     const fn may(self, budget: Budget) -> Self {

@@ -3,16 +3,17 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tenure_core::ids::{Revision, Version};
+use tenure_core::ids::{NodeName, Revision, Version};
 use tenure_core::layout::Key;
 use tenure_core::machine::{Event, Expect, Found, Listed, Reply, Request, StoreFailure};
-use tenure_core::record::Record;
+use tenure_core::record::{NodeRecord, Record};
 
 use super::canon::base;
 use super::sight::Sight;
 use super::state::{Letter, Process, State};
 use super::world::Telling;
 use crate::words;
+use crate::world::named;
 
 /// The store: single keys, compare-and-swap, one count of writes.
 #[derive(Clone, Debug)]
@@ -122,6 +123,18 @@ impl State {
         self.check_written(key, before.as_ref(), record);
         self.tell_watches(key, Some(found));
         version
+    }
+
+    /// An operator cordons the node of a seat.
+    pub(crate) fn cordon(&mut self, seat: usize, telling: &mut Telling) {
+        let key = Key::Node(named(NodeName::new(format!("n{seat}"))));
+        let found = self.store.keys.get(&key).cloned();
+        if let Some(Ok(Record::Node(node))) = found.map(|found| found.record) {
+            let mut node = NodeRecord::clone(&node);
+            node.head.rev += 1;
+            node.cordoned = true;
+            self.put(&key, &Record::Node(Arc::new(node)), telling);
+        }
     }
 
     /// A key is removed.

@@ -13,7 +13,7 @@ use tenure_core::time::Time;
 use super::canon::{Revs, Tok, Words, toks};
 use super::laws::{Breach, Ghost};
 use super::router::Desk;
-use super::scope::Budget;
+use super::scope::{Budget, Last};
 use super::shelf::Shelf;
 use crate::clock::{Clock, Instant};
 
@@ -46,8 +46,8 @@ pub(crate) struct Seat {
     pub(crate) paused: bool,
     /// Its processes are routers.
     pub(crate) router: bool,
-    /// Processes of this seat do not serve the keyspace.
-    pub(crate) stranger: bool,
+    /// Kind of its processes.
+    pub(crate) part: Last,
     pub(crate) process: Option<Arc<Process>>,
 }
 

@@ -301,7 +301,7 @@ impl Node {
     fn decide_claim(&mut self, record: &ShardRecord) -> Decision {
         if self.from_watch && !self.config.timing.acquire_watch_enabled {
             // The next retry takes it, also where those who waited for it have long stopped to retry.
-            self.begin_retries();
+            self.claim_on_retry();
             return Decision::Nothing;
         }
         if self.config.role == Role::Observer {

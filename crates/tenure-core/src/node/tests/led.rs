@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::bench::{Bench, ms};
 use crate::ids::{KeyspaceName, NodeName, ShardId, ShardName, Version};
 use crate::layout::Key;
-use crate::machine::{Action, Event};
+use crate::machine::{Action, Event, Request};
 use crate::node::OwnPolicy;
 use crate::note::{Note, ShardStep};
 use crate::plan::{Measure, Placement, Policy, PolicyInput, PolicyKind};
@@ -169,11 +169,35 @@ fn a_leader_that_slept_for_three_ttl_changes_nothing() {
     let old = nodes.into_iter().find(|i| leads(&bench, *i)).unwrap();
     bench.cut.insert(old);
     bench.run(bench.ttl() * 3);
-    let before: Vec<_> = bench.shards().map(|r| r.owner().cloned()).collect();
+    let what = |bench: &Bench| -> Vec<_> {
+        let shards = bench.shards();
+        shards
+            .map(|r| (r.plan, r.owner().cloned(), r.intended.clone(), r.epoch))
+            .collect()
+    };
+    let (before, term) = (what(&bench), leader(&bench).term);
+    assert!(!leads(&bench, old));
     bench.cut.clear();
+    let woke = bench.log(old).len();
+    // Until it has its session again, it is no node that shards could move to.
     bench.run(ms(20));
-    let after: Vec<_> = bench.shards().map(|r| r.owner().cloned()).collect();
-    assert_eq!(before, after);
+    assert_eq!((what(&bench), leader(&bench).term), (before, term));
+    bench.run(bench.ttl() * 6);
+    assert_eq!(leader(&bench).term, term, "the other leads on");
+    assert!(!leads(&bench, old));
+    let plans = |action: &&Action| match action {
+        Action::Store {
+            request: Request::Put { record, .. },
+            ..
+        } => match record {
+            Record::Leader(_) => true,
+            Record::Shard(shard) => shard.plan.term < term,
+            _ => false,
+        },
+        _ => false,
+    };
+    let planned = bench.log(old)[woke..].iter().find(plans);
+    assert_eq!(planned, None, "it writes no plan of its term");
     assert_eq!(bench.overlaps(), 0);
 }
 

@@ -1,9 +1,11 @@
 //! Shard records that are missing or cannot be read.
 
+use std::sync::Arc;
+
 use super::bench::{Bench, ms};
 use crate::ids::{Epoch, ShardId};
 use crate::layout::Key;
-use crate::machine::{Action, Expect, Request};
+use crate::machine::{Action, Event, Expect, Request};
 use crate::note::Note;
 use crate::record::{Damage, Record, Tenancy};
 
@@ -147,4 +149,61 @@ fn a_late_restoration_does_not_bring_an_old_generation_back() {
         bench.run(bench.ttl() * 4);
         assert_served_above(&bench, &id, restored);
     }
+}
+
+/// Restored records of a shard that a node has tried to write, by generation.
+fn generations(bench: &Bench, i: usize) -> Vec<u32> {
+    let of = |action: &Action| match action {
+        Action::Store {
+            request:
+                Request::Put {
+                    key: Key::Shard(_),
+                    record: Record::Shard(record),
+                    ..
+                },
+            ..
+        } if record.epoch.count() == 0 => Some(record.epoch.generation()),
+        _ => None,
+    };
+    bench.log(i).iter().filter_map(of).collect()
+}
+
+/// Seed 70011318: while the restored record of a starting node is under way, others restore the shard with a later generation,
+/// and it is lost again.
+#[test]
+fn a_start_does_not_restore_with_a_generation_that_it_drew_before_the_loss() {
+    let mut bench = Bench::new(1);
+    let n1 = bench.start("n1");
+    bench.run(ms(1000));
+    let id = bench.served_by(n1).into_iter().next().unwrap();
+    let key = Key::Shard(id.clone());
+    bench.send(n1, Event::Stop);
+    bench.run(ms(1000));
+    let old = bench.shard(&id).clone();
+    bench.delete(bench.keyspace_key());
+    bench.delete(key.clone());
+    let n2 = bench.start("n2");
+    // Its watch reports nothing, and its requests take long enough for that to happen.
+    bench.deaf.insert(n2);
+    bench.latency.insert(n2, ms(100));
+    while generations(&bench, n2).is_empty() {
+        bench.run(ms(10));
+    }
+    assert_eq!(generations(&bench, n2), [2]);
+    let Some(Record::Cluster(cluster)) = bench.get(&Key::Cluster).cloned() else {
+        panic!()
+    };
+    let mut drawn = (*cluster).clone();
+    drawn.head.rev += 1;
+    drawn.keyspaces.insert(id.keyspace.clone(), 3);
+    bench.raw_set(Key::Cluster, Record::Cluster(Arc::new(drawn)));
+    let mut restored = old;
+    restored.epoch = Epoch::first(3);
+    bench.raw_set(key.clone(), Record::Shard(Arc::new(restored)));
+    bench.delete(key.clone());
+    bench.damage(key, Damage::placeholder());
+    bench.run(bench.ttl() * 4);
+    assert_eq!(generations(&bench, n2), [2, 4]);
+    assert_eq!(bench.shard(&id).epoch.generation(), 4);
+    assert_eq!(bench.served_by(n2), [id].into());
 }
