@@ -216,6 +216,22 @@ fn settings_without_effect_are_rejected_with_the_reason() {
             "{reason}: {ran:?}"
         );
     }
+    for (options, reason) in [
+        (
+            &["--policy", "jump", "--weight", "50"][..],
+            "weight 50 has no effect with policy jump",
+        ),
+        (
+            &["--load-floor", "5"],
+            "load_floor has no effect without measure",
+        ),
+    ] {
+        let ran = site.run(&[&exec[..], options, &["--", "true"]].concat());
+        assert!(
+            ran.code != 0 && ran.err.contains(reason),
+            "{reason}: {ran:?}"
+        );
+    }
     let create = [
         "keyspace", "create", "a", "--shards", "2", "--mode", "greedy",
     ];
@@ -224,4 +240,91 @@ fn settings_without_effect_are_rejected_with_the_reason() {
     site.run(&create).with(0);
     let ran = site.run(&["keyspace", "set", "a", "--cool-down", "5m"]);
     assert!(ran.code == 2 && ran.err.contains("mode greedy"), "{ran:?}");
+}
+
+#[test]
+fn settings_of_load_are_rejected_without_its_measure_when_a_keyspace_is_created_or_changed() {
+    let site = Site::new();
+    let create = ["keyspace", "create", "a", "--shards", "2"];
+    let of_load = ["--band-load-permille", "--load-floor", "--load-window"];
+    for (flag, value) in of_load.into_iter().zip(["50", "5", "5s"]) {
+        let ran = site.run(&[&create[..], &[flag, value]].concat());
+        let reason = "has no effect without measure";
+        assert!(ran.code == 2 && ran.err.contains(reason), "{flag}: {ran:?}");
+    }
+    site.run(&create).with(0);
+    let set = ["keyspace", "set", "a"];
+    let ran = site.run(&[&set[..], &["--load-window", "5s"]].concat());
+    assert!(ran.code == 2 && ran.err.contains("load_window"), "{ran:?}");
+    let load = ["--measure", "load", "--load-window", "5s"];
+    site.run(&[&set[..], &load].concat()).with(0);
+    // Taking back the measure alone would leave a setting without effect.
+    let ran = site.run(&[&set[..], &["--unset", "measure"]].concat());
+    assert!(ran.code == 2 && ran.err.contains("load_window"), "{ran:?}");
+    let both = ["--unset", "measure", "--unset", "load_window"];
+    site.run(&[&set[..], &both].concat()).with(0);
+}
+
+#[test]
+fn commands_whose_applications_cannot_report_load_do_not_start_for_a_keyspace_measured_by_load() {
+    let site = Site::new();
+    let warning = "only handlers in Rust report load";
+    let create = ["keyspace", "create", "a", "--shards", "8"];
+    let ran = site.run(&[&create[..], &["--measure", "load"]].concat());
+    assert!(ran.code == 0 && ran.err.contains(warning), "{ran:?}");
+    let exec = ["exec", "--keyspace", "a", "--shards", "8", "--", "true"];
+    let node = [
+        "node",
+        "--keyspace",
+        "a",
+        "--shards",
+        "8",
+        "--listen",
+        ":0",
+        "--app",
+        "http://127.0.0.1:9",
+    ];
+    for command in [&exec[..], &node] {
+        let ran = site.run(command);
+        let way_out = "tenure keyspace set a --measure shards";
+        assert!(ran.code == 2 && ran.err.contains(way_out), "{ran:?}");
+    }
+    let set = ["keyspace", "set", "a", "--measure"];
+    let ran = site.run(&[&set[..], &["shards"]].concat());
+    assert!(ran.code == 0 && !ran.err.contains(warning), "{ran:?}");
+    let ran = site.run(&[&set[..], &["load"]].concat());
+    assert!(ran.code == 0 && ran.err.contains(warning), "{ran:?}");
+    site.run(&[&set[..], &["shards"]].concat()).with(0);
+    let _started = self::exec(&site, "a", "n1", &[]);
+    until_serves(&site, "a", "n1", 8);
+}
+
+#[test]
+fn a_weight_is_rejected_for_a_keyspace_that_exists_with_policy_jump() {
+    let site = Site::new();
+    let create = ["keyspace", "create", "a", "--shards", "2"];
+    site.run(&[&create[..], &["--policy", "jump"]].concat())
+        .with(0);
+    let exec = ["exec", "--keyspace", "a", "--shards", "2"];
+    let ran = site.run(&[&exec[..], &["--weight", "50", "--", "true"]].concat());
+    let reason = "weight 50 has no effect with policy jump";
+    assert!(ran.code == 2 && ran.err.contains(reason), "{ran:?}");
+}
+
+#[test]
+fn routers_and_planners_offer_no_kill_grace_and_routers_serve_metrics_where_the_setting_says() {
+    let site = Site::new();
+    let listen = ["router", "--listen", ":0", "--keyspace", "a"];
+    for command in [&["leader"][..], &listen] {
+        let ran = site.run(&[command, &["--kill-grace", "100ms"]].concat());
+        let reason = "unexpected argument '--kill-grace'";
+        assert!(ran.code == 2 && ran.err.contains(reason), "{ran:?}");
+    }
+    let port = free_port();
+    let mut router = site.command(&listen);
+    router.env("TENURE_METRICS", format!("127.0.0.1:{port}"));
+    let _router = Process::spawn(router.stderr(Stdio::null()).stdout(Stdio::null()));
+    until("the router serves its metrics", || {
+        served(port, "/metrics").is_some_and(|(_, body)| body.contains("tenure_router"))
+    });
 }
