@@ -87,6 +87,20 @@ fn stop_at_once(process: &mut Process, name: &str) {
     assert!(took < STOP, "{name} took {took:?} to stop");
 }
 
+/// Runs a command that must end by itself. One that starts and stays fails the test instead of blocking it.
+fn run_to_end(site: &Site, args: &[&str]) -> Ran {
+    let log = site.path("run_to_end.err");
+    let mut command = site.command(args);
+    command.stdout(Stdio::null());
+    command.stderr(File::create(&log).unwrap());
+    let status = Process::spawn(&mut command).wait();
+    Ran {
+        code: status.code().unwrap_or(-1),
+        out: String::new(),
+        err: std::fs::read_to_string(log).unwrap(),
+    }
+}
+
 #[test]
 fn two_queues_of_one_cluster_have_all_their_tasks_done_by_one_worker_each() {
     let site = Site::new();
@@ -210,7 +224,7 @@ fn settings_without_effect_are_rejected_with_the_reason() {
             "needs an application that reports the load",
         ),
     ] {
-        let ran = site.run(&[&exec[..], options, &["--", "true"]].concat());
+        let ran = run_to_end(&site, &[&exec[..], options, &["--", "true"]].concat());
         assert!(
             ran.code != 0 && ran.err.contains(reason),
             "{reason}: {ran:?}"
@@ -226,7 +240,7 @@ fn settings_without_effect_are_rejected_with_the_reason() {
             "load_floor has no effect without measure",
         ),
     ] {
-        let ran = site.run(&[&exec[..], options, &["--", "true"]].concat());
+        let ran = run_to_end(&site, &[&exec[..], options, &["--", "true"]].concat());
         assert!(
             ran.code != 0 && ran.err.contains(reason),
             "{reason}: {ran:?}"
@@ -285,7 +299,7 @@ fn commands_whose_applications_cannot_report_load_do_not_start_for_a_keyspace_me
         "http://127.0.0.1:9",
     ];
     for command in [&exec[..], &node] {
-        let ran = site.run(command);
+        let ran = run_to_end(&site, command);
         let way_out = "tenure keyspace set a --measure shards";
         assert!(ran.code == 2 && ran.err.contains(way_out), "{ran:?}");
     }
@@ -306,7 +320,10 @@ fn a_weight_is_rejected_for_a_keyspace_that_exists_with_policy_jump() {
     site.run(&[&create[..], &["--policy", "jump"]].concat())
         .with(0);
     let exec = ["exec", "--keyspace", "a", "--shards", "2"];
-    let ran = site.run(&[&exec[..], &["--weight", "50", "--", "true"]].concat());
+    let ran = run_to_end(
+        &site,
+        &[&exec[..], &["--weight", "50", "--", "true"]].concat(),
+    );
     let reason = "weight 50 has no effect with policy jump";
     assert!(ran.code == 2 && ran.err.contains(reason), "{ran:?}");
 }
@@ -316,7 +333,7 @@ fn routers_and_planners_offer_no_kill_grace_and_routers_serve_metrics_where_the_
     let site = Site::new();
     let listen = ["router", "--listen", ":0", "--keyspace", "a"];
     for command in [&["leader"][..], &listen] {
-        let ran = site.run(&[command, &["--kill-grace", "100ms"]].concat());
+        let ran = run_to_end(&site, &[command, &["--kill-grace", "100ms"]].concat());
         let reason = "unexpected argument '--kill-grace'";
         assert!(ran.code == 2 && ran.err.contains(reason), "{ran:?}");
     }

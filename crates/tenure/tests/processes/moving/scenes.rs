@@ -54,7 +54,6 @@ pub(crate) fn crossings() -> impl Iterator<Item = (Who, Fault, Phase)> {
     })
 }
 
-/// Starts a router.
 pub(crate) fn router(site: &Site, name: &str) -> Process {
     site.start_in(Role::Gateway, name, Own::default())
 }
