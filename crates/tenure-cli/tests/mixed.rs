@@ -75,11 +75,30 @@ const QUICK: &[&str] = &[
     "0ms",
 ];
 
-/// Stops a process and returns the time that it took. Shards must not wait for `drain_timeout`: 60 s for `exec`, 10 s for workers.
-fn stop_time(process: &mut Process) -> Duration {
+/// Bound for a stop. About 0.1 s is usual; a stop that waits for `drain_timeout` takes 10 s for workers and 60 s for `exec`.
+const STOP: Duration = Duration::from_secs(2);
+
+/// Stops a process within [`STOP`] and prints the time that it took.
+fn stop_at_once(process: &mut Process, name: &str) {
     let begun = Instant::now();
     assert!(process.terminate().success());
-    begun.elapsed()
+    let took = begun.elapsed();
+    eprintln!("{name} stopped in {took:?}");
+    assert!(took < STOP, "{name} took {took:?} to stop");
+}
+
+/// Runs a command that must end by itself. One that starts and stays fails the test instead of blocking it.
+fn run_to_end(site: &Site, args: &[&str]) -> Ran {
+    let log = site.path("run_to_end.err");
+    let mut command = site.command(args);
+    command.stdout(Stdio::null());
+    command.stderr(File::create(&log).unwrap());
+    let status = Process::spawn(&mut command).wait();
+    Ran {
+        code: status.code().unwrap_or(-1),
+        out: String::new(),
+        err: std::fs::read_to_string(log).unwrap(),
+    }
 }
 
 #[test]
@@ -103,8 +122,7 @@ fn two_queues_of_one_cluster_have_all_their_tasks_done_by_one_worker_each() {
     }
     assert_eq!(problems(&site), Vec::<Value>::new());
     // The last worker of a queue stops at once, although a worker of another queue is there.
-    let took = stop_time(&mut first);
-    assert!(took < Duration::from_secs(8), "{took:?}");
+    stop_at_once(&mut first, "wa");
     let left = shards(&site, "queue.a");
     assert!(left.iter().all(|(state, _)| state == "free"), "{left:?}");
     // Nobody can have them: that is a problem with a reason.
@@ -172,14 +190,12 @@ fn a_node_that_stops_beside_nodes_of_another_keyspace_hands_over_at_once() {
     until("the strangers have theirs", || {
         serves(&site, "b", "s1") + serves(&site, "b", "s2") == 8
     });
-    let took = stop_time(&mut first);
-    assert!(took < Duration::from_secs(20), "{took:?}");
+    stop_at_once(&mut first, "n1");
     // What it had was handed over before it ended: nothing is free.
     let all = shards(&site, "a");
     let theirs = |(_, owner): &(String, Option<String>)| owner.as_deref() == Some("n2");
     assert!(all.iter().all(theirs), "{all:?}");
     until_serves(&site, "a", "n2", 8);
-    eprintln!("stopped in {took:?}");
 }
 
 #[test]
@@ -208,7 +224,23 @@ fn settings_without_effect_are_rejected_with_the_reason() {
             "needs an application that reports the load",
         ),
     ] {
-        let ran = site.run(&[&exec[..], options, &["--", "true"]].concat());
+        let ran = run_to_end(&site, &[&exec[..], options, &["--", "true"]].concat());
+        assert!(
+            ran.code != 0 && ran.err.contains(reason),
+            "{reason}: {ran:?}"
+        );
+    }
+    for (options, reason) in [
+        (
+            &["--policy", "jump", "--weight", "50"][..],
+            "weight 50 has no effect with policy jump",
+        ),
+        (
+            &["--load-floor", "5"],
+            "load_floor has no effect without measure",
+        ),
+    ] {
+        let ran = run_to_end(&site, &[&exec[..], options, &["--", "true"]].concat());
         assert!(
             ran.code != 0 && ran.err.contains(reason),
             "{reason}: {ran:?}"
@@ -222,4 +254,94 @@ fn settings_without_effect_are_rejected_with_the_reason() {
     site.run(&create).with(0);
     let ran = site.run(&["keyspace", "set", "a", "--cool-down", "5m"]);
     assert!(ran.code == 2 && ran.err.contains("mode greedy"), "{ran:?}");
+}
+
+#[test]
+fn settings_of_load_are_rejected_without_its_measure_when_a_keyspace_is_created_or_changed() {
+    let site = Site::new();
+    let create = ["keyspace", "create", "a", "--shards", "2"];
+    let of_load = ["--band-load-permille", "--load-floor", "--load-window"];
+    for (flag, value) in of_load.into_iter().zip(["50", "5", "5s"]) {
+        let ran = site.run(&[&create[..], &[flag, value]].concat());
+        let reason = "has no effect without measure";
+        assert!(ran.code == 2 && ran.err.contains(reason), "{flag}: {ran:?}");
+    }
+    site.run(&create).with(0);
+    let set = ["keyspace", "set", "a"];
+    let ran = site.run(&[&set[..], &["--load-window", "5s"]].concat());
+    assert!(ran.code == 2 && ran.err.contains("load_window"), "{ran:?}");
+    let load = ["--measure", "load", "--load-window", "5s"];
+    site.run(&[&set[..], &load].concat()).with(0);
+    // Taking back the measure alone would leave a setting without effect.
+    let ran = site.run(&[&set[..], &["--unset", "measure"]].concat());
+    assert!(ran.code == 2 && ran.err.contains("load_window"), "{ran:?}");
+    let both = ["--unset", "measure", "--unset", "load_window"];
+    site.run(&[&set[..], &both].concat()).with(0);
+}
+
+#[test]
+fn commands_whose_applications_cannot_report_load_do_not_start_for_a_keyspace_measured_by_load() {
+    let site = Site::new();
+    let warning = "only handlers in Rust report load";
+    let create = ["keyspace", "create", "a", "--shards", "8"];
+    let ran = site.run(&[&create[..], &["--measure", "load"]].concat());
+    assert!(ran.code == 0 && ran.err.contains(warning), "{ran:?}");
+    let exec = ["exec", "--keyspace", "a", "--shards", "8", "--", "true"];
+    let node = [
+        "node",
+        "--keyspace",
+        "a",
+        "--shards",
+        "8",
+        "--listen",
+        ":0",
+        "--app",
+        "http://127.0.0.1:9",
+    ];
+    for command in [&exec[..], &node] {
+        let ran = run_to_end(&site, command);
+        let way_out = "tenure keyspace set a --measure shards";
+        assert!(ran.code == 2 && ran.err.contains(way_out), "{ran:?}");
+    }
+    let set = ["keyspace", "set", "a", "--measure"];
+    let ran = site.run(&[&set[..], &["shards"]].concat());
+    assert!(ran.code == 0 && !ran.err.contains(warning), "{ran:?}");
+    let ran = site.run(&[&set[..], &["load"]].concat());
+    assert!(ran.code == 0 && ran.err.contains(warning), "{ran:?}");
+    site.run(&[&set[..], &["shards"]].concat()).with(0);
+    let _started = self::exec(&site, "a", "n1", &[]);
+    until_serves(&site, "a", "n1", 8);
+}
+
+#[test]
+fn a_weight_is_rejected_for_a_keyspace_that_exists_with_policy_jump() {
+    let site = Site::new();
+    let create = ["keyspace", "create", "a", "--shards", "2"];
+    site.run(&[&create[..], &["--policy", "jump"]].concat())
+        .with(0);
+    let exec = ["exec", "--keyspace", "a", "--shards", "2"];
+    let ran = run_to_end(
+        &site,
+        &[&exec[..], &["--weight", "50", "--", "true"]].concat(),
+    );
+    let reason = "weight 50 has no effect with policy jump";
+    assert!(ran.code == 2 && ran.err.contains(reason), "{ran:?}");
+}
+
+#[test]
+fn routers_and_planners_offer_no_kill_grace_and_routers_serve_metrics_where_the_setting_says() {
+    let site = Site::new();
+    let listen = ["router", "--listen", ":0", "--keyspace", "a"];
+    for command in [&["leader"][..], &listen] {
+        let ran = run_to_end(&site, &[command, &["--kill-grace", "100ms"]].concat());
+        let reason = "unexpected argument '--kill-grace'";
+        assert!(ran.code == 2 && ran.err.contains(reason), "{ran:?}");
+    }
+    let port = free_port();
+    let mut router = site.command(&listen);
+    router.env("TENURE_METRICS", format!("127.0.0.1:{port}"));
+    let _router = Process::spawn(router.stderr(Stdio::null()).stdout(Stdio::null()));
+    until("the router serves its metrics", || {
+        served(port, "/metrics").is_some_and(|(_, body)| body.contains("tenure_router"))
+    });
 }

@@ -325,6 +325,7 @@ impl Builder {
             }
         }
         let said = Said {
+            weight: Some(self.weight),
             capacity: self.capacity.is_some(),
             labels: !self.labels.is_empty(),
             zone: self.zone.is_some(),

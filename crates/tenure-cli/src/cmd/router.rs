@@ -43,7 +43,7 @@ pub(crate) struct RouterCommand {
     pub(super) keys: Keys,
     #[command(flatten)]
     pub(super) holding: Holding,
-    /// Where to serve /livez, /readyz and /metrics
+    /// Where to serve /livez, /readyz and /metrics; default: the setting `metrics`
     #[arg(long, value_name = "ADDR")]
     admin: Option<String>,
     #[command(flatten)]
@@ -138,7 +138,7 @@ impl RouterCommand {
         config.timing().map_err(unfit)?;
         let listener = bind(&self.listen).await.map_err(bad_address)?;
         let address = listener.local_addr().map_err(bad_address)?;
-        let at_admin = bind_admin(self.admin.as_deref()).await?;
+        let at_admin = bind_admin(self.admin.as_deref().or(config.text("metrics"))).await?;
         let mut builder = Router::builder(url, cluster.as_str())
             .settings(config.settings())
             .hold(self.holding.limits())

@@ -96,7 +96,8 @@ impl Knob {
 
     /// Whether it matters to a process that only leads.
     pub(crate) fn is_leaders(&self) -> bool {
-        const OTHERS: [&str; 8] = [
+        const OTHERS: [&str; 9] = [
+            "kill_grace",
             "zone",
             "rejoin",
             "join",
@@ -118,7 +119,7 @@ impl Knob {
     /// Whether it matters to a router.
     pub(crate) fn is_routers(&self) -> bool {
         const MOVES: [&str; 3] = ["drain_timeout", "freeze_timeout", "take_timeout"];
-        const OTHERS: [&str; 3] = ["data", "metrics", "trace"];
+        const OTHERS: [&str; 2] = ["data", "trace"];
         let matters = self.is_leaders() && !OTHERS.contains(&self.name);
         matters || MOVES.contains(&self.name)
     }

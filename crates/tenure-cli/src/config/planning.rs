@@ -1,12 +1,19 @@
 //! How a leader plans for a keyspace, as settings: what is read into a [`PlanSpec`], and the check of the whole.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
 
+use tenure_core::ids::KeyspaceName;
+use tenure_core::layout::Key;
+use tenure_core::node::weight_without_effect;
 use tenure_core::plan::{Budgets, Measure, ZoneRule};
-use tenure_core::record::PlanSpec;
+use tenure_core::record::{KeyspaceMode, KeyspaceRecord, PlanSpec, Record};
 
 use super::knobs::{KNOBS, Kind, Knob};
 use super::{Config, Source, Value, knobs};
+use crate::fail::Fail;
+use crate::place::Place;
 
 /// The usual value of a setting that is about planning.
 pub(crate) fn default_text(name: &str) -> Option<&'static str> {
@@ -169,6 +176,30 @@ fn set(knob: &Knob, spec: &mut PlanSpec, value: &Value) {
     }
 }
 
+/// Bound for reading the record of a keyspace before a node is started.
+const READ: Duration = Duration::from_secs(5);
+
+/// Reads the record of a keyspace, if the store answers and has one.
+async fn existing(config: &Config, name: &KeyspaceName) -> Option<Arc<KeyspaceRecord>> {
+    let place = Place::open(config).await.ok()?;
+    let key = Key::Keyspace(name.clone());
+    let entry = place.get(&key).await.ok()??;
+    match Record::decode(&key, &entry.value) {
+        Ok(Record::Keyspace(record)) => Some(record),
+        _ => None,
+    }
+}
+
+/// Warns on standard error that only handlers in Rust report load, if a keyspace is planned by it.
+pub(crate) fn warn_of_load(plan: &PlanSpec) {
+    if plan.measure == Some(Measure::Load) {
+        eprintln!(
+            "warning: measure = \"load\": only handlers in Rust report load (`Grant::report_load`); `tenure exec` and `tenure \
+             node` do not start with it"
+        );
+    }
+}
+
 impl Config {
     /// How a leader is to plan for a keyspace that is created now, checked as a whole.
     pub(crate) fn plan(&self) -> Result<PlanSpec, Vec<String>> {
@@ -184,6 +215,32 @@ impl Config {
                  can; use measure = \"shards\", or the library (`Grant::report_load`)"
             )]),
             _ => Ok(plan),
+        }
+    }
+
+    /// Rejects the start of a command whose application cannot report load, or whose weight would be ignored, by the record of a
+    /// keyspace that exists. A store that does not answer is left to the start of the node.
+    pub(crate) async fn fits_existing(
+        &self,
+        name: &KeyspaceName,
+        command: &str,
+    ) -> Result<(), Fail> {
+        let Ok(Some(record)) = tokio::time::timeout(READ, existing(self, name)).await else {
+            return Ok(());
+        };
+        if record.mode == KeyspaceMode::Coordinated && record.plan.measure == Some(Measure::Load) {
+            return Err(Fail::bad(format!(
+                "keyspace {name} has measure = \"load\", and an application of `tenure {command}` has no way to report the load \
+                 of its shards; run `tenure keyspace set {name} --measure shards`, or use the library (`Grant::report_load`)"
+            )));
+        }
+        let weight = match self.value("weight") {
+            Some(Value::Count(weight)) => Some(*weight),
+            _ => None,
+        };
+        match weight_without_effect(weight, [(record.mode, &record.plan)]) {
+            Some(problem) => Err(Fail::bad(format!("keyspace {name}: {problem}"))),
+            None => Ok(()),
         }
     }
 

@@ -1,10 +1,13 @@
 //! Settings that would have no effect: they are rejected, never accepted and ignored.
 
+use crate::plan::{Measure, PolicyKind};
 use crate::record::{KeyspaceMode, PlanSpec};
 
 /// Planning attributes that a node is started with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Said {
+    /// Weight of the node.
+    pub weight: Option<u32>,
     /// A bound on the number of shards is given.
     pub capacity: bool,
     /// At least one label is given.
@@ -13,13 +16,49 @@ pub struct Said {
     pub zone: bool,
 }
 
-/// Returns the problem with planning settings for a keyspace of this mode, if any: without a leader nobody reads them.
+/// Returns the problem with planning settings for a keyspace of this mode, if any: without a leader nobody reads them, and
+/// without `measure = "load"` nobody reads those of load.
 pub fn plan_without_effect(mode: KeyspaceMode, plan: &PlanSpec) -> Option<String> {
-    let ignored = mode != KeyspaceMode::Coordinated && *plan != PlanSpec::default();
-    ignored.then(|| {
-        format!(
+    if mode != KeyspaceMode::Coordinated && *plan != PlanSpec::default() {
+        return Some(format!(
             "planning settings (policy, measure, zones, required labels, budgets and waits of a leader) have no effect in mode \
              {mode}, in which no leader plans; leave them out, or use mode coordinated"
+        ));
+    }
+    let of_load = [
+        ("band_load_permille", plan.band_load_permille.is_some()),
+        ("load_floor", plan.load_floor.is_some()),
+        ("load_window", plan.load_window.is_some()),
+    ];
+    let given = of_load.into_iter().filter(|(_, given)| *given);
+    let given: Vec<&str> = given.map(|(name, _)| name).collect();
+    (plan.measure != Some(Measure::Load) && !given.is_empty()).then(|| {
+        format!(
+            "{} no effect without measure = \"load\"; leave out {}, or set the measure",
+            match given.as_slice() {
+                [one] => format!("{one} has"),
+                several => format!("{} have", several.join(", ")),
+            },
+            if given.len() == 1 { "it" } else { "them" }
+        )
+    })
+}
+
+/// Returns the problem with a node's weight, if every keyspace of the node is planned by `jump`, which knows no weights. Weight 0
+/// has an effect with every policy: the node gets no shards.
+pub fn weight_without_effect<'a>(
+    weight: Option<u32>,
+    keyspaces: impl IntoIterator<Item = (KeyspaceMode, &'a PlanSpec)>,
+) -> Option<String> {
+    let weight = weight.filter(|weight| ![0, 100].contains(weight))?;
+    let jumps = |(mode, plan): (KeyspaceMode, &PlanSpec)| {
+        mode == KeyspaceMode::Coordinated && plan.policy == Some(PolicyKind::Jump)
+    };
+    let mut keyspaces = keyspaces.into_iter().peekable();
+    (keyspaces.peek().is_some() && keyspaces.all(jumps)).then(|| {
+        format!(
+            "weight {weight} has no effect with policy jump, which gives every node the same share; leave it out, or use policy \
+             sticky or rendezvous"
         )
     })
 }
@@ -31,6 +70,9 @@ pub fn without_effect<'a>(
 ) -> Vec<String> {
     let mut problems = Vec::new();
     let (mut led, mut any) = (false, false);
+    let keyspaces: Vec<_> = keyspaces.into_iter().collect();
+    let plans = keyspaces.iter().map(|(_, mode, plan)| (*mode, *plan));
+    problems.extend(weight_without_effect(said.weight, plans));
     for (name, mode, plan) in keyspaces {
         any = true;
         led |= mode == KeyspaceMode::Coordinated;
@@ -66,6 +108,7 @@ mod tests {
             ..PlanSpec::default()
         };
         let all = Said {
+            weight: Some(50),
             capacity: true,
             labels: true,
             zone: true,
@@ -80,7 +123,47 @@ mod tests {
         assert_eq!(problems(all, &[(Symmetric, &usual)]), 3);
         assert_eq!(problems(Said::default(), &[(Greedy, &planned)]), 1);
         assert_eq!(problems(Said::default(), &[(Symmetric, &planned)]), 1);
+        let jump = PlanSpec {
+            policy: Some(PolicyKind::Jump),
+            ..PlanSpec::default()
+        };
+        assert_eq!(problems(all, &[(Coordinated, &jump)]), 1);
+        assert_eq!(problems(all, &[(Coordinated, &jump), (Greedy, &usual)]), 0);
+        for weight in [None, Some(0), Some(100)] {
+            let said = Said { weight, ..all };
+            assert_eq!(problems(said, &[(Coordinated, &jump)]), 0);
+        }
         // A router or a planner has no keyspaces of its own.
         assert_eq!(problems(all, &[]), 0);
+    }
+
+    #[test]
+    fn settings_of_load_without_its_measure_are_named() {
+        let plans = [
+            PlanSpec {
+                band_load_permille: Some(50),
+                ..PlanSpec::default()
+            },
+            PlanSpec {
+                load_floor: Some(5),
+                ..PlanSpec::default()
+            },
+            PlanSpec {
+                load_window: Some(std::time::Duration::from_secs(5)),
+                ..PlanSpec::default()
+            },
+        ];
+        for plan in plans {
+            let problem = plan_without_effect(Coordinated, &plan).unwrap_or_default();
+            assert!(
+                problem.contains("has no effect without measure"),
+                "{problem}"
+            );
+            let measured = PlanSpec {
+                measure: Some(Measure::Load),
+                ..plan
+            };
+            assert_eq!(plan_without_effect(Coordinated, &measured), None);
+        }
     }
 }

@@ -81,7 +81,7 @@ use share::Wants;
 use stays::Stay;
 use timers::{Timer, Timers};
 
-pub use effect::{Said, plan_without_effect, without_effect};
+pub use effect::{Said, plan_without_effect, weight_without_effect, without_effect};
 pub(crate) use load::load_in_records;
 pub use model::{Counters, Listing};
 

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use tenure::{Builder, Hashed, KeyspaceMode, Node, Note, Settings, Shard, ShardStep};
+use tenure::plan::Measure;
+use tenure::{Builder, Hashed, KeyspaceMode, Node, Note, PlanSpec, Settings, Shard, ShardStep};
 
 use tenure_core::layout::Key;
 use tenure_core::record::Record;
@@ -355,4 +356,36 @@ async fn stall_limit_is_how_long_the_application_may_stand_still() {
     };
     assert_eq!(wedged(None).await, 0.0);
     assert!(wedged(Some(ms(850))).await >= 1.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn load_window_is_the_time_over_which_reported_load_is_smoothed() {
+    let mut loads = Vec::new();
+    for window in [1, 1000] {
+        let world = World::new();
+        let (builder, _) = world.bare("a");
+        let plan = PlanSpec {
+            measure: Some(Measure::Load),
+            load_window: Some(Duration::from_secs(window)),
+            ..PlanSpec::default()
+        };
+        let builder = builder.plan(plan).settings(settings());
+        let builder = builder.keyspace("orders", Hashed(4), Counter::default());
+        let node = started(builder).await.unwrap();
+        owns(&node, 4).await;
+        let work = node.enter_shard::<Counter>(&shard(0)).unwrap();
+        let grant = work.grant();
+        for load in [[100; 30], [1000; 30]].into_iter().flatten() {
+            grant.report_load(load);
+            tokio::time::sleep(ms(1000)).await;
+        }
+        let key = Key::Session(grant.session());
+        let entry = world.store.get(&key.path(&world.cluster)).await.unwrap();
+        let Ok(Record::Session(record)) = Record::decode(&key, &entry.unwrap().value) else {
+            panic!("no session");
+        };
+        loads.push(record.load_of(&shard(0)).unwrap());
+    }
+    // A short window follows the last reports, a long one hardly knows them.
+    assert!(loads[0] > 900 && loads[1] < 300, "{loads:?}");
 }

@@ -176,6 +176,8 @@ async fn shards_that_nobody_owns_and_shards_that_are_waited_for_are_counted_with
     tokio::time::sleep(ms(8000)).await;
     let age = value(&b, "tenure_held_elsewhere_age_seconds");
     assert!((6.0..=9.0).contains(&age), "{age}");
+    let retries = value(&b, "tenure_acquire_retry_attempts_total");
+    assert!(retries >= 1.0, "{retries}");
     drop(work);
     owns(&b, 2).await;
     until("nothing is waited for", async || {
@@ -193,8 +195,12 @@ async fn shards_that_nobody_owns_and_shards_that_are_waited_for_are_counted_with
     tokio::time::sleep(ms(30_000)).await;
     let age = value(&b, "tenure_unclaimed_age_seconds");
     assert!((20.0..=45.0).contains(&age), "{age}");
+    let unserved = |reason: &str| labelled(&b, "tenure_unserved_shards", &[("reason", reason)]);
+    assert_eq!(unserved("unclaimed"), 2.0);
+    assert_eq!(unserved("no_node"), 0.0);
     faults.heal();
     owns(&b, 4).await;
+    until("all are served", async || unserved("unclaimed") == 0.0).await;
     until("none is free", async || {
         value(&b, "tenure_unclaimed_shards") == 0.0
     })

@@ -226,11 +226,9 @@ async fn rolling_restart(branch: Arc<Branch>, at_least: u64) {
     site.owns(&a, 8).await;
     let b = branch.node("b").await;
     until("b has some", async || site.settled(&a, &b)).await;
-    if site.is_virtual() {
-        site.drain(&b).await;
-        site.owns(&b, 0).await;
-        site.owns(&a, 8).await;
-    }
+    site.drain(&b).await;
+    site.owns(&b, 0).await;
+    site.owns(&a, 8).await;
     let accepted = load.end().await;
     for router in &routers {
         assert_eq!(metric(router, "tenure_router_expired_total"), 0.0);
@@ -261,7 +259,7 @@ async fn the_same_with_entities_that_are_passivated_all_the_time() {
 async fn no_message_is_lost_while_nodes_restart_over_one_sqlite_file() {
     let dir = tempfile::tempdir().unwrap();
     let url = format!("sqlite:{}", dir.path().join("shop.db").display());
-    let branch = Branch::at(Site::over(&url), Duration::from_secs(60));
+    let branch = Branch::at(Site::over(&url).await, Duration::from_secs(60));
     rolling_restart(branch, 20).await;
 }
 
@@ -300,7 +298,7 @@ async fn moves_and_stops_are_not_delayed_by_active_entities_over_one_sqlite_file
     for active in [false, true] {
         let file = dir.path().join(format!("shop-{active}.db"));
         let url = format!("sqlite:{}", file.display());
-        let branch = Branch::at(Site::over(&url), Duration::from_secs(3600));
+        let branch = Branch::at(Site::over(&url).await, Duration::from_secs(3600));
         took.push(move_and_stop(branch, active).await);
     }
     println!(

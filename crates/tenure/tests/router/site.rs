@@ -146,18 +146,19 @@ impl<const C: bool> Wire<C> {
 
 impl<const C: bool> Site<C> {
     pub(crate) fn new() -> Self {
-        Self::with("memory:", Clock::runtime())
+        Self::with("memory:", Arc::new(MemoryStore::new()), Clock::runtime())
     }
 
     /// In real time, over the store at this URL.
-    pub(crate) fn over(url: &str) -> Self {
-        Self::with(url, Clock::boot())
+    pub(crate) async fn over(url: &str) -> Self {
+        let store = tenure::store::open(url).await.unwrap();
+        Self::with(url, store, Clock::boot())
     }
 
-    fn with(url: &str, clock: Clock) -> Self {
+    fn with(url: &str, store: Arc<dyn Store>, clock: Clock) -> Self {
         Self {
             url: url.to_owned(),
-            store: Arc::new(MemoryStore::new()),
+            store,
             clock,
             disk: Disk::default(),
             sealing: watch::channel(Sealing::Go).0,

@@ -129,6 +129,10 @@ impl Exec {
         let plan = config
             .plan_without_load("exec")
             .map_err(|problems| Fail::bad(problems.join("\n")))?;
+        match signals.or(config.fits_existing(&keyspace, "exec")).await {
+            Waited::Signal => return Ok(ExitCode::SUCCESS),
+            Waited::Done(fits) => fits?,
+        }
         let data = match config.text("data") {
             Some(path) => Some(lock::take(path, timing.ttl, &mut signals).await?),
             None => None,

@@ -17,8 +17,8 @@ use tenure_core::view::Cell;
 use tenure_store::{Expect, PutIf};
 
 use super::draw;
-use crate::config::Config;
 use crate::config::flags::PlanFlags;
+use crate::config::{Config, planning};
 use crate::fail::Fail;
 use crate::place::{Place, Wrote, within};
 use crate::snapshot::Snapshot;
@@ -99,6 +99,7 @@ impl Create {
             let record = Record::Keyspace(Arc::new(record));
             if place.put(&key, expect, &record).await? == Wrote::Done {
                 eprintln!("created keyspace {} ({wanted}, {})", self.name, self.mode);
+                planning::warn_of_load(&plan);
                 return Ok(ExitCode::SUCCESS);
             }
         }

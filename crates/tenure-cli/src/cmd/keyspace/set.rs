@@ -74,6 +74,7 @@ impl Set {
                 true => eprintln!("keyspace {name} is planned anew"),
                 false => eprintln!("keyspace {name} is planned like this already"),
             }
+            planning::warn_of_load(&plan);
             match self.json {
                 true => out::json(&json!({ "keyspace": name, "changed": changed, "plan": plan })),
                 false => show(&plan),

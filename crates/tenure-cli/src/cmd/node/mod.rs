@@ -116,6 +116,11 @@ impl NodeCommand {
         if let Waited::Signal = place::ask_for_ttl(config, &mut signals).await {
             return Ok(ExitCode::SUCCESS);
         }
+        let fits = config.fits_existing(&self.keys.keyspace, "node");
+        match signals.or(fits).await {
+            Waited::Signal => return Ok(ExitCode::SUCCESS),
+            Waited::Done(fits) => fits?,
+        }
         let plan = self.plan(config, &mut signals).await?;
         let child = match self.app_cmd.is_empty() {
             true => None,

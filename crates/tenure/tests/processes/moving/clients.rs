@@ -106,6 +106,15 @@ fn write(key: String, ports: &[PathBuf], over: &AtomicBool, done: &AtomicU64) ->
     seen
 }
 
+/// Sends one write of a new key through a router.
+pub(crate) fn write_once(site: &Site, router: &str, key: &str) {
+    let port = site.path(&format!("{router}.port"));
+    until("a router is there", || port.exists());
+    let mut line = connect(&port).expect("a router");
+    let reply = ask(&mut line, &format!("{key} 1\n")).expect("an answer");
+    assert_eq!(reply, Reply::Done, "{key}");
+}
+
 fn connect(port: &PathBuf) -> std::io::Result<BufReader<TcpStream>> {
     let port = std::fs::read_to_string(port)?;
     let port: u16 = port.parse().map_err(std::io::Error::other)?;

@@ -5,6 +5,7 @@
 //! A few crossings are tried in every run; all of them in the module `long`.
 
 mod clients;
+mod entities;
 mod scenes;
 
 use crate::site::Site;

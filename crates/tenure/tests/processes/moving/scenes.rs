@@ -54,7 +54,7 @@ pub(crate) fn crossings() -> impl Iterator<Item = (Who, Fault, Phase)> {
     })
 }
 
-fn router(site: &Site, name: &str) -> Process {
+pub(crate) fn router(site: &Site, name: &str) -> Process {
     site.start_in(Role::Gateway, name, Own::default())
 }
 

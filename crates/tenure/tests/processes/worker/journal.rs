@@ -52,6 +52,13 @@ impl Journal {
         Ok(count.cast_unsigned())
     }
 
+    /// Returns the number of the last write of a key, 0 without any.
+    pub(crate) fn last(&self, key: &str) -> rusqlite::Result<u64> {
+        let last = "SELECT coalesce(max(n), 0) FROM journal WHERE key = ?1";
+        let last: i64 = self.0.query_row(last, [key], |row| row.get(0))?;
+        Ok(last.cast_unsigned())
+    }
+
     /// Adds a write, unless a greater epoch was there first; how many the shard then has.
     pub(crate) fn add(&mut self, w: &Written) -> rusqlite::Result<Option<u64>> {
         let change = self

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde::{Deserialize, Serialize};
 use tenure::router::Answer;
 use tenure::{
-    Epoch, Grant, Handler, Hashed, Node, Result, Seal, SessionId, Settings, Shard, Shared,
+    Builder, Epoch, Grant, Handler, Hashed, Node, Result, Seal, SessionId, Settings, Shard, Shared,
 };
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
@@ -39,17 +39,34 @@ pub(crate) fn serve(work: Work) -> i32 {
 }
 
 async fn live(work: Work) -> i32 {
-    let mut terminate = signal(SignalKind::terminate()).expect("a signal handler");
     let journal = Journal::open(&work.site).expect("the journal");
     let ledger = Ledger {
         journal: Arc::new(Mutex::new(journal)),
         worker: Worker::open(&work),
         work: Arc::new(work.clone()),
     };
+    let (worker, handler, shards) = (ledger.worker.clone(), ledger.clone(), work.shards);
+    host(
+        &work,
+        &worker,
+        |builder| builder.keyspace(KEYSPACE, Hashed(shards), handler),
+        move |node, stream| answer(node, ledger.clone(), stream),
+    )
+    .await
+}
+
+/// Runs a node with a listener until SIGTERM, and one task of `answer` for each connection. Returns the exit code.
+pub(super) async fn host<F: Future<Output = ()> + Send + 'static>(
+    work: &Work,
+    worker: &Worker,
+    with_keyspace: impl FnOnce(Builder) -> Builder,
+    answer: impl Fn(Node, TcpStream) -> F + Send + 'static,
+) -> i32 {
+    let mut terminate = signal(SignalKind::terminate()).expect("a signal handler");
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("a port").to_string();
     let trace = format!("{}-{}.jsonl", work.node, std::process::id());
-    let start = set_up(&work, Node::builder(&work.store, CLUSTER))
+    let builder = set_up(work, Node::builder(&work.store, CLUSTER))
         .name(&work.node)
         .address(WIRE, address)
         .data_dir(&work.data_dir)
@@ -57,9 +74,8 @@ async fn live(work: Work) -> i32 {
         .settings(Settings {
             ttl: work.ttl,
             ..Settings::default()
-        })
-        .keyspace(KEYSPACE, Hashed(work.shards), ledger.clone())
-        .start();
+        });
+    let start = with_keyspace(builder).start();
     let started = tokio::select! {
         started = start => started,
         _ = terminate.recv() => return 0,
@@ -71,11 +87,11 @@ async fn live(work: Work) -> i32 {
             return NOT_STARTED;
         }
     };
-    ledger.worker.tell_started(&node);
-    let (accepting, ledger) = (node.clone(), ledger);
+    worker.tell_started(&node);
+    let accepting = node.clone();
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            tokio::spawn(answer(accepting.clone(), ledger.clone(), stream));
+            tokio::spawn(answer(accepting.clone(), stream));
         }
     });
     tokio::select! {

@@ -1,5 +1,6 @@
 //! What a worker process does: the side of the tests that is killed and paused.
 
+mod accounts;
 mod effects;
 mod gateway;
 mod journal;
@@ -84,6 +85,8 @@ pub(crate) enum Role {
     Node,
     /// One that keeps a journal for those who send it writes.
     Ledger,
+    /// A node whose keyspace consists of entities.
+    Accounts,
     /// A `tenure::Router`.
     Gateway,
     /// A lease as it is often written: a row with a time, and an owner that trusts what it was last told.
@@ -104,6 +107,7 @@ pub(crate) fn become_worker(role: &str) -> ! {
             Role::Node => node::serve(work),
             Role::Ledger if work.own.leads_only => node::serve(work),
             Role::Ledger => ledger::serve(work),
+            Role::Accounts => accounts::serve(work),
             Role::Gateway => gateway::serve(work),
             Role::Naive => naive::serve(&work),
         },
