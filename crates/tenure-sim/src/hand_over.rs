@@ -173,6 +173,8 @@ impl World {
             return Err(Violation::new("P3", self.now, what));
         }
         stay.sealing = true;
+        let shard = stay.shard;
+        self.smooth.seals(shard);
         let (low, high) = self.app.drain;
         let takes = self.work_rng.between(low / 2, high);
         self.chore(pid, run, takes, Chore::Sealed);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use tenure_core::layout::Key;
 use tenure_core::machine::{Event, Found, OpId, Reply, Request, StoreFailure};
-use tenure_core::record::{MovePhase, Record};
+use tenure_core::record::Record;
 
 use crate::check::Verdict;
 use crate::clock::Instant;
@@ -112,8 +112,8 @@ impl World {
                 self.look_for_ambush(&record);
                 self.traffic_follows(shard);
                 self.coverage.shard_writes += 1;
-                let freezing = matches!(record.tenancy.moving(), Some((_, MovePhase::Freezing)));
-                self.smooth.written(self.now, shard, freezing);
+                let phase = record.tenancy.moving().map(|(_, phase)| phase);
+                self.smooth.written(self.now, shard, record.epoch, phase);
                 self.plans.written(self.now, shard, Some(record.plan))?;
                 self.epochs.written(self.now, shard, &record)?;
                 self.strangers

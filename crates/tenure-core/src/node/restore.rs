@@ -20,8 +20,8 @@ use crate::layout::Key;
 use crate::machine::Expect;
 use crate::note::{Note, ShardStep};
 use crate::record::{
-    ClusterRecord, Damage, Head, KeyspaceKind, KeyspaceRecord, NodeRecord, Record, Role, ShardRecord,
-    Unknown,
+    ClusterRecord, Damage, Head, KeyspaceKind, KeyspaceRecord, NodeRecord, Record, Role,
+    ShardRecord, Unknown,
 };
 use crate::rules::Mutant;
 use crate::shard::{Change, restored};

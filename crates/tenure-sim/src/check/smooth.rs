@@ -2,9 +2,10 @@
 //!
 //! The owner shuts its gate when every router holds what comes and has nothing under way, or when `freeze_timeout` has
 //! passed; and nothing is sent to an owner that is still loading. Asked only of runs in which nothing goes wrong: elsewhere
-//! a request that is turned away waits and goes again.
+//! a request that is turned away waits and goes again. So it does if a move is called off while the owner seals.
 
 use tenure_core::ids::Epoch;
+use tenure_core::record::MovePhase;
 
 use super::{Verdict, Violation};
 use crate::clock::Instant;
@@ -17,6 +18,10 @@ struct Shut {
     epoch: Epoch,
     /// Routers had been given all the time that there is.
     timed_out: bool,
+    /// The application has begun to seal the shard.
+    sealing: bool,
+    /// The move was called off after that: the owner loads the shard again, and its record says meanwhile that it serves.
+    called_off: bool,
 }
 
 /// What is known of the moves of each shard.
@@ -36,9 +41,26 @@ impl Smooth {
     }
 
     /// A shard's record was written: routers are asked to hold from then on, or no longer.
-    pub(crate) fn written(&mut self, at: Instant, shard: usize, freezing: bool) {
-        let since = &mut self.0[shard].freezing_since;
-        *since = freezing.then(|| since.unwrap_or(at));
+    pub(crate) fn written(
+        &mut self,
+        at: Instant,
+        shard: usize,
+        epoch: Epoch,
+        phase: Option<MovePhase>,
+    ) {
+        let moving = &mut self.0[shard];
+        let since = moving.freezing_since.unwrap_or(at);
+        moving.freezing_since = (phase == Some(MovePhase::Freezing)).then_some(since);
+        if let Some(shut) = &mut moving.shut {
+            shut.called_off |= shut.sealing && phase.is_none() && shut.epoch == epoch;
+        }
+    }
+
+    /// The application of a shut gate begins to seal.
+    pub(crate) fn seals(&mut self, shard: usize) {
+        if let Some(shut) = &mut self.0[shard].shut {
+            shut.sealing = true;
+        }
     }
 
     /// An owner shuts its gate for a move.
@@ -57,6 +79,8 @@ impl Smooth {
             pid,
             epoch,
             timed_out: waited >= patience / 10 * 9,
+            sealing: false,
+            called_off: false,
         });
     }
 
@@ -74,7 +98,11 @@ impl Smooth {
         loading: bool,
     ) -> Verdict {
         let shut = self.0[shard].shut;
-        let shut = shut.is_some_and(|s| s.pid == pid && s.epoch == epoch && !s.timed_out);
+        let shut = shut.filter(|s| s.pid == pid && s.epoch == epoch);
+        if shut.is_some_and(|s| s.called_off) {
+            return Ok(());
+        }
+        let shut = shut.is_some_and(|s| !s.timed_out);
         let why = match (shut, loading) {
             (true, _) => "the gate was shut for a move before its router held",
             (_, true) => "its owner is still loading",
