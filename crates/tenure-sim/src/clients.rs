@@ -17,6 +17,7 @@ use crate::plan::{Class, Plan, nanos};
 use crate::process::Work;
 use crate::queue::{Due, Pid};
 use crate::rng::Rng;
+use crate::spelling::spelled;
 use crate::world::World;
 
 /// Number of a request, in order of arrival.
@@ -507,7 +508,10 @@ impl World {
         if self.trace.on() {
             let shard = self.clients.of(req).shard;
             self.tell(pid, || {
-                format!("request {req} for shard {shard} fails: {failure:?}")
+                format!(
+                    "request {req} for shard {shard} fails: {}",
+                    spelled(&failure)
+                )
             });
         }
         if let Some(local) = &self.local {

@@ -13,6 +13,7 @@ use crate::clock::{Instant, MS};
 use crate::plan::nanos;
 use crate::process::{LoadEnd, Stay, Work};
 use crate::queue::{Due, Pid};
+use crate::spelling::spelled;
 use crate::world::World;
 
 impl World {
@@ -247,7 +248,7 @@ impl World {
             Err(Violation::new(
                 "contract",
                 self.now,
-                format!("process {pid} opens run {run:?}, {what}"),
+                format!("process {pid} opens run {}, {what}", spelled(&run)),
             ))
         };
         let Some(stay) = self.processes[pid].stay_mut(run) else {

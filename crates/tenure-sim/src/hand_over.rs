@@ -8,6 +8,7 @@ use crate::check::{Verdict, Violation};
 use crate::plan::nanos;
 use crate::process::Work;
 use crate::queue::{Due, Pid};
+use crate::spelling::spelled;
 use crate::world::World;
 
 /// One step of the application's own.
@@ -204,7 +205,10 @@ impl World {
     }
 
     fn no_such(&self, pid: Pid, run: RunId, what: &str) -> Verdict {
-        let what = format!("process {pid} {what} run {run:?}, which it does not have so");
+        let what = format!(
+            "process {pid} {what} run {}, which it does not have so",
+            spelled(&run)
+        );
         Err(Violation::new("contract", self.now, what))
     }
 }

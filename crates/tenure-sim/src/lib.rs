@@ -35,6 +35,7 @@ mod router;
 pub mod run;
 pub mod script;
 pub mod shrink;
+mod spelling;
 mod store;
 mod swarm;
 pub mod trace;

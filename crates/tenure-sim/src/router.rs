@@ -22,6 +22,7 @@ use crate::clients::{Req, Stage};
 use crate::clock::Instant;
 use crate::plan::nanos;
 use crate::queue::{Due, Pid};
+use crate::spelling::spelled;
 use crate::world::World;
 
 /// Something that a line tells.
@@ -270,7 +271,7 @@ impl World {
             Action::Flush => format!("lets go of shard {shard}"),
             Action::FlushOne => format!("tries shard {shard}"),
             _ if self.transcript => return,
-            action => format!("-> shard {shard}: {action:?}"),
+            action => format!("-> shard {shard}: {}", spelled(&action)),
         };
         self.tell(pid, || what);
     }

@@ -5,6 +5,8 @@ use tenure_core::machine::{Action, Event, Expect, Found, Reply, Request};
 use tenure_core::note::Note;
 use tenure_core::record::{Record, ShardRecord, Tenancy};
 
+use crate::spelling::spelled;
+
 /// The last four digits of a session: enough to tell the sessions of one run apart.
 pub(crate) fn short(session: tenure_core::ids::SessionId) -> String {
     format!("{:08x}", (session.0 >> 96) as u32) + &format!("+{}", session.0 & 0xffff)
@@ -20,7 +22,7 @@ pub(crate) fn event(event: &Event) -> String {
                 .collect();
             format!("<- watch upto {}: {}", upto.0, told.join("; "))
         }
-        other => format!("<- {other:?}"),
+        other => format!("<- {}", spelled(other)),
     }
 }
 
@@ -33,7 +35,7 @@ fn reply(reply: &Reply) -> String {
         ),
         Reply::Got(Some(found)) => format!("got {}", value(found)),
         Reply::Got(None) => "got nothing".to_owned(),
-        other => format!("{other:?}"),
+        other => spelled(other),
     }
 }
 
@@ -76,7 +78,7 @@ pub(crate) fn action(action: &Action) -> String {
             });
             format!("-> seen {shard} epoch {epoch} owner {owner} serving {serving}")
         }
-        other => format!("-> {other:?}"),
+        other => format!("-> {}", spelled(other)),
     }
 }
 
@@ -98,7 +100,7 @@ fn request(request: &Request) -> String {
             )
         }
         Request::Get(key) => format!("get {}", key_words(key)),
-        other => format!("{other:?}"),
+        other => spelled(other),
     }
 }
 
@@ -191,6 +193,6 @@ pub(crate) fn note(note: &Note) -> String {
         Note::WaitingForName { session, at_most } => {
             format!("waits for {} at most {at_most:?}", short(*session))
         }
-        other => format!("{other:?}"),
+        other => spelled(other),
     }
 }

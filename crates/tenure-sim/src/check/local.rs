@@ -11,6 +11,7 @@ use crate::fault::Fault;
 use crate::plan::{Class, Family, Plan, nanos};
 use crate::process::Process;
 use crate::queue::Pid;
+use crate::spelling::spelled;
 
 /// What the cluster was like just before the one fault.
 #[derive(Debug)]
@@ -99,8 +100,9 @@ impl Local {
             return Ok(());
         }
         let what = format!(
-            "a request for shard {shard} that came {} ms ago fails, and the fault does not concern it: {failure:?}",
-            (at - came) / MS
+            "a request for shard {shard} that came {} ms ago fails, and the fault does not concern it: {}",
+            (at - came) / MS,
+            spelled(&failure)
         );
         Err(Violation::new("P4", at, what))
     }

@@ -11,6 +11,7 @@ use super::{Verdict, Violation};
 use crate::clients::Req;
 use crate::clock::{Instant, MS};
 use crate::queue::Pid;
+use crate::spelling::spelled;
 
 /// Why a request failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -198,7 +199,7 @@ impl Requests {
             (_, true) => "at rest",
             _ => "for no reason",
         };
-        let what = format!("request {req} fails {when}: {failure:?}");
+        let what = format!("request {req} fails {when}: {}", spelled(&failure));
         Err(Violation::new("P4", at, what))
     }
 

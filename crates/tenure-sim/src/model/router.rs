@@ -22,6 +22,7 @@ use super::canon::base;
 use super::sight::Sight;
 use super::state::State;
 use super::world::{Telling, shard};
+use crate::spelling::spelled;
 
 /// Something that a line tells.
 #[derive(Clone, Copy, Debug)]
@@ -223,7 +224,7 @@ impl State {
                 return;
             }
             for ((), action) in actions {
-                telling.line(|| format!("n{n} router: {action:?}"));
+                telling.line(|| format!("n{n} router: {}", spelled(&action)));
                 desk.order(action, telling);
             }
             for told in told {

@@ -21,6 +21,7 @@ use super::sight::Sight;
 use super::state::State;
 use super::world::{Telling, shard};
 use crate::clock::Instant;
+use crate::spelling::spelled;
 
 /// A step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -349,7 +350,7 @@ impl State {
                 self.step(n, Event::Stop, telling);
             }
             Act::Start(n, back) => {
-                telling.line(|| format!("n{n} starts: {back:?}"));
+                telling.line(|| format!("n{n} starts: {}", spelled(&back)));
                 self.start(n, back == Back::WithDirectory, rules, telling);
             }
             Act::Remove => {
