@@ -7,7 +7,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::cmd;
 use crate::config::{Config, Sources};
-use crate::fail::Fail;
+use crate::fail::Exit;
 
 /// Decides which process owns which shard, and makes sure that it is never two.
 #[derive(Debug, Parser)]
@@ -68,8 +68,8 @@ impl Global {
     }
 
     /// The configuration, or all that is wrong with it.
-    pub(crate) fn load(&self, flags: BTreeMap<&'static str, String>) -> Result<Config, Fail> {
-        Config::load(&self.sources(flags)).map_err(|problems| Fail::bad(problems.join("\n")))
+    pub(crate) fn load(&self, flags: BTreeMap<&'static str, String>) -> Result<Config, Exit> {
+        Config::load(&self.sources(flags)).map_err(|problems| Exit::usage(problems.join("\n")))
     }
 }
 

@@ -6,16 +6,16 @@ use tenure_store::StoreError;
 
 /// A command that did not do what was asked. Shown once, on stderr, by `main`.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Fail {
+pub(crate) struct Exit {
     /// The exit code: 1 for "it is not so" or "refused", 2 for bad usage or input.
     pub(crate) code: u8,
     /// What is wrong with which input, and the way out.
     pub(crate) message: String,
 }
 
-impl Fail {
+impl Exit {
     /// The thing asked for is not so, or the operation was refused.
-    pub(crate) fn no(message: impl Into<String>) -> Self {
+    pub(crate) fn failed(message: impl Into<String>) -> Self {
         Self {
             code: 1,
             message: message.into(),
@@ -23,7 +23,7 @@ impl Fail {
     }
 
     /// What was typed or configured cannot be right.
-    pub(crate) fn bad(message: impl Into<String>) -> Self {
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
         Self {
             code: 2,
             message: message.into(),
@@ -31,20 +31,20 @@ impl Fail {
     }
 }
 
-impl fmt::Display for Fail {
+impl fmt::Display for Exit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
     }
 }
 
-impl From<StoreError> for Fail {
+impl From<StoreError> for Exit {
     fn from(error: StoreError) -> Self {
-        Self::no(error.to_string())
+        Self::failed(error.to_string())
     }
 }
 
-impl From<tenure_core::ids::BadName> for Fail {
+impl From<tenure_core::ids::BadName> for Exit {
     fn from(error: tenure_core::ids::BadName) -> Self {
-        Self::bad(error.to_string())
+        Self::usage(error.to_string())
     }
 }

@@ -19,7 +19,7 @@ use tracing_subscriber::EnvFilter;
 
 use cli::{Cli, Command};
 use config::Config;
-use fail::Fail;
+use fail::Exit;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -34,7 +34,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(cli: Cli) -> Result<ExitCode, Fail> {
+fn run(cli: Cli) -> Result<ExitCode, Exit> {
     let global = cli.global;
     // These need no store and no settings, and must work where the configuration is broken.
     let command = match cli.command {
@@ -55,7 +55,7 @@ fn run(cli: Cli) -> Result<ExitCode, Fail> {
     };
     start_logging(&config)?;
     let runtime = tokio::runtime::Runtime::new()
-        .map_err(|e| Fail::no(format!("the runtime cannot be started: {e}")))?;
+        .map_err(|e| Exit::failed(format!("the runtime cannot be started: {e}")))?;
     let done = runtime.block_on(async {
         match command {
             Command::Status(command) => command.run(&config).await,
@@ -99,14 +99,14 @@ fn run(cli: Cli) -> Result<ExitCode, Fail> {
     done
 }
 
-fn start_logging(config: &Config) -> Result<(), Fail> {
+fn start_logging(config: &Config) -> Result<(), Exit> {
     let filter = config.text("log").unwrap_or("warn");
     let mut filter = filter.to_owned();
     // What the NATS client says at every turn is told by the store, once and with the way out.
     if !filter.contains("async_nats") {
         filter.push_str(",async_nats=off");
     }
-    let filter = EnvFilter::try_new(filter).map_err(|e| Fail::bad(format!("--log: {e}")))?;
+    let filter = EnvFilter::try_new(filter).map_err(|e| Exit::usage(format!("--log: {e}")))?;
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(io::stderr)

@@ -10,14 +10,14 @@ use tenure_store::{Delete, DeleteIf, Entry, Expect, Put, PutIf, Store, StoreErro
 
 use crate::cmd::exec::{Signals, Waited};
 use crate::config::Config;
-use crate::fail::Fail;
+use crate::fail::Exit;
 use crate::snapshot::Snapshot;
 
 /// How long a store may take to answer a person.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(15);
 
 /// A cluster in an open store.
-pub(crate) struct Place {
+pub(crate) struct ClusterClient {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) cluster: ClusterName,
     nonces: Nonces,
@@ -58,28 +58,28 @@ pub(crate) async fn ask_for_ttl(config: &Config, signals: &mut Signals) -> Waite
 
 /// How a conditional write ended.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Wrote {
+pub(crate) enum CasResult {
     /// It stands.
     Done,
     /// Somebody else was there first.
     Lost,
 }
 
-impl Place {
+impl ClusterClient {
     /// The cluster that the configuration names, in a store that must be there.
-    pub(crate) async fn open(config: &Config) -> Result<Self, Fail> {
+    pub(crate) async fn open(config: &Config) -> Result<Self, Exit> {
         let store = open_store(config).await?;
         let cluster = named_cluster(config)?;
         Ok(Self::new(store, cluster))
     }
 
     /// The cluster of this name, in a store that must be there.
-    pub(crate) async fn open_named(config: &Config, cluster: ClusterName) -> Result<Self, Fail> {
+    pub(crate) async fn open_named(config: &Config, cluster: ClusterName) -> Result<Self, Exit> {
         Ok(Self::new(open_store(config).await?, cluster))
     }
 
     /// As [`Place::open`], but the store is made if it is not there.
-    pub(crate) async fn open_or_make(config: &Config) -> Result<Self, Fail> {
+    pub(crate) async fn open_or_make(config: &Config) -> Result<Self, Exit> {
         let cluster = named_cluster(config)?;
         let url = store_url(config)?;
         let opened = within("opening", tenure_store::open(url)).await?;
@@ -87,7 +87,7 @@ impl Place {
     }
 
     /// For those who only look: if no cluster is named and the store holds only one, that one.
-    pub(crate) async fn look(config: &Config) -> Result<Self, Fail> {
+    pub(crate) async fn look(config: &Config) -> Result<Self, Exit> {
         let store = open_store(config).await?;
         if config.text("cluster").is_some() {
             let cluster = named_cluster(config)?;
@@ -96,14 +96,14 @@ impl Place {
         let mut clusters = clusters(&*store).await?;
         match (clusters.pop(), clusters.is_empty()) {
             (Some(only), true) => Ok(Self::new(store, only)),
-            (None, _) => Err(Fail::no(format!(
+            (None, _) => Err(Exit::failed(format!(
                 "store {} holds no cluster yet; start a node or create a keyspace",
                 store.info().url
             ))),
             (Some(last), false) => {
                 clusters.push(last);
                 let names: Vec<_> = clusters.iter().map(|c| c.as_str()).collect();
-                Err(Fail::bad(format!(
+                Err(Exit::usage(format!(
                     "store {} holds several clusters; pass --cluster with one of: {}",
                     store.info().url,
                     names.join(", ")
@@ -121,7 +121,7 @@ impl Place {
     }
 
     /// Everything that the store holds of the cluster, at one instant.
-    pub(crate) async fn snapshot(&self) -> Result<Snapshot, Fail> {
+    pub(crate) async fn snapshot(&self) -> Result<Snapshot, Exit> {
         let prefix = layout::prefix(&self.cluster);
         let listing = within("listing", self.store.list(&prefix)).await??;
         let identity = within("asking for the identity", self.store.identity()).await??;
@@ -129,7 +129,7 @@ impl Place {
     }
 
     /// Everything that the store holds of a cluster that must exist.
-    pub(crate) async fn existing(&self) -> Result<Snapshot, Fail> {
+    pub(crate) async fn existing(&self) -> Result<Snapshot, Exit> {
         let snapshot = self.snapshot().await?;
         if !snapshot.is_empty() {
             return Ok(snapshot);
@@ -140,7 +140,7 @@ impl Place {
             [] => "it is empty".to_owned(),
             names => format!("it holds: {}", names.join(", ")),
         };
-        Err(Fail::no(format!(
+        Err(Exit::failed(format!(
             "store {} holds no cluster {:?}; {others}",
             self.store.info().url,
             self.cluster.as_str()
@@ -163,7 +163,7 @@ impl Place {
         key: &Key,
         expect: Expect,
         record: &Record,
-    ) -> Result<Wrote, Fail> {
+    ) -> Result<CasResult, Exit> {
         let path = key.path(&self.cluster);
         let value: Arc<[u8]> = record.encode().into();
         let put = PutIf {
@@ -173,14 +173,14 @@ impl Place {
             lease: record.lease(key),
         };
         match within("writing", self.store.put_if(put)).await? {
-            Ok(Put::Won(_)) => Ok(Wrote::Done),
-            Ok(Put::Lost) => Ok(Wrote::Lost),
+            Ok(Put::Won(_)) => Ok(CasResult::Done),
+            Ok(Put::Lost) => Ok(CasResult::Lost),
             Err(StoreError::Unknown { why }) => {
                 let found = within("reading back", self.store.get(&path)).await??;
                 if found.is_some_and(|entry| entry.value == value) {
-                    return Ok(Wrote::Done);
+                    return Ok(CasResult::Done);
                 }
-                Err(Fail::no(format!(
+                Err(Exit::failed(format!(
                     "whether {key} was written is unknown ({why}); run the command again, it is safe to repeat"
                 )))
             }
@@ -189,15 +189,15 @@ impl Place {
     }
 
     /// Deletes exactly this version of a key's value. An outcome that the store does not know is settled by reading back.
-    pub(crate) async fn delete(&self, key: &Key, version: Version) -> Result<Wrote, Fail> {
+    pub(crate) async fn delete(&self, key: &Key, version: Version) -> Result<CasResult, Exit> {
         let delete = DeleteIf::new(key.path(&self.cluster), version.clone());
         match within("deleting", self.store.delete_if(delete)).await? {
-            Ok(Delete::Won) => Ok(Wrote::Done),
-            Ok(Delete::Lost) => Ok(Wrote::Lost),
+            Ok(Delete::Won) => Ok(CasResult::Done),
+            Ok(Delete::Lost) => Ok(CasResult::Lost),
             Err(StoreError::Unknown { why }) => match self.version(key).await? {
                 // Versions never repeat: whatever is there now, it is not the one that was to go.
-                now if now != Some(version) => Ok(Wrote::Done),
-                _ => Err(Fail::no(format!(
+                now if now != Some(version) => Ok(CasResult::Done),
+                _ => Err(Exit::failed(format!(
                     "whether {key} was deleted is unknown ({why}); run the command again, it is safe to repeat"
                 ))),
             },
@@ -206,18 +206,18 @@ impl Place {
     }
 
     /// Reads one key.
-    pub(crate) async fn get(&self, key: &Key) -> Result<Option<Entry>, Fail> {
+    pub(crate) async fn get(&self, key: &Key) -> Result<Option<Entry>, Exit> {
         Ok(within("reading", self.store.get(&key.path(&self.cluster))).await??)
     }
 
     /// The version of a key's value, if it has one.
-    pub(crate) async fn version(&self, key: &Key) -> Result<Option<Version>, Fail> {
+    pub(crate) async fn version(&self, key: &Key) -> Result<Option<Version>, Exit> {
         Ok(self.get(key).await?.map(|entry| entry.version))
     }
 }
 
 /// All clusters of a store, by name.
-pub(crate) async fn clusters(store: &dyn Store) -> Result<Vec<ClusterName>, Fail> {
+pub(crate) async fn clusters(store: &dyn Store) -> Result<Vec<ClusterName>, Exit> {
     let listing = within("listing", store.list("")).await??;
     let mut names: Vec<ClusterName> = listing
         .entries
@@ -229,31 +229,31 @@ pub(crate) async fn clusters(store: &dyn Store) -> Result<Vec<ClusterName>, Fail
 }
 
 /// The store that the configuration names; it must be there.
-pub(crate) async fn open_store(config: &Config) -> Result<Arc<dyn Store>, Fail> {
+pub(crate) async fn open_store(config: &Config) -> Result<Arc<dyn Store>, Exit> {
     let url = store_url(config)?;
     let opened = within("opening", tenure_store::open_existing(url)).await?;
     opened.map_err(bad_store)
 }
 
 /// Runs a call to a store, for as long as a person would wait.
-pub(crate) async fn within<T>(doing: &str, call: impl Future<Output = T>) -> Result<T, Fail> {
+pub(crate) async fn within<T>(doing: &str, call: impl Future<Output = T>) -> Result<T, Exit> {
     tokio::time::timeout(PATIENCE, call).await.map_err(|_| {
-        Fail::no(format!(
+        Exit::failed(format!(
             "the store did not answer within {}s while {doing}; check that it is up",
             PATIENCE.as_secs()
         ))
     })
 }
 
-pub(crate) fn store_url(config: &Config) -> Result<&str, Fail> {
+pub(crate) fn store_url(config: &Config) -> Result<&str, Exit> {
     let url = config.text("store").ok_or_else(|| {
-        Fail::bad(
+        Exit::usage(
             "no store is named; pass --store URL (such as sqlite:shop.db), set TENURE_STORE, or put `store` in the \
              configuration file",
         )
     })?;
     if url.starts_with("memory:") {
-        return Err(Fail::bad(format!(
+        return Err(Exit::usage(format!(
             "store {url:?} lives within one process and is empty here; name one that processes share, such as \
              sqlite:PATH"
         )));
@@ -261,9 +261,9 @@ pub(crate) fn store_url(config: &Config) -> Result<&str, Fail> {
     Ok(url)
 }
 
-pub(crate) fn named_cluster(config: &Config) -> Result<ClusterName, Fail> {
+pub(crate) fn named_cluster(config: &Config) -> Result<ClusterName, Exit> {
     let name = config.text("cluster").ok_or_else(|| {
-        Fail::bad(
+        Exit::usage(
             "no cluster is named; pass --cluster NAME, set TENURE_CLUSTER, or put `cluster` in the configuration file",
         )
     })?;
@@ -271,9 +271,9 @@ pub(crate) fn named_cluster(config: &Config) -> Result<ClusterName, Fail> {
 }
 
 /// A store that cannot be opened was named wrongly, unless it is only away for a while.
-pub(crate) fn bad_store(error: StoreError) -> Fail {
+pub(crate) fn bad_store(error: StoreError) -> Exit {
     match error {
-        StoreError::Denied { why } => Fail::bad(why),
+        StoreError::Denied { why } => Exit::usage(why),
         other => other.into(),
     }
 }

@@ -8,15 +8,15 @@ use tenure_core::layout::Key;
 use tenure_core::machine::Found;
 use tenure_core::plan::Live;
 use tenure_core::record::{
-    EndedWhy, KeyspaceKind, KeyspaceRecord, NodeRecord, Record, ShardRecord, Tenancy,
+    EndReason, KeyspaceKind, KeyspaceRecord, NodeRecord, Ownership, Record, ShardRecord,
 };
 use tenure_core::rules::Rules;
 use tenure_core::time::Time;
-use tenure_core::view::{Cell, Seen, View};
+use tenure_core::view::{KeyState, Versioned, View};
 use tenure_store::Listing;
 
 use crate::config::duration;
-use crate::fail::Fail;
+use crate::fail::Exit;
 
 /// One reading of a cluster.
 pub(crate) struct Snapshot {
@@ -37,7 +37,7 @@ pub(crate) enum Lease {
     /// Its own deadline, on this machine's clock, passed this long ago; nobody has ended it yet.
     Overdue(Duration),
     /// It is over.
-    Ended(EndedWhy),
+    Ended(EndReason),
     /// There is no such record.
     Missing,
     /// Its record cannot be read.
@@ -47,7 +47,7 @@ pub(crate) enum Lease {
 impl Lease {
     /// Whether the session may still serve: everything but a proven end.
     pub(crate) fn may_serve(self) -> bool {
-        !matches!(self, Self::Ended(why) if why != EndedWhy::Missing)
+        !matches!(self, Self::Ended(why) if why != EndReason::Missing)
     }
 
     /// Whether the session has a tombstone, proven or not.
@@ -98,9 +98,9 @@ impl Snapshot {
     /// What is known of a session.
     pub(crate) fn lease(&self, session: SessionId) -> Lease {
         let record = match self.view.sessions.cell(&session) {
-            Some(Cell::Present(seen)) => &seen.record,
-            Some(Cell::Damaged { .. }) => return Lease::Damaged,
-            Some(Cell::Missing { .. }) | None => return Lease::Missing,
+            Some(KeyState::Present(seen)) => &seen.record,
+            Some(KeyState::Damaged { .. }) => return Lease::Damaged,
+            Some(KeyState::Missing { .. }) | None => return Lease::Missing,
         };
         if let Some(ended) = record.ended {
             return Lease::Ended(ended.why);
@@ -121,14 +121,16 @@ impl Snapshot {
     }
 
     /// The record of a shard that must be there and readable.
-    pub(crate) fn shard(&self, id: &ShardId) -> Result<&Seen<ShardRecord>, Fail> {
+    pub(crate) fn shard(&self, id: &ShardId) -> Result<&Versioned<ShardRecord>, Exit> {
         let kind = self.keyspace(&id.keyspace)?.kind;
         match self.view.shards.cell(id) {
-            Some(Cell::Present(seen)) if seen.record.tenancy != Tenancy::Deleted => Ok(seen),
-            Some(Cell::Damaged { damage, .. }) => Err(Fail::no(format!(
+            Some(KeyState::Present(seen)) if seen.record.ownership != Ownership::Deleted => {
+                Ok(seen)
+            }
+            Some(KeyState::Damaged { damage, .. }) => Err(Exit::failed(format!(
                 "shard {id}: {damage}; see `tenure status`"
             ))),
-            _ => Err(Fail::no(format!(
+            _ => Err(Exit::failed(format!(
                 "there is no shard {id}; {}",
                 self.shards_there_are(&id.keyspace, kind)
             ))),
@@ -139,21 +141,20 @@ impl Snapshot {
         if let KeyspaceKind::Hashed(count) = kind {
             return format!("keyspace {name} has the shards 0 to {}", count - 1);
         }
-        let there =
-            self.view.shards.iter().filter(|(id, seen)| {
-                id.keyspace == *name && seen.record.tenancy != Tenancy::Deleted
-            });
+        let there = self.view.shards.iter().filter(|(id, seen)| {
+            id.keyspace == *name && seen.record.ownership != Ownership::Deleted
+        });
         named("keyspace has", there.map(|(id, _)| id.shard.to_string()))
     }
 
     /// The record of a node that must be there and readable.
-    pub(crate) fn node(&self, name: &NodeName) -> Result<&Seen<NodeRecord>, Fail> {
+    pub(crate) fn node(&self, name: &NodeName) -> Result<&Versioned<NodeRecord>, Exit> {
         match self.view.nodes.cell(name) {
-            Some(Cell::Present(seen)) => Ok(seen),
-            Some(Cell::Damaged { damage, .. }) => Err(Fail::no(format!(
+            Some(KeyState::Present(seen)) => Ok(seen),
+            Some(KeyState::Damaged { damage, .. }) => Err(Exit::failed(format!(
                 "node {name}: {damage}; see `tenure status`"
             ))),
-            Some(Cell::Missing { .. }) | None => Err(Fail::no(format!(
+            Some(KeyState::Missing { .. }) | None => Err(Exit::failed(format!(
                 "there is no node {name}; {}",
                 self.nodes_there_are()
             ))),
@@ -169,18 +170,18 @@ impl Snapshot {
     }
 
     /// A keyspace that can be used, or why not.
-    pub(crate) fn keyspace(&self, name: &KeyspaceName) -> Result<&KeyspaceRecord, Fail> {
+    pub(crate) fn keyspace(&self, name: &KeyspaceName) -> Result<&KeyspaceRecord, Exit> {
         match self.view.keyspaces.cell(name) {
-            Some(Cell::Present(seen)) if seen.record.removed => Err(Fail::no(format!(
+            Some(KeyState::Present(seen)) if seen.record.removed => Err(Exit::failed(format!(
                 "keyspace {name} was removed; `tenure keyspace create {name}` makes it anew"
             ))),
-            Some(Cell::Present(seen)) => Ok(&seen.record),
-            Some(Cell::Damaged { damage, .. }) => {
-                Err(Fail::no(format!("keyspace {name}: {damage}")))
+            Some(KeyState::Present(seen)) => Ok(&seen.record),
+            Some(KeyState::Damaged { damage, .. }) => {
+                Err(Exit::failed(format!("keyspace {name}: {damage}")))
             }
-            Some(Cell::Missing { .. }) | None => {
+            Some(KeyState::Missing { .. }) | None => {
                 let names: Vec<_> = self.keyspace_names().map(|n| n.as_str()).collect();
-                Err(Fail::no(match names.as_slice() {
+                Err(Exit::failed(match names.as_slice() {
                     [] => format!("there is no keyspace {name}; there is none at all"),
                     names => format!(
                         "there is no keyspace {name}; there is: {}",
@@ -192,16 +193,16 @@ impl Snapshot {
     }
 
     /// The keyspace that a command means if it names none: the only one there is.
-    pub(crate) fn sole_keyspace(&self) -> Result<KeyspaceName, Fail> {
+    pub(crate) fn sole_keyspace(&self) -> Result<KeyspaceName, Exit> {
         let names: Vec<_> = self.keyspace_names().collect();
         match names.as_slice() {
             [only] => Ok((*only).clone()),
-            [] => Err(Fail::no(
+            [] => Err(Exit::failed(
                 "the cluster has no keyspace; `tenure keyspace create` makes one",
             )),
             several => {
                 let names: Vec<_> = several.iter().map(|n| n.as_str()).collect();
-                Err(Fail::bad(format!(
+                Err(Exit::usage(format!(
                     "the cluster has several keyspaces; pass --keyspace with one of: {}",
                     names.join(", ")
                 )))
@@ -220,7 +221,7 @@ impl Snapshot {
         &'a self,
         name: &'a KeyspaceName,
         kind: KeyspaceKind,
-    ) -> Box<dyn Iterator<Item = (ShardName, Option<&'a Cell<ShardRecord>>)> + 'a> {
+    ) -> Box<dyn Iterator<Item = (ShardName, Option<&'a KeyState<ShardRecord>>)> + 'a> {
         match kind {
             KeyspaceKind::Hashed(count) => Box::new((0..count).map(move |index| {
                 let shard = ShardName::index(index);
@@ -238,7 +239,7 @@ impl Snapshot {
     pub(crate) fn recorded<'a>(
         &'a self,
         name: &'a KeyspaceName,
-    ) -> impl Iterator<Item = (&'a ShardId, &'a Cell<ShardRecord>)> {
+    ) -> impl Iterator<Item = (&'a ShardId, &'a KeyState<ShardRecord>)> {
         let all = self.view.shards.cells();
         all.filter(move |(id, _)| id.keyspace == *name)
     }
@@ -246,7 +247,7 @@ impl Snapshot {
     /// How many shards of a keyspace are owned by sessions that may still serve.
     pub(crate) fn owned(&self, name: &KeyspaceName) -> usize {
         let owners = self.recorded(name).filter_map(|(_, cell)| match cell {
-            Cell::Present(seen) => seen.record.owner(),
+            KeyState::Present(seen) => seen.record.owner(),
             _ => None,
         });
         owners
@@ -265,7 +266,7 @@ impl Snapshot {
             .get(name)
             .map(|k| k.generation.max(k.floor));
         let shards = self.recorded(name).map(|(_, cell)| match cell {
-            Cell::Present(seen) => seen.record.epoch.generation(),
+            KeyState::Present(seen) => seen.record.epoch.generation(),
             // Something was there, whatever it said.
             _ => 1,
         });
@@ -276,12 +277,12 @@ impl Snapshot {
     pub(crate) fn witnesses(&self) -> Vec<SessionId> {
         let all = self.view.sessions.cells();
         all.filter(|(id, cell)| match cell {
-            Cell::Present(seen) => {
+            KeyState::Present(seen) => {
                 let record = &seen.record;
                 self.view.may_own_shards(**id, record) && !record.is_proven_end()
             }
-            Cell::Damaged { .. } => true,
-            Cell::Missing { .. } => false,
+            KeyState::Damaged { .. } => true,
+            KeyState::Missing { .. } => false,
         })
         .map(|(id, _)| *id)
         .collect()

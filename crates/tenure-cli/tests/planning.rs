@@ -8,7 +8,7 @@ use serde_json::Value;
 use shop::{Ran, Shop, has, head, keyspace, node_key, order, served, shard, tenure};
 use tenure_core::ids::{NodeName, SessionId};
 use tenure_core::layout::Key;
-use tenure_core::record::{PlanMark, Record, ShardRecord};
+use tenure_core::record::{PlanId, Record, ShardRecord};
 
 /// Two nodes that have four shards each.
 fn settled_two() -> (Shop, [tenure::Node; 2]) {
@@ -244,13 +244,13 @@ fn lay(shop: &Shop, index: u32, change: impl FnOnce(&mut ShardRecord)) {
     shop.lay(&order(index), &Record::Shard(Arc::new(record)).encode());
 }
 
-const MARK: PlanMark = PlanMark { term: 3, seq: 7 };
+const MARK: PlanId = PlanId { term: 3, seq: 7 };
 
 fn with_ghosts() -> Shop {
     let shop = Shop::with_orders(4);
     for index in [1, 3] {
         lay(&shop, index, |record| {
-            record.intended = Some(NodeName::new("ghost").unwrap());
+            record.assigned = Some(NodeName::new("ghost").unwrap());
             record.plan = MARK;
         });
     }
@@ -271,7 +271,7 @@ fn a_sweep_lists_what_is_stale_and_puts_it_right() {
     let Record::Shard(record) = shop.record(&order(1)) else {
         panic!("no shard");
     };
-    assert_eq!((&record.intended, record.plan), (&None, MARK));
+    assert_eq!((&record.assigned, record.plan), (&None, MARK));
     assert_eq!(shop.run(&["sweep"]).with(0).out, "nothing is stale\n");
 }
 

@@ -208,7 +208,7 @@ fn a_worker_that_stops_has_its_shards_polled_by_others_at_once(site: Site) {
 }
 
 /// The time of an event in a task's history.
-fn moment(event: &Value) -> tenure_queue::Moment {
+fn moment(event: &Value) -> tenure_queue::StoreTime {
     event["at"].as_str().unwrap().parse().unwrap()
 }
 

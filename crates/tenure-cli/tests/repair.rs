@@ -4,7 +4,7 @@ mod shop;
 
 use shop::{Shop, head, keyspace, node_key, order, problems, served, shard};
 use tenure_core::layout::Key;
-use tenure_core::record::{Quarantine, Record, ShardRecord, Tenancy};
+use tenure_core::record::{Ownership, Quarantine, Record, ShardRecord};
 
 fn record(shop: &Shop, index: u32) -> ShardRecord {
     match shop.record(&order(index)) {
@@ -53,10 +53,10 @@ fn nobody_claims_a_rewritten_shard_before_every_session_that_may_own_it_has_deni
     shop.lay(&order(0), b"?");
     shop.run(&["repair", "orders/0"]).with(0);
     let written = record(&shop, 0);
-    let witnesses = Tenancy::Free {
-        witnesses: vec![session.parse().unwrap()],
+    let witnesses = Ownership::Free {
+        awaiting_disclaimers: vec![session.parse().unwrap()],
     };
-    assert_eq!(written.tenancy, witnesses);
+    assert_eq!(written.ownership, witnesses);
     assert_eq!(shard(&shop.status(), 0)["state"], "restored");
     // Another node proves the end of the first, and then has them all.
     let node = shop.node("n2", 4);

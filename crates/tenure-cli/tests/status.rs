@@ -12,8 +12,8 @@ use shop::{Shop, TTL, order, problems, served, shard};
 use tenure::{Handler, Hashed, Node, Result, Shard};
 use tenure_core::ids::{Epoch, NodeName, SessionId};
 use tenure_core::layout::Key;
-use tenure_core::record::{Failure, Move, Owner, Quarantine, Record, ShardRecord, Tenancy};
-use tenure_core::why::Why;
+use tenure_core::record::{Failure, Move, Owner, Ownership, Quarantine, Record, ShardRecord};
+use tenure_core::why::Reason;
 use tokio::sync::Semaphore;
 
 fn fields(value: &Value) -> Vec<&str> {
@@ -172,7 +172,9 @@ fn shards_that_do_not_come_to_be_served_are_a_problem_after_three_ttl() {
     let text = shop.run(&["status"]).with(0).out;
     assert!(text.contains("2 shards are not served"), "{text}");
     let admin = || async {
-        let admin = tenure::Admin::open(&shop.url(), "shop").await.unwrap();
+        let admin = tenure::AdminClient::open(&shop.url(), "shop")
+            .await
+            .unwrap();
         admin.unserved().await.unwrap()
     };
     let found = shop.runtime.block_on(admin());
@@ -247,7 +249,7 @@ fn every_exception_is_listed_with_what_helps_and_none_is_fatal() {
         session: SessionId(9),
     };
     edit(&shop, 1, |r| {
-        r.tenancy = Tenancy::FREE;
+        r.ownership = Ownership::FREE;
         r.quarantine = Some(Quarantine {
             reason: "disk on fire".to_owned(),
         });
@@ -260,7 +262,7 @@ fn every_exception_is_listed_with_what_helps_and_none_is_fatal() {
     shop.lay(&order(2), b"{ not json");
     shop.delete(&order(3));
     edit(&shop, 4, |r| {
-        r.tenancy = Tenancy::Held {
+        r.ownership = Ownership::Owned {
             by: by.clone(),
             serving: false,
         }
@@ -268,11 +270,11 @@ fn every_exception_is_listed_with_what_helps_and_none_is_fatal() {
     let mv = Move {
         id: 1,
         to: other("n2"),
-        why: Why::Planned,
+        why: Reason::Planned,
         more: false,
     };
     edit(&shop, 5, |r| {
-        r.tenancy = Tenancy::Warming {
+        r.ownership = Ownership::Warming {
             by: by.clone(),
             mv: mv.clone(),
         }
@@ -281,14 +283,14 @@ fn every_exception_is_listed_with_what_helps_and_none_is_fatal() {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
         let then = now.as_millis() as u64 - 5 * 60 * 1000;
         r.unknown.insert("written_ms".to_owned(), then.into());
-        r.tenancy = Tenancy::Sealed {
+        r.ownership = Ownership::Sealed {
             by: by.clone(),
             mv,
             seal: "x".to_owned(),
         }
     });
     edit(&shop, 7, |r| {
-        r.tenancy = Tenancy::Held {
+        r.ownership = Ownership::Owned {
             by: other("n3"),
             serving: true,
         }
@@ -407,7 +409,7 @@ fn ten_thousand_shards_are_readable_in_80_columns() {
     for index in 0..60 {
         edit(&shop, index, |r| {
             r.epoch = Epoch(r.epoch.0 + 1);
-            r.tenancy = Tenancy::Held {
+            r.ownership = Ownership::Owned {
                 by: owner(index),
                 serving: index < 10,
             };

@@ -1,6 +1,6 @@
 //! What must hold of records, written once: for tests, the simulator, the model checker and the trace validator.
 
-use crate::record::{ShardRecord, Tenancy};
+use crate::record::{Ownership, ShardRecord};
 
 /// What a record that replaces another must satisfy, whoever wrote it.
 pub fn check_successor(old: &ShardRecord, new: &ShardRecord) -> Result<(), &'static str> {
@@ -17,16 +17,16 @@ pub fn check_successor(old: &ShardRecord, new: &ShardRecord) -> Result<(), &'sta
     {
         return Err("P2: a new owner without a new epoch");
     }
-    let is_sealed = |record: &ShardRecord| matches!(record.tenancy, Tenancy::Sealed { .. });
+    let is_sealed = |record: &ShardRecord| matches!(record.ownership, Ownership::Sealed { .. });
     if is_sealed(old) && !is_sealed(new) && after.is_some() && new.epoch <= old.epoch {
         return Err("P3: a sealed epoch is used again");
     }
     if after.is_some()
-        && matches!(&old.tenancy, Tenancy::Free { witnesses } if !witnesses.is_empty())
+        && matches!(&old.ownership, Ownership::Free { awaiting_disclaimers } if !awaiting_disclaimers.is_empty())
     {
         return Err("P1: a restored shard is owned before every witness has answered");
     }
-    if old.tenancy == Tenancy::Deleted && after.is_some() {
+    if old.ownership == Ownership::Deleted && after.is_some() {
         return Err("a deleted shard is owned");
     }
     Ok(())

@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{Epoch, Revision, SessionId, ShardId, Version};
 use crate::layout::Key;
-use crate::note::Note;
-use crate::record::{Damage, Held, MovePhase, Owner, Record};
+use crate::note::NodeEvent;
+use crate::record::{Damage, HeldByRouter, MovePhase, Owner, Record};
 use crate::time::Time;
 
 /// One request to the store. Its answer carries the same number.
@@ -21,7 +21,7 @@ pub struct OpId(pub u64);
 
 /// One stay of a shard at this node: from load to drained. Never reused within a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct RunId(pub u64);
+pub struct ActivationId(pub u64);
 
 /// What the store holds at a key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -69,7 +69,8 @@ pub enum Request {
         version: Version,
     },
     /// Create the lease of a session, where the store keeps the time of leases itself.
-    Grant {
+    #[serde(rename = "grant")]
+    CreateLease {
         /// The session.
         session: SessionId,
         /// For how long.
@@ -78,17 +79,19 @@ pub enum Request {
     /// Restart the time of a session's lease, and see whether the session's key is still attached to it.
     KeepAlive(SessionId),
     /// Ask whether a session's lease is still there.
-    AskLease(SessionId),
+    #[serde(rename = "ask_lease")]
+    CheckLease(SessionId),
 }
 
 /// What a store that keeps the time of leases found when it was asked to go on with one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kept {
+pub enum LeaseState {
     /// The lease is good for this long from the time of asking, and the session's key is attached to it.
     Alive(Duration),
     /// The lease lives, but the key is not attached to it: it was removed, or written by somebody else.
-    Loose,
+    #[serde(rename = "loose")]
+    Unattached,
     /// The lease is over.
     Gone,
 }
@@ -96,11 +99,12 @@ pub enum Kept {
 /// Which of a driver's connections a request takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Lane {
+pub enum Connection {
     /// The one that nothing else can hold up.
     Renewal,
     /// The one for everything else.
-    Ordinary,
+    #[serde(rename = "ordinary")]
+    Default,
 }
 
 /// Everything that the store holds for a cluster.
@@ -131,7 +135,7 @@ pub enum Reply {
     /// To [`Request::Grant`]: the lease exists, and was granted for this long.
     Granted(Duration),
     /// To [`Request::KeepAlive`].
-    Kept(Kept),
+    Kept(LeaseState),
     /// To [`Request::AskLease`]: whether it is still there.
     Lease(bool),
     /// The store did not do it, or did not say.
@@ -183,28 +187,28 @@ pub enum Event {
     /// revision on, so that nothing between the two is lost.
     WatchGap,
     /// The application has loaded the shard. After a [`Action::Close`] it says nothing; the [`Event::Drained`] is still owed.
-    Loaded(RunId),
+    Loaded(ActivationId),
     /// The application has applied what the last owner wrote up to its seal: the shard can be owned. In answer to
     /// [`Action::CatchUp`].
-    CaughtUp(RunId),
+    CaughtUp(ActivationId),
     /// Nothing is in flight any more behind a gate that was shut for a move. In answer to [`Action::Freeze`].
     Frozen {
         /// Which stay.
-        run: RunId,
+        run: ActivationId,
         /// The move that the gate was shut for.
         mv: u64,
     },
     /// The application has written out what must outlive the stay, and its loop has ended. In answer to [`Action::Seal`].
     Sealed {
         /// Which stay.
-        run: RunId,
+        run: ActivationId,
         /// Where its state ends, in the application's own terms.
         seal: String,
     },
     /// The application could not seal the shard. The stay goes on until it is closed.
     SealFailed {
         /// Which stay.
-        run: RunId,
+        run: ActivationId,
         /// What it said.
         error: String,
     },
@@ -212,37 +216,38 @@ pub enum Event {
     /// is needed. A [`Action::Close`] that crosses it is to be tolerated, and answered.
     LoadFailed {
         /// Which stay.
-        run: RunId,
+        run: ActivationId,
         /// What it said.
         error: String,
     },
     /// The application's own loop for the shard is over although nobody asked it to stop. The stay is not: a
     /// [`Action::Close`] follows.
-    RunEnded {
+    #[serde(rename = "run_ended")]
+    LoopEnded {
         /// Which stay.
-        run: RunId,
+        run: ActivationId,
         /// Its error, if it had one.
         error: Option<String>,
     },
     /// The application says how the shard fares; none: well again. For people to see: nothing is decided by it.
     Trouble {
         /// Which stay.
-        run: RunId,
+        run: ActivationId,
         /// What is wrong.
         said: Option<String>,
     },
     /// The application says what the shard costs to serve, in a unit of its own.
     Load {
         /// Which stay.
-        run: RunId,
+        run: ActivationId,
         /// How much, over the time since the last report.
         load: u32,
     },
     /// The gate of this stay is closed, nothing is in flight, its work has stopped and its state is dropped. Sent once, in
     /// answer to [`Action::Close`].
-    Drained(RunId),
+    Drained(ActivationId),
     /// A router holds what comes for these shards, during these moves, and for no others: its session is to say so.
-    Hold(Held),
+    Hold(HeldByRouter),
     /// The application's runtime showed a sign of life at this time.
     Progress(Time),
     /// The node is asked to stop in good order.
@@ -268,7 +273,8 @@ pub enum Action {
         /// The number that the answer carries.
         op: OpId,
         /// The connection to use.
-        lane: Lane,
+        #[serde(rename = "lane")]
+        connection: Connection,
         /// What to ask.
         request: Request,
     },
@@ -279,14 +285,15 @@ pub enum Action {
         /// The session.
         session: SessionId,
         /// Gates close by themselves at this time.
-        closes_at: Time,
+        #[serde(rename = "closes_at")]
+        stop_time: Time,
         /// Others may take over from this time on.
         deadline: Time,
     },
     /// Have the application load a shard. Its gate stays closed.
     Load {
         /// The stay that begins.
-        run: RunId,
+        run: ActivationId,
         /// The shard.
         shard: ShardId,
         /// The epoch that its work will carry. The write that made it is confirmed (P2).
@@ -300,7 +307,7 @@ pub enum Action {
     /// gate stays closed. Answered like [`Action::Load`].
     Warm {
         /// The stay that begins.
-        run: RunId,
+        run: ActivationId,
         /// The shard.
         shard: ShardId,
         /// The epoch of its present owner.
@@ -314,38 +321,38 @@ pub enum Action {
     /// [`Event::LoadFailed`].
     CatchUp {
         /// Which stay.
-        run: RunId,
+        run: ActivationId,
         /// Where the last owner's writes end.
         seal: String,
     },
     /// A stay that began as a successor owns its shard, at this epoch. The write that made it is confirmed (P2).
     Own {
         /// Which stay.
-        run: RunId,
+        run: ActivationId,
         /// The epoch that its work carries.
         epoch: Epoch,
     },
     /// Open the gate of a loaded shard.
-    Open(RunId),
+    Open(ActivationId),
     /// Admit nothing more, for now; answered by [`Event::Frozen`] once nothing is in flight. Long-lived streams are told to
     /// end, and are cut at `cut_at`.
     Freeze {
         /// Which stay.
-        run: RunId,
+        run: ActivationId,
         /// For which move: a gate may be shut again for another.
         mv: u64,
         /// When streams that have not ended are cut.
         cut_at: Time,
     },
     /// Admit work again: the move was called off.
-    Thaw(RunId),
+    Thaw(ActivationId),
     /// End the loop of a frozen shard and write out what must outlive the stay; answered by [`Event::Sealed`] or
     /// [`Event::SealFailed`].
-    Seal(RunId),
+    Seal(ActivationId),
     /// Close the gate of a stay and end it; answered by [`Event::Drained`]. May be repeated, and sharpened to a cut.
     Close {
         /// Which stay.
-        run: RunId,
+        run: ActivationId,
         /// How.
         how: Close,
     },
@@ -365,7 +372,7 @@ pub enum Action {
         rev: u64,
     },
     /// Something worth telling.
-    Note(Note),
+    Note(NodeEvent),
     /// All that the node owned at its start is loaded, or has failed to load: it is ready for traffic.
     Started,
     /// The node cannot run; it owns nothing. Everything before this action is still to be carried out.

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ids::{KeyspaceName, NodeName, SessionId, ShardName};
 use crate::plan::NodeState;
-use crate::record::{NodeMode, Role, SessionRecord, ShardRecord, Tenancy};
+use crate::record::{NodeMode, Ownership, Role, SessionRecord, ShardRecord};
 use crate::view::View;
 
 /// The live session of a node that serves a keyspace.
@@ -204,13 +204,13 @@ pub fn unserved(
     blocked: impl FnOnce() -> Option<Unserved>,
 ) -> Option<Unserved> {
     let live = record.owner().is_some_and(|owner| !ended(owner.session));
-    match record.tenancy {
-        Tenancy::Deleted => None,
-        _ if record.doomed => None,
+    match record.ownership {
+        Ownership::Deleted => None,
+        _ if record.deleting => None,
         _ if record.quarantine.is_some() => Some(Unserved::Quarantined),
-        Tenancy::Held { serving: true, .. } | Tenancy::Warming { .. } if live => None,
-        Tenancy::Held { .. } if live => Some(Unserved::Loading),
-        Tenancy::Freezing { .. } | Tenancy::Sealed { .. } if live => Some(Unserved::Moving),
+        Ownership::Owned { serving: true, .. } | Ownership::Warming { .. } if live => None,
+        Ownership::Owned { .. } if live => Some(Unserved::Loading),
+        Ownership::Freezing { .. } | Ownership::Sealed { .. } if live => Some(Unserved::Moving),
         _ => blocked().or(Some(Unserved::Unclaimed)),
     }
 }

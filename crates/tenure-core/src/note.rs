@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 use crate::ids::{Epoch, KeyspaceName, NodeName, SessionId, ShardId};
 use crate::layout::Key;
 use crate::lease::LeasePhase;
-use crate::record::{Damage, EndedWhy, PlanMark};
+use crate::record::{Damage, EndReason, PlanId};
 use crate::time::Time;
-use crate::why::Why;
+use crate::why::Reason;
 
 /// What happened to a shard at this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -85,7 +85,7 @@ impl fmt::Display for ShardStep {
 
 /// One step of one shard at one node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Transition {
+pub struct ShardEvent {
     /// When, on the node's clock.
     pub time: Time,
     /// Which shard.
@@ -101,15 +101,15 @@ pub struct Transition {
     /// The session that acted.
     pub session: SessionId,
     /// Why.
-    pub why: Why,
+    pub why: Reason,
 }
 
 /// Something worth telling.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Note {
+pub enum NodeEvent {
     /// A step of a shard.
-    Shard(Transition),
+    Shard(ShardEvent),
     /// A session was created and holds the node's name.
     Registered {
         /// The session.
@@ -156,12 +156,14 @@ pub enum Note {
         granted: Duration,
     },
     /// This node leads from now on.
-    Leads {
+    #[serde(rename = "leads")]
+    LeadershipAcquired {
         /// Its term.
         term: u64,
     },
     /// This node does not lead any more.
-    LeadsNoLonger {
+    #[serde(rename = "leads_no_longer")]
+    LeadershipLost {
         /// Its term.
         term: u64,
     },
@@ -170,7 +172,7 @@ pub enum Note {
         /// The keyspace.
         keyspace: KeyspaceName,
         /// The plan's term and number.
-        plan: PlanMark,
+        plan: PlanId,
         /// How many nodes it counts on.
         workers: usize,
         /// Shards without an owner that were given one.
@@ -194,7 +196,7 @@ pub enum Note {
         /// Which.
         keys: Vec<Key>,
         /// The plan's term and number.
-        plan: PlanMark,
+        plan: PlanId,
         /// How many nodes it counts on.
         workers: usize,
     },
@@ -226,7 +228,7 @@ pub enum Note {
         /// The session.
         session: SessionId,
         /// Why.
-        why: Why,
+        why: Reason,
     },
     /// This node proved that another session is over.
     Ended {
@@ -235,7 +237,7 @@ pub enum Note {
         /// Its node.
         node: NodeName,
         /// What proves it.
-        why: EndedWhy,
+        why: EndReason,
     },
     /// The node waits for an earlier holder of its name.
     WaitingForName {
@@ -267,23 +269,26 @@ pub enum Note {
         key: Key,
     },
     /// The store is another one, or has gone back in time: nothing is owned until the generation was raised.
-    Estranged {
+    #[serde(rename = "estranged")]
+    StoreReplaced {
         /// What was seen.
         problem: String,
     },
     /// The process was not scheduled for this long: what it observed before proves nothing.
-    Overslept {
+    #[serde(rename = "overslept")]
+    ClockJump {
         /// How long.
         gap: Duration,
     },
     /// An observer would have done this.
-    Would {
+    #[serde(rename = "would")]
+    WouldDo {
         /// To which shard.
         shard: ShardId,
         /// What.
         step: ShardStep,
         /// Why.
-        why: Why,
+        why: Reason,
     },
     /// The application could not load a shard.
     LoadFailed {

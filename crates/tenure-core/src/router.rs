@@ -24,12 +24,12 @@ use crate::record::MovePhase;
 use crate::rules::{Mutant, Rules};
 use crate::time::Time;
 use crate::view::View;
-pub use keeper::{Keeper, TurnedAway};
+pub use keeper::{RequestRefusal, RouterMachine};
 pub use limits::HoldLimits;
 
 /// How long a router waits for what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Pace {
+pub struct RouterTiming {
     /// For how long what was in flight before a hold may still come back refused, and so go first, when the hold is over.
     pub settle: Duration,
     /// The first pause after an owner has refused what the records say it should take; doubles with each.
@@ -38,7 +38,7 @@ pub struct Pace {
     pub pause_max: Duration,
 }
 
-impl Default for Pace {
+impl Default for RouterTiming {
     fn default() -> Self {
         Self {
             settle: Duration::from_millis(20),
@@ -48,7 +48,7 @@ impl Default for Pace {
     }
 }
 
-impl Pace {
+impl RouterTiming {
     fn pause(self, tries: u32) -> Duration {
         let pause = self.pause_min.saturating_mul(1 << tries.min(16));
         pause.min(self.pause_max)
@@ -62,7 +62,7 @@ impl Pace {
 
 /// How new a piece of knowledge about a shard is: compared from top to bottom.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Mark {
+pub struct RecordVersion {
     /// The shard's epoch.
     pub epoch: Epoch,
     /// Which of the record's values.
@@ -71,9 +71,9 @@ pub struct Mark {
 
 /// What a shard's record says, as far as a router cares.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Sight {
+pub struct ShardObservation {
     /// How new it is.
-    pub mark: Mark,
+    pub mark: RecordVersion,
     /// The session that owns the shard.
     pub owner: Option<SessionId>,
     /// Whether the owner serves.
@@ -84,7 +84,7 @@ pub struct Sight {
 
 /// What is known of the session that owns a shard.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Reach {
+pub enum Reachability {
     /// Its record was not seen yet, so nobody knows where it is.
     #[default]
     Unknown,
@@ -94,7 +94,7 @@ pub enum Reach {
     Ended,
 }
 
-impl Reach {
+impl Reachability {
     /// State of a session in a view. A record that is missing or unreadable gives none.
     ///
     /// The view decides, not the message that brought a record: a late message changes nothing, and a session that a restored
@@ -110,7 +110,7 @@ impl Reach {
 
 /// Why requests for a shard are held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum HoldWhy {
+pub enum HoldReason {
     /// No record of the shard was seen yet.
     Unknown,
     /// Nobody owns it.
@@ -129,7 +129,7 @@ pub enum HoldWhy {
     Refused,
 }
 
-impl HoldWhy {
+impl HoldReason {
     /// The reason in words.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -149,9 +149,9 @@ impl HoldWhy {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Event {
     /// Its record says this, and of its owner's session this is known.
-    Seen(Sight, Reach),
+    Seen(ShardObservation, Reachability),
     /// Of its owner's session this is known now.
-    Reach(Reach),
+    Reach(Reachability),
     /// Nothing that was in flight when this hold began is any more. In answer to [`Action::Drain`].
     Drained(u64),
     /// An owner answered a request that was let go with [`Action::FlushOne`], or nobody was waiting to be.
@@ -164,7 +164,7 @@ pub enum Event {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
     /// Send nothing more; keep what comes.
-    Hold(HoldWhy),
+    Hold(HoldReason),
     /// Report when nothing is in flight any more, with this number.
     Drain(u64),
     /// From now on requests go to this session.
@@ -192,11 +192,11 @@ pub struct Step {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Refusal {
     /// What the request was sent by.
-    pub sent_by: Mark,
+    pub sent_by: RecordVersion,
     /// Who owns the shard, by the word of whoever refused, and what is known here of that session.
-    pub owner: Option<(SessionId, Reach)>,
+    pub owner: Option<(SessionId, Reachability)>,
     /// How new that word is.
-    pub mark: Mark,
+    pub mark: RecordVersion,
     /// Whether the request followed a refusal before.
     pub followed: bool,
 }
@@ -214,7 +214,7 @@ pub enum Verdict {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Refused {
     /// How new what was known at the refusal is. The refusal says nothing of any other knowledge.
-    upto: Mark,
+    upto: RecordVersion,
     tries: u32,
     again_at: Time,
 }
@@ -222,10 +222,10 @@ struct Refused {
 /// One shard at a router.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Shard {
-    sight: Option<Sight>,
-    reach: Reach,
+    sight: Option<ShardObservation>,
+    reach: Reachability,
     /// Why the transport holds, if it does.
-    holding: Option<HoldWhy>,
+    holding: Option<HoldReason>,
     /// Counts the times that the transport was told to send, so that a report is known for what it is about.
     hold: u64,
     drained: bool,
@@ -235,7 +235,7 @@ pub struct Shard {
     settling: Option<Time>,
     switched: Option<SessionId>,
     rules: Rules,
-    pace: Pace,
+    pace: RouterTiming,
 }
 
 impl Default for Shard {
@@ -247,17 +247,17 @@ impl Default for Shard {
 impl Shard {
     /// A shard of which nothing is known: what comes for it is held.
     pub fn new() -> Self {
-        Self::with(Rules::sound(), Pace::default(), 0)
+        Self::with(Rules::sound(), RouterTiming::default(), 0)
     }
 
-    fn with(rules: Rules, pace: Pace, hold: u64) -> Self {
+    fn with(rules: Rules, pace: RouterTiming, hold: u64) -> Self {
         Self {
             rules,
             pace,
             hold,
             sight: None,
-            reach: Reach::Unknown,
-            holding: Some(HoldWhy::Unknown),
+            reach: Reachability::Unknown,
+            holding: Some(HoldReason::Unknown),
             drained: true,
             published: None,
             refused: None,
@@ -267,7 +267,7 @@ impl Shard {
     }
 
     /// Why requests are held; nothing if they pass.
-    pub fn holding(&self) -> Option<HoldWhy> {
+    pub fn holding(&self) -> Option<HoldReason> {
         self.holding
     }
 
@@ -302,7 +302,7 @@ impl Shard {
         let known = self.known();
         let older = self.rules.broken_by(Mutant::OldRefusalFollowed);
         if (older || refusal.mark > known && !refusal.followed)
-            && let Some((session, Reach::Known)) = refusal.owner
+            && let Some((session, Reachability::Known)) = refusal.owner
         {
             return (Verdict::Follow(session), Step::default());
         }
@@ -323,13 +323,13 @@ impl Shard {
     }
 
     /// How new what is known is.
-    pub fn known(&self) -> Mark {
+    pub fn known(&self) -> RecordVersion {
         self.sight.as_ref().map(|s| s.mark).unwrap_or_default()
     }
 
     /// Takes over what the view of the router's node says, which applies only newer values. A mark below the known one is that
     /// of a store that was restored, and replaces it.
-    fn seen(&mut self, sight: Sight, reach: Reach) {
+    fn seen(&mut self, sight: ShardObservation, reach: Reachability) {
         let lower = sight.mark < self.known();
         if self.overlooks(&sight) || lower && self.rules.broken_by(Mutant::LowerMarkIgnored) {
             return;
@@ -341,30 +341,30 @@ impl Shard {
     }
 
     /// Whether this value says that a move was called off, to a router that does not care.
-    fn overlooks(&self, sight: &Sight) -> bool {
-        let frozen = self.holding == Some(HoldWhy::Freezing);
+    fn overlooks(&self, sight: &ShardObservation) -> bool {
+        let frozen = self.holding == Some(HoldReason::Freezing);
         let called_off = frozen && sight.moving.is_none() && sight.mark.epoch == self.known().epoch;
         called_off && self.rules.broken_by(Mutant::HeldAfterCancel)
     }
 
     /// Why requests are to be held by what is known.
-    fn why(&self) -> Option<HoldWhy> {
+    fn why(&self) -> Option<HoldReason> {
         let Some(sight) = &self.sight else {
-            return Some(HoldWhy::Unknown);
+            return Some(HoldReason::Unknown);
         };
         match (sight.owner, sight.moving) {
-            (None, _) => return Some(HoldWhy::Unowned),
-            (_, Some((_, MovePhase::Freezing))) => return Some(HoldWhy::Freezing),
-            (_, Some((_, MovePhase::Sealed))) => return Some(HoldWhy::Sealed),
+            (None, _) => return Some(HoldReason::Unowned),
+            (_, Some((_, MovePhase::Freezing))) => return Some(HoldReason::Freezing),
+            (_, Some((_, MovePhase::Sealed))) => return Some(HoldReason::Sealed),
             // Sent on before the record says that its owner serves.
             _ if self.rules.broken_by(Mutant::FlushBeforeServing) => {}
-            _ if !sight.serving => return Some(HoldWhy::Loading),
+            _ if !sight.serving => return Some(HoldReason::Loading),
             _ => {}
         }
         match self.reach {
-            Reach::Ended => Some(HoldWhy::OwnerEnded),
-            Reach::Unknown => Some(HoldWhy::Unreachable),
-            Reach::Known => self.refused.map(|_| HoldWhy::Refused),
+            Reachability::Ended => Some(HoldReason::OwnerEnded),
+            Reachability::Unknown => Some(HoldReason::Unreachable),
+            Reachability::Known => self.refused.map(|_| HoldReason::Refused),
         }
     }
 
@@ -377,7 +377,7 @@ impl Shard {
         self.publish(actions);
     }
 
-    fn keep(&mut self, now: Time, why: HoldWhy, actions: &mut Vec<Action>) {
+    fn keep(&mut self, now: Time, why: HoldReason, actions: &mut Vec<Action>) {
         self.settling = None;
         if self.holding != Some(why) {
             self.holding = Some(why);
@@ -388,7 +388,7 @@ impl Shard {
         }
         let pace = self.pace;
         if let Some(refused) = &mut self.refused
-            && why == HoldWhy::Refused
+            && why == HoldReason::Refused
             && now >= refused.again_at
         {
             let again_at = now + pace.pause(refused.tries);
@@ -448,7 +448,7 @@ impl Shard {
     fn wake(&self) -> Option<Time> {
         let again = self
             .refused
-            .filter(|_| self.holding == Some(HoldWhy::Refused))
+            .filter(|_| self.holding == Some(HoldReason::Refused))
             .map(|refused| refused.again_at);
         self.settling.or(again)
     }

@@ -15,10 +15,11 @@
 
 use crate::ids::{Epoch, NodeName, Nonce, SessionId};
 use crate::record::{
-    Failure, HISTORY_LEN, Head, Move, Owner, Past, PlanMark, Quarantine, ShardRecord, Tenancy,
+    Failure, HISTORY_LEN, Head, Move, Owner, OwnerChange, Ownership, PlanId, Quarantine,
+    ShardRecord,
 };
 use crate::rules::{Mutant, Rules};
-use crate::why::Why;
+use crate::why::Reason;
 
 /// How many different nodes may fail to load a shard before nobody may claim it.
 pub const QUARANTINE_AFTER: usize = 3;
@@ -28,21 +29,21 @@ pub const TROUBLE_LEN: usize = 200;
 
 /// What somebody wants to do to a shard's record.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Change {
+pub enum Transition {
     /// Own it: because it is free, because its owner's session has ended, or anew under a raised generation.
     Claim,
     /// Say that it is loaded and admits work. By the owner.
     Serve,
     /// Begin a move. By the planner, or by the owner that sheds.
-    Plan {
+    BeginMove {
         /// Distinguishes the move.
         id: u64,
         /// The target incarnation.
         to: Owner,
         /// The plan that says so.
-        plan: PlanMark,
+        plan: PlanId,
         /// Why.
-        why: Why,
+        why: Reason,
         /// True if the plan has further moves to the same node that its budgets do not allow yet.
         more: bool,
     },
@@ -64,21 +65,21 @@ pub enum Change {
         failed: Option<String>,
     },
     /// Own it again after sealing. By the old owner.
-    Reaffirm {
+    Reclaim {
         /// The writer has watched this phase for longer than its limit.
         too_old: bool,
     },
     /// Take it from an owner whose session has ended, for nobody in particular.
-    Free,
+    ReleaseDeadOwner,
     /// Give it up. By the owner, with its gate closed and nothing in flight.
     Release {
         /// Who should have it next.
         to: Option<NodeName>,
         /// Why.
-        why: Why,
+        why: Reason,
     },
     /// Say what is wrong with it although it is served, or that all is well again. By the owner.
-    Tell {
+    ReportTrouble {
         /// What the application says; cut to [`TROUBLE_LEN`].
         said: Option<String>,
     },
@@ -88,11 +89,11 @@ pub enum Change {
         error: String,
     },
     /// Say who should have it. By the planner.
-    Intend {
+    Assign {
         /// Who.
         node: Option<NodeName>,
         /// The plan that says so.
-        plan: PlanMark,
+        plan: PlanId,
     },
     /// Say where it should always be. By an operator.
     Pin {
@@ -100,19 +101,19 @@ pub enum Change {
         node: Option<NodeName>,
     },
     /// Say where it should go once. By an operator; taken back by the planner if that cannot be.
-    Wish {
+    RequestMove {
         /// Where; nothing: nowhere in particular.
         node: Option<NodeName>,
     },
     /// Say that it is to be deleted, once its owner has stopped. By an operator, of a named shard.
-    Doom,
+    MarkForDeletion,
     /// Say that this incarnation does not own a restored shard. By itself, or by anyone once its session has ended.
-    Deny {
+    DisclaimOwnership {
         /// The incarnation.
         session: SessionId,
     },
     /// Let nodes claim a quarantined shard again. By an operator.
-    Lift,
+    ClearQuarantine,
     /// Delete a named shard that nobody owns, or whose owner's session has ended.
     Delete,
     /// Create a named shard that was deleted.
@@ -124,7 +125,7 @@ pub enum Change {
 
 /// Why a change cannot be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Refused {
+pub enum TransitionError {
     /// The record's state has no such transition.
     Illegal,
     /// The owner's session may still be live.
@@ -136,7 +137,7 @@ pub enum Refused {
     /// The target may still be live and the phase is not too old.
     TargetLive,
     /// Somebody who may own the shard has not yet denied it.
-    Witnesses,
+    AwaitingDisclaimers,
     /// No node may claim it until it is repaired.
     Quarantined,
     /// A newer plan has spoken.
@@ -148,9 +149,9 @@ pub struct Facts<'a> {
     /// Whether a session is proven to be over.
     pub ended: &'a dyn Fn(SessionId) -> bool,
     /// The highest epoch of this shard that the writer has ever seen: a record that was lost and came back may know less.
-    pub highest: Epoch,
+    pub highest_epoch: Epoch,
     /// The keyspace's floor: a new owner's epoch is of this generation at least.
-    pub floor: u32,
+    pub min_generation: u32,
     /// What the shard costs, as far as the writer knows: goes along when its owner changes.
     pub load: Option<u32>,
     /// The rules to follow.
@@ -170,9 +171,9 @@ pub struct Writer {
 pub fn apply(
     record: &ShardRecord,
     writer: &Writer,
-    change: Change,
+    change: Transition,
     facts: &Facts<'_>,
-) -> Result<ShardRecord, Refused> {
+) -> Result<ShardRecord, TransitionError> {
     let me = &writer.owner;
     let is_me = |by: &Owner| {
         by.session == me.session
@@ -192,29 +193,34 @@ pub fn apply(
         writer,
         facts,
     };
-    match (&record.tenancy, change) {
-        (_, Change::Claim) if record.quarantine.is_some() => Err(Refused::Quarantined),
-        (tenancy, Change::Claim) if record.doomed && !tenancy.owner().is_some_and(is_me) => {
-            Err(Refused::Illegal)
+    match (&record.ownership, change) {
+        (_, Transition::Claim) if record.quarantine.is_some() => Err(TransitionError::Quarantined),
+        (tenancy, Transition::Claim) if record.deleting && !tenancy.owner().is_some_and(is_me) => {
+            Err(TransitionError::Illegal)
         }
-        (Tenancy::Free { witnesses }, Change::Claim) if !witnesses.is_empty() => {
-            Err(Refused::Witnesses)
+        (
+            Ownership::Free {
+                awaiting_disclaimers: witnesses,
+            },
+            Transition::Claim,
+        ) if !witnesses.is_empty() => Err(TransitionError::AwaitingDisclaimers),
+        (Ownership::Free { .. }, Transition::Claim) => {
+            Ok(edit.give_to_me(new, false, Reason::Free))
         }
-        (Tenancy::Free { .. }, Change::Claim) => Ok(edit.give_to_me(new, false, Why::Free)),
-        (Tenancy::Deleted, Change::Claim) => Err(Refused::Illegal),
-        (tenancy, Change::Claim) => match tenancy.owner() {
-            Some(by) if is_me(by) && record.epoch.generation() < facts.floor => {
-                Ok(edit.give_to_me(new, false, Why::GenerationRaised))
+        (Ownership::Deleted, Transition::Claim) => Err(TransitionError::Illegal),
+        (tenancy, Transition::Claim) => match tenancy.owner() {
+            Some(by) if is_me(by) && record.epoch.generation() < facts.min_generation => {
+                Ok(edit.give_to_me(new, false, Reason::GenerationRaised))
             }
-            Some(by) if ended(by) => Ok(edit.give_to_me(new, false, Why::OwnerEnded)),
-            _ => Err(Refused::OwnerLive),
+            Some(by) if ended(by) => Ok(edit.give_to_me(new, false, Reason::OwnerEnded)),
+            _ => Err(TransitionError::OwnerLive),
         },
 
-        (Tenancy::Held { by, serving: false }, Change::Serve) => {
+        (Ownership::Owned { by, serving: false }, Transition::Serve) => {
             if !is_me(by) {
-                return Err(Refused::NotYours);
+                return Err(TransitionError::NotYours);
             }
-            new.tenancy = Tenancy::Held {
+            new.ownership = Ownership::Owned {
                 by: by.clone(),
                 serving: true,
             };
@@ -223,8 +229,8 @@ pub fn apply(
         }
 
         (
-            Tenancy::Held { by, serving: true },
-            Change::Plan {
+            Ownership::Owned { by, serving: true },
+            Transition::BeginMove {
                 id,
                 to,
                 plan,
@@ -233,102 +239,107 @@ pub fn apply(
             },
         ) => {
             if plan < record.plan && !facts.rules.broken_by(Mutant::LowerTermAccepted) {
-                return Err(Refused::StalePlan);
+                return Err(TransitionError::StalePlan);
             }
             if to.session == by.session {
-                return Err(Refused::Illegal);
+                return Err(TransitionError::Illegal);
             }
             if (facts.ended)(to.session) {
-                return Err(Refused::TargetEnded);
+                return Err(TransitionError::TargetEnded);
             }
             new.plan = plan;
-            new.wish = None;
-            new.intended = Some(to.node.clone());
-            new.tenancy = Tenancy::Warming {
+            new.move_request = None;
+            new.assigned = Some(to.node.clone());
+            new.ownership = Ownership::Warming {
                 by: by.clone(),
                 mv: Move { id, to, why, more },
             };
             Ok(new)
         }
-        (Tenancy::Warming { by, mv }, Change::Warmed) => {
+        (Ownership::Warming { by, mv }, Transition::Warmed) => {
             if !is_me(&mv.to) {
-                return Err(Refused::NotYours);
+                return Err(TransitionError::NotYours);
             }
-            new.tenancy = Tenancy::Freezing {
+            new.ownership = Ownership::Freezing {
                 by: by.clone(),
                 mv: mv.clone(),
             };
             Ok(new)
         }
-        (Tenancy::Freezing { by, mv }, Change::Seal { seal }) => {
+        (Ownership::Freezing { by, mv }, Transition::Seal { seal }) => {
             if !is_me(by) {
-                return Err(Refused::NotYours);
+                return Err(TransitionError::NotYours);
             }
             new.load = facts.load.or(new.load);
-            new.tenancy = Tenancy::Sealed {
+            new.ownership = Ownership::Sealed {
                 by: by.clone(),
                 mv: mv.clone(),
                 seal,
             };
             Ok(new)
         }
-        (Tenancy::Sealed { mv, .. }, Change::Take { serving }) => {
+        (Ownership::Sealed { mv, .. }, Transition::Take { serving }) => {
             if !is_me(&mv.to) {
-                return Err(Refused::NotYours);
+                return Err(TransitionError::NotYours);
             }
             new.served_since |= serving && !new.failures.is_empty();
-            Ok(edit.give_to_me(new, serving, Why::Taken))
+            Ok(edit.give_to_me(new, serving, Reason::Taken))
         }
-        (Tenancy::Warming { by, mv } | Tenancy::Freezing { by, mv }, Change::Cancel { failed }) => {
+        (
+            Ownership::Warming { by, mv } | Ownership::Freezing { by, mv },
+            Transition::Cancel { failed },
+        ) => {
             if let Some(error) = failed {
                 if !is_me(&mv.to) {
-                    return Err(Refused::NotYours);
+                    return Err(TransitionError::NotYours);
                 }
                 edit.remember_failure(&mut new, brief(error));
             }
-            new.intended = Some(by.node.clone());
-            new.tenancy = Tenancy::Held {
+            new.assigned = Some(by.node.clone());
+            new.ownership = Ownership::Owned {
                 by: by.clone(),
                 serving: true,
             };
             Ok(new)
         }
-        (Tenancy::Sealed { by, mv, .. }, Change::Reaffirm { too_old }) => {
+        (Ownership::Sealed { by, mv, .. }, Transition::Reclaim { too_old }) => {
             if !is_me(by) {
-                return Err(Refused::NotYours);
+                return Err(TransitionError::NotYours);
             }
             if !too_old && !(facts.ended)(mv.to.session) {
-                return Err(Refused::TargetLive);
+                return Err(TransitionError::TargetLive);
             }
-            Ok(edit.give_to_me(new, false, Why::TargetGone))
+            Ok(edit.give_to_me(new, false, Reason::TargetGone))
         }
 
-        (Tenancy::Free { .. } | Tenancy::Deleted, Change::Free) => Err(Refused::Illegal),
-        (tenancy, Change::Free) => match tenancy.owner() {
-            Some(by) if ended(by) => Ok(edit.give_to_nobody(new, Why::Unclaimed)),
-            _ => Err(Refused::OwnerLive),
+        (Ownership::Free { .. } | Ownership::Deleted, Transition::ReleaseDeadOwner) => {
+            Err(TransitionError::Illegal)
+        }
+        (tenancy, Transition::ReleaseDeadOwner) => match tenancy.owner() {
+            Some(by) if ended(by) => Ok(edit.give_to_nobody(new, Reason::Unclaimed)),
+            _ => Err(TransitionError::OwnerLive),
         },
-        (Tenancy::Held { by, .. }, Change::Release { to, why }) => {
+        (Ownership::Owned { by, .. }, Transition::Release { to, why }) => {
             if !is_me(by) {
-                return Err(Refused::NotYours);
+                return Err(TransitionError::NotYours);
             }
-            new.intended = to;
+            new.assigned = to;
             let mut new = edit.give_to_nobody(new, why);
-            if record.doomed {
-                new.bury();
+            if record.deleting {
+                new.make_tombstone();
             }
             Ok(new)
         }
-        (Tenancy::Held { by, .. }, Change::Tell { said }) => {
+        (Ownership::Owned { by, .. }, Transition::ReportTrouble { said }) => {
             if !is_me(by) {
-                return Err(Refused::NotYours);
+                return Err(TransitionError::NotYours);
             }
             new.trouble = said.map(brief);
             Ok(new)
         }
-        (Tenancy::Held { by, .. }, Change::Fail { error }) => {
+        (Ownership::Owned { by, .. }, Transition::Fail { error }) => {
             if !is_me(by) {
-                return Err(Refused::NotYours);
+                return Err(TransitionError::NotYours);
             }
             edit.remember_failure(&mut new, error);
             if new.failures.len() >= QUARANTINE_AFTER {
@@ -341,19 +352,24 @@ pub fn apply(
                     reason: format!("could not be loaded by {}", nodes.join("; ")),
                 });
             }
-            new.intended = None;
-            Ok(edit.give_to_nobody(new, Why::LoadFailed))
+            new.assigned = None;
+            Ok(edit.give_to_nobody(new, Reason::LoadFailed))
         }
 
-        (Tenancy::Free { witnesses }, Change::Deny { session }) => {
+        (
+            Ownership::Free {
+                awaiting_disclaimers: witnesses,
+            },
+            Transition::DisclaimOwnership { session },
+        ) => {
             if session != me.session && !(facts.ended)(session) {
-                return Err(Refused::NotYours);
+                return Err(TransitionError::NotYours);
             }
             if !witnesses.contains(&session) {
-                return Err(Refused::Illegal);
+                return Err(TransitionError::Illegal);
             }
-            new.tenancy = Tenancy::Free {
-                witnesses: witnesses
+            new.ownership = Ownership::Free {
+                awaiting_disclaimers: witnesses
                     .iter()
                     .copied()
                     .filter(|w| *w != session)
@@ -361,76 +377,81 @@ pub fn apply(
             };
             Ok(new)
         }
-        (Tenancy::Deleted, Change::Intend { .. }) => Err(Refused::Illegal),
-        (_, Change::Intend { node, plan }) => {
+        (Ownership::Deleted, Transition::Assign { .. }) => Err(TransitionError::Illegal),
+        (_, Transition::Assign { node, plan }) => {
             if plan < record.plan && !facts.rules.broken_by(Mutant::LowerTermAccepted) {
-                return Err(Refused::StalePlan);
+                return Err(TransitionError::StalePlan);
             }
             new.plan = plan;
-            if node.is_some() && new.wish == node {
-                new.wish = None;
+            if node.is_some() && new.move_request == node {
+                new.move_request = None;
             }
-            new.intended = node;
+            new.assigned = node;
             Ok(new)
         }
-        (Tenancy::Deleted, Change::Pin { .. }) => Err(Refused::Illegal),
-        (_, Change::Pin { node }) => {
+        (Ownership::Deleted, Transition::Pin { .. }) => Err(TransitionError::Illegal),
+        (_, Transition::Pin { node }) => {
             new.pin = node;
             Ok(new)
         }
-        (Tenancy::Deleted, Change::Wish { .. } | Change::Doom) => Err(Refused::Illegal),
-        (_, Change::Wish { node }) => {
-            new.wish = node;
+        (Ownership::Deleted, Transition::RequestMove { .. } | Transition::MarkForDeletion) => {
+            Err(TransitionError::Illegal)
+        }
+        (_, Transition::RequestMove { node }) => {
+            new.move_request = node;
             Ok(new)
         }
-        (_, Change::Doom) => {
-            new.doomed = true;
-            new.wish = None;
+        (_, Transition::MarkForDeletion) => {
+            new.deleting = true;
+            new.move_request = None;
             Ok(new)
         }
-        (_, Change::Lift) => {
+        (_, Transition::ClearQuarantine) => {
             if record.quarantine.is_none() {
-                return Err(Refused::Illegal);
+                return Err(TransitionError::Illegal);
             }
             new.quarantine = None;
             new.served_since = false;
             new.failures.clear();
             Ok(new)
         }
-        (Tenancy::Free { witnesses }, Change::Delete) if !witnesses.is_empty() => {
-            Err(Refused::Witnesses)
-        }
-        (Tenancy::Deleted, Change::Delete) => Err(Refused::Illegal),
-        (tenancy, Change::Delete) => {
+        (
+            Ownership::Free {
+                awaiting_disclaimers: witnesses,
+            },
+            Transition::Delete,
+        ) if !witnesses.is_empty() => Err(TransitionError::AwaitingDisclaimers),
+        (Ownership::Deleted, Transition::Delete) => Err(TransitionError::Illegal),
+        (tenancy, Transition::Delete) => {
             if tenancy.owner().is_some_and(|by| !ended(by)) {
-                return Err(Refused::OwnerLive);
+                return Err(TransitionError::OwnerLive);
             }
             if tenancy.owner().is_some() {
-                new = edit.give_to_nobody(new, Why::Deleted);
+                new = edit.give_to_nobody(new, Reason::Deleted);
             }
-            new.bury();
+            new.make_tombstone();
             Ok(new)
         }
-        (Tenancy::Deleted, Change::Recreate { meta }) => {
-            new.tenancy = Tenancy::FREE;
-            new.intended = None;
+        (Ownership::Deleted, Transition::Recreate { meta }) => {
+            new.ownership = Ownership::FREE;
+            new.assigned = None;
             new.quarantine = None;
             new.failures.clear();
             new.served_since = false;
             new.meta = meta;
-            (new.pin, new.wish, new.load) = (None, None, None);
+            (new.pin, new.move_request, new.load) = (None, None, None);
             Ok(new)
         }
-        _ => Err(Refused::Illegal),
+        _ => Err(TransitionError::Illegal),
     }
 }
 
 impl ShardRecord {
     /// Makes it the tombstone of a shard that nobody has any more: of what it was, the epoch and the history stay.
-    fn bury(&mut self) {
-        self.tenancy = Tenancy::Deleted;
-        (self.doomed, self.served_since) = (false, false);
-        (self.intended, self.pin, self.wish) = (None, None, None);
+    fn make_tombstone(&mut self) {
+        self.ownership = Ownership::Deleted;
+        (self.deleting, self.served_since) = (false, false);
+        (self.assigned, self.pin, self.move_request) = (None, None, None);
         (self.quarantine, self.meta, self.load) = (None, None, None);
         self.failures.clear();
     }
@@ -452,7 +473,9 @@ pub fn restored(
 ) -> ShardRecord {
     let mut record = ShardRecord::new(head, generation);
     if !rules.broken_by(Mutant::RestoreWithoutWitnesses) {
-        record.tenancy = Tenancy::Free { witnesses };
+        record.ownership = Ownership::Free {
+            awaiting_disclaimers: witnesses,
+        };
     }
     record
 }
@@ -464,15 +487,15 @@ struct Edit<'a> {
 }
 
 impl Edit<'_> {
-    fn give_to_me(&self, mut new: ShardRecord, serving: bool, why: Why) -> ShardRecord {
+    fn give_to_me(&self, mut new: ShardRecord, serving: bool, why: Reason) -> ShardRecord {
         if !self.facts.rules.broken_by(Mutant::EpochKept) || self.record.epoch.count() == 0 {
             new.epoch = self
                 .record
                 .epoch
-                .max(self.facts.highest)
-                .next(self.facts.floor);
+                .max(self.facts.highest_epoch)
+                .next(self.facts.min_generation);
         }
-        new.tenancy = Tenancy::Held {
+        new.ownership = Ownership::Owned {
             by: self.writer.owner.clone(),
             serving,
         };
@@ -495,17 +518,17 @@ impl Edit<'_> {
         });
     }
 
-    fn give_to_nobody(&self, mut new: ShardRecord, why: Why) -> ShardRecord {
-        new.tenancy = Tenancy::FREE;
+    fn give_to_nobody(&self, mut new: ShardRecord, why: Reason) -> ShardRecord {
+        new.ownership = Ownership::FREE;
         new.trouble = None;
         new.load = self.facts.load.or(new.load);
         self.remember(&mut new, None, why);
         new
     }
 
-    fn remember(&self, new: &mut ShardRecord, to: Option<NodeName>, why: Why) {
+    fn remember(&self, new: &mut ShardRecord, to: Option<NodeName>, why: Reason) {
         let from = self.record.owner().map(|by| by.node.clone());
-        new.history.push(Past {
+        new.history.push(OwnerChange {
             epoch: new.epoch,
             from,
             to,

@@ -135,9 +135,11 @@ mod tests {
         KeyspaceName, NodeName, Nonce, Revision, SessionId, ShardId, ShardName, Version,
     };
     use crate::layout::Key;
-    use crate::machine::{Close, Found, Lane, Listed, OpId, Reply, Request, RunId, StoreFailure};
+    use crate::machine::{
+        ActivationId, Close, Connection, Found, Listed, OpId, Reply, Request, StoreFailure,
+    };
     use crate::node::KeyspaceConfig;
-    use crate::note::Note;
+    use crate::note::NodeEvent;
     use crate::record::{Damage, Head, KeyspaceKind, KeyspaceMode, Record, Role, ShardRecord};
     use crate::rules::Rules;
     use crate::settings::Settings;
@@ -236,14 +238,14 @@ mod tests {
         };
         let store = Action::Store {
             op: OpId(2),
-            lane: Lane::Renewal,
+            connection: Connection::Renewal,
             request: put,
         };
         let close = Action::Close {
-            run: RunId(1),
+            run: ActivationId(1),
             how: Close::Cut,
         };
-        let renewed = Note::Renewed {
+        let renewed = NodeEvent::Renewed {
             took: Duration::from_nanos(1),
             left: Duration::MAX,
         };
@@ -258,7 +260,7 @@ mod tests {
             step(reply(Reply::Failed(StoreFailure::Unknown(why))), vec![]),
             step(
                 Event::Changed { changes, upto },
-                vec![Action::Open(RunId(3))],
+                vec![Action::Open(ActivationId(3))],
             ),
             Line::Gap(Gap {
                 n: 3,

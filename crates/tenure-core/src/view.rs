@@ -22,7 +22,7 @@ use crate::time::Time;
 
 /// A value that was seen.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Seen<R> {
+pub struct Versioned<R> {
     /// The version to name when replacing it.
     pub version: Version,
     /// The value.
@@ -33,9 +33,9 @@ pub struct Seen<R> {
 
 /// What is known of one key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Cell<R> {
+pub enum KeyState<R> {
     /// A value.
-    Present(Seen<R>),
+    Present(Versioned<R>),
     /// A value that cannot be read.
     Damaged {
         /// Its version.
@@ -53,8 +53,8 @@ pub enum Cell<R> {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Slot<R> {
-    cell: Cell<R>,
+struct Entry<R> {
+    cell: KeyState<R>,
     /// The highest rev that was applied, or more: it grows with every value that the store wrote later.
     high: u64,
     /// The highest version that was applied, where versions are counted.
@@ -63,7 +63,7 @@ struct Slot<R> {
 
 /// All slots of one kind of key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Table<K: Ord, R>(BTreeMap<K, Slot<R>>);
+pub struct Table<K: Ord, R>(BTreeMap<K, Entry<R>>);
 
 impl<K: Ord, R> Default for Table<K, R> {
     fn default() -> Self {
@@ -73,14 +73,14 @@ impl<K: Ord, R> Default for Table<K, R> {
 
 impl<K: Ord + Clone, R> Table<K, R> {
     /// What is known of a key; nothing if it was never heard of.
-    pub fn cell(&self, key: &K) -> Option<&Cell<R>> {
+    pub fn cell(&self, key: &K) -> Option<&KeyState<R>> {
         self.0.get(key).map(|slot| &slot.cell)
     }
 
     /// The value of a key, if there is one that can be read.
-    pub fn seen(&self, key: &K) -> Option<&Seen<R>> {
+    pub fn seen(&self, key: &K) -> Option<&Versioned<R>> {
         match self.cell(key) {
-            Some(Cell::Present(seen)) => Some(seen),
+            Some(KeyState::Present(seen)) => Some(seen),
             _ => None,
         }
     }
@@ -96,14 +96,14 @@ impl<K: Ord + Clone, R> Table<K, R> {
     }
 
     /// All keys that were ever heard of.
-    pub fn cells(&self) -> impl Iterator<Item = (&K, &Cell<R>)> {
+    pub fn cells(&self) -> impl Iterator<Item = (&K, &KeyState<R>)> {
         self.0.iter().map(|(key, slot)| (key, &slot.cell))
     }
 
     /// All keys with a value that can be read.
-    pub fn iter(&self) -> impl Iterator<Item = (&K, &Seen<R>)> + Clone {
+    pub fn iter(&self) -> impl Iterator<Item = (&K, &Versioned<R>)> + Clone {
         self.0.iter().filter_map(|(key, slot)| match &slot.cell {
-            Cell::Present(seen) => Some((key, seen)),
+            KeyState::Present(seen) => Some((key, seen)),
             _ => None,
         })
     }
@@ -128,14 +128,14 @@ impl<K: Ord + Clone, R> Table<K, R> {
         let count = version.count();
         match value {
             Value::Good { record, rev } => {
-                let cell = Cell::Present(Seen {
+                let cell = KeyState::Present(Versioned {
                     version,
                     record,
                     since: now,
                 });
                 let Some(slot) = slot else {
                     let high = rev;
-                    self.0.insert(key.clone(), Slot { cell, high, count });
+                    self.0.insert(key.clone(), Entry { cell, high, count });
                     return true;
                 };
                 let same = is_same(&slot.cell, &cell, rules);
@@ -148,36 +148,37 @@ impl<K: Ord + Clone, R> Table<K, R> {
                 slot.high = rev.max(slot.high.saturating_add(u64::from(count > slot.count)));
                 slot.count = count.max(slot.count);
                 let before = std::mem::replace(&mut slot.cell, cell);
-                if let (Cell::Present(before), Cell::Present(after)) = (&before, &slot.cell) {
+                if let (KeyState::Present(before), KeyState::Present(after)) = (&before, &slot.cell)
+                {
                     replaces(&before.record, &after.record);
                 }
                 true
             }
             Value::Bad(damage) => {
-                if matches!(slot.as_ref().map(|s| &s.cell), Some(Cell::Damaged { version: v, .. }) if *v == version)
+                if matches!(slot.as_ref().map(|s| &s.cell), Some(KeyState::Damaged { version: v, .. }) if *v == version)
                 {
                     return false;
                 }
                 let (high, before) = slot.map_or((0, 0), |slot| (slot.high, slot.count));
-                let cell = Cell::Damaged {
+                let cell = KeyState::Damaged {
                     version,
                     damage,
                     since: now,
                 };
                 let count = count.max(before);
-                self.0.insert(key.clone(), Slot { cell, high, count });
+                self.0.insert(key.clone(), Entry { cell, high, count });
                 true
             }
         }
     }
 
     fn miss(&mut self, key: &K, now: Time) -> bool {
-        if matches!(self.cell(key), Some(Cell::Missing { .. })) {
+        if matches!(self.cell(key), Some(KeyState::Missing { .. })) {
             return false;
         }
         let (high, count) = self.0.get(key).map_or((0, 0), |s| (s.high, s.count));
-        let cell = Cell::Missing { since: now };
-        self.0.insert(key.clone(), Slot { cell, high, count });
+        let cell = KeyState::Missing { since: now };
+        self.0.insert(key.clone(), Entry { cell, high, count });
         true
     }
 }
@@ -191,9 +192,9 @@ fn same_standing(before: &SessionRecord, after: &SessionRecord) -> bool {
 }
 
 /// True if two cells have the same version of the same write.
-fn is_same<R: Written>(before: &Cell<R>, after: &Cell<R>, rules: Rules) -> bool {
+fn is_same<R: Written>(before: &KeyState<R>, after: &KeyState<R>, rules: Rules) -> bool {
     match (before, after) {
-        (Cell::Present(before), Cell::Present(after)) => {
+        (KeyState::Present(before), KeyState::Present(after)) => {
             let one_write = before.record.nonce() == after.record.nonce();
             before.version == after.version
                 && (one_write || rules.broken_by(Mutant::VersionNamesValue))
@@ -395,9 +396,9 @@ impl View {
     pub fn version(&self, key: &Key) -> Option<Version> {
         fn of<K: Ord + Clone, R>(table: &Table<K, R>, key: &K) -> Option<Version> {
             match table.cell(key)? {
-                Cell::Present(seen) => Some(seen.version.clone()),
-                Cell::Damaged { version, .. } => Some(version.clone()),
-                Cell::Missing { .. } => None,
+                KeyState::Present(seen) => Some(seen.version.clone()),
+                KeyState::Damaged { version, .. } => Some(version.clone()),
+                KeyState::Missing { .. } => None,
             }
         }
         match key {
@@ -429,9 +430,9 @@ impl View {
             rules: Rules,
         ) -> Option<bool> {
             let (version, known) = match table.cell(key)? {
-                Cell::Present(seen) => (&seen.version, Some(seen.record.nonce())),
-                Cell::Damaged { version, .. } => (version, None),
-                Cell::Missing { .. } => return None,
+                KeyState::Present(seen) => (&seen.version, Some(seen.record.nonce())),
+                KeyState::Damaged { version, .. } => (version, None),
+                KeyState::Missing { .. } => return None,
             };
             let nonce = found.record.as_ref().ok().map(|r| r.head().nonce);
             (*version == found.version)
@@ -451,7 +452,7 @@ impl View {
     /// Whether a read said that there is no such key, and nothing has been seen of it since.
     pub fn is_missing(&self, key: &Key) -> bool {
         fn of<K: Ord + Clone, R>(table: &Table<K, R>, key: &K) -> bool {
-            matches!(table.cell(key), Some(Cell::Missing { .. }))
+            matches!(table.cell(key), Some(KeyState::Missing { .. }))
         }
         match key {
             Key::Cluster => of(&self.cluster, &()),
@@ -465,8 +466,8 @@ impl View {
 
     /// Every key that this view takes to have a value.
     pub fn present_keys(&self) -> Vec<Key> {
-        fn there<R>(cell: &Cell<R>) -> bool {
-            !matches!(cell, Cell::Missing { .. })
+        fn there<R>(cell: &KeyState<R>) -> bool {
+            !matches!(cell, KeyState::Missing { .. })
         }
         let mut keys = Vec::new();
         keys.extend(

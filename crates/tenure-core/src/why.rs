@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// Why something happened to a shard: the one value that log, metric, history and status all read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Why {
+pub enum Reason {
     /// The shard was free and this node is to have it.
     Free,
     /// The last owner's session has ended.
@@ -41,7 +41,8 @@ pub enum Why {
     /// The application could not load it.
     LoadFailed,
     /// The application's loop ended with an error.
-    RunFailed,
+    #[serde(rename = "run_failed")]
+    LoopFailed,
     /// What was in flight did not finish in time.
     DrainTimeout,
     /// Nobody took it for a while.
@@ -63,10 +64,11 @@ pub enum Why {
     /// The shard is to be deleted.
     Deleted,
     /// An operator wants it there.
-    Wished,
+    #[serde(rename = "wished")]
+    MoveRequested,
 }
 
-impl Why {
+impl Reason {
     /// The reason as one word, for metrics and logs.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -86,7 +88,7 @@ impl Why {
             Self::GenerationRaised => "generation_raised",
             Self::StoreChanged => "store_changed",
             Self::LoadFailed => "load_failed",
-            Self::RunFailed => "run_failed",
+            Self::LoopFailed => "run_failed",
             Self::DrainTimeout => "drain_timeout",
             Self::Unclaimed => "unclaimed",
             Self::Restored => "restored",
@@ -97,12 +99,12 @@ impl Why {
             Self::MoveCancelled => "move_cancelled",
             Self::KeyspaceRemoved => "keyspace_removed",
             Self::Deleted => "deleted",
-            Self::Wished => "wished",
+            Self::MoveRequested => "wished",
         }
     }
 }
 
-impl fmt::Display for Why {
+impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.as_str())
     }

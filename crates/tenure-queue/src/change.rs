@@ -18,15 +18,15 @@ use std::time::Duration;
 
 use crate::ids::{ClaimId, Nonce, WorkerName};
 use crate::payload::Payload;
-use crate::task::{Event, HISTORY_MAX, Is, NOTE_MAX, Progress, Running, State, Task, What};
-use crate::time::Moment;
+use crate::task::{Event, HISTORY_MAX, NOTE_MAX, Progress, Running, State, Task, TaskStatus, What};
+use crate::time::StoreTime;
 
 /// How long an attempt that has run out of time is left to its worker before others take it.
 pub const DEADLINE_GRACE: Duration = Duration::from_secs(5);
 
 /// What somebody wants to do to a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum Transition {
     /// A worker takes it.
     Claim {
         /// The new claim.
@@ -66,7 +66,7 @@ pub enum Change {
         /// The claim.
         claim: ClaimId,
         /// When.
-        due: Moment,
+        due: StoreTime,
         /// Why.
         note: Option<String>,
     },
@@ -101,34 +101,39 @@ pub enum Change {
 
 /// Why a change does not fit a task. An answer, not an error.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum TransitionError {
     /// It is in another state than the change is for.
     #[error("the task is {0}")]
-    Is(Is),
+    Is(TaskStatus),
     /// Its time has not come.
     #[error("the task is not due before {0}")]
-    NotDue(Moment),
+    NotDue(StoreTime),
     /// Another claim has it, or had it last.
     #[error("the claim on the task is lost")]
     ClaimLost,
     /// Its claim is still good.
     #[error("the claim on the task is good until {0}")]
-    StillClaimed(Moment),
+    StillClaimed(StoreTime),
 }
 
 /// The task after a change, or why it cannot be made. `nonce` is the writer's, the same for every try at one change.
-pub fn apply(task: &Task, change: &Change, now: Moment, nonce: Nonce) -> Result<Task, Refusal> {
+pub fn apply(
+    task: &Task,
+    change: &Transition,
+    now: StoreTime,
+    nonce: Nonce,
+) -> Result<Task, TransitionError> {
     let mut next = task.clone();
     next.rev += 1;
     next.nonce = nonce;
     let noted = match change {
-        Change::Claim { claim, worker } => next.claim(*claim, worker, now)?,
-        Change::Extend { claim, progress } => {
+        Transition::Claim { claim, worker } => next.claim(*claim, worker, now)?,
+        Transition::Extend { claim, progress } => {
             next.extend(*claim, progress.clone(), now)?;
             return Ok(next);
         }
-        Change::Finish { claim, result } => next.finish(*claim, result.clone(), now)?,
-        Change::Fail {
+        Transition::Finish { claim, result } => next.finish(*claim, result.clone(), now)?,
+        Transition::Fail {
             claim,
             why,
             for_good,
@@ -140,29 +145,29 @@ pub fn apply(task: &Task, change: &Change, now: Moment, nonce: Nonce) -> Result<
             next.failed(&running, why, *for_good, *after, *chance, now);
             about
         }
-        Change::Reschedule { claim, due, note } => {
+        Transition::Reschedule { claim, due, note } => {
             let running = next.held_by(*claim)?;
             let about = About::of(What::Rescheduled, &running, next.attempts);
             next.attempts = next.attempts.saturating_sub(1);
             next.free(&running, (*due).max(now), now);
             about.noting(note.as_deref().unwrap_or_default())
         }
-        Change::GiveBack { claim } => {
+        Transition::GiveBack { claim } => {
             let running = next.held_by(*claim)?;
             let about = About::of(What::GivenBack, &running, next.attempts);
             next.attempts = next.attempts.saturating_sub(1);
             next.free(&running, now, now);
             about
         }
-        Change::Stopped { claim } => {
+        Transition::Stopped { claim } => {
             let running = next.held_by(*claim)?;
             let about = About::of(What::Cancelled, &running, next.attempts);
             next.enter(State::Cancelled { at: now });
             about
         }
-        Change::Expire { by, chance } => next.expire(by, *chance, now)?,
-        Change::Cancel { by } => next.cancel(by.as_deref(), now)?,
-        Change::Retry { by } => next.retry(by.as_deref(), now)?,
+        Transition::Expire { by, chance } => next.expire(by, *chance, now)?,
+        Transition::Cancel { by } => next.cancel(by.as_deref(), now)?,
+        Transition::Retry { by } => next.retry(by.as_deref(), now)?,
     };
     next.note(noted, now, nonce);
     Ok(next)
@@ -209,13 +214,13 @@ impl Task {
         &mut self,
         claim: ClaimId,
         worker: &WorkerName,
-        now: Moment,
-    ) -> Result<About, Refusal> {
+        now: StoreTime,
+    ) -> Result<About, TransitionError> {
         let State::Ready { due } = self.state else {
-            return Err(Refusal::Is(self.is()));
+            return Err(TransitionError::Is(self.is()));
         };
         if due > now {
-            return Err(Refusal::NotDue(due));
+            return Err(TransitionError::NotDue(due));
         }
         self.attempts = self.attempts.saturating_add(1);
         let deadline = self.timeout.map(|timeout| now.plus(timeout));
@@ -237,8 +242,8 @@ impl Task {
         &mut self,
         claim: ClaimId,
         progress: Option<Progress>,
-        now: Moment,
-    ) -> Result<(), Refusal> {
+        now: StoreTime,
+    ) -> Result<(), TransitionError> {
         let lease = self.lease;
         match &mut self.state {
             State::Running(running) if running.claim == claim => {
@@ -250,11 +255,16 @@ impl Task {
                 }
                 Ok(())
             }
-            _ => Err(Refusal::ClaimLost),
+            _ => Err(TransitionError::ClaimLost),
         }
     }
 
-    fn finish(&mut self, claim: ClaimId, result: Payload, now: Moment) -> Result<About, Refusal> {
+    fn finish(
+        &mut self,
+        claim: ClaimId,
+        result: Payload,
+        now: StoreTime,
+    ) -> Result<About, TransitionError> {
         let running = self.held_by(claim)?;
         let about = About::of(What::Finished, &running, self.attempts);
         self.enter(State::Done {
@@ -265,12 +275,17 @@ impl Task {
         Ok(about)
     }
 
-    fn expire(&mut self, by: &WorkerName, chance: u64, now: Moment) -> Result<About, Refusal> {
+    fn expire(
+        &mut self,
+        by: &WorkerName,
+        chance: u64,
+        now: StoreTime,
+    ) -> Result<About, TransitionError> {
         let State::Running(running) = self.state.clone() else {
-            return Err(Refusal::Is(self.is()));
+            return Err(TransitionError::Is(self.is()));
         };
         if running.expires > now {
-            return Err(Refusal::StillClaimed(running.expires));
+            return Err(TransitionError::StillClaimed(running.expires));
         }
         let why = match running.deadline {
             Some(deadline) if deadline <= now => {
@@ -284,7 +299,7 @@ impl Task {
         Ok(about)
     }
 
-    fn cancel(&mut self, by: Option<&str>, now: Moment) -> Result<About, Refusal> {
+    fn cancel(&mut self, by: Option<&str>, now: StoreTime) -> Result<About, TransitionError> {
         match &mut self.state {
             State::Ready { .. } => {
                 self.enter(State::Cancelled { at: now });
@@ -295,18 +310,18 @@ impl Task {
                 Ok(About::by(What::CancelAsked, by))
             }
             // Asked for already, or too late.
-            state => Err(Refusal::Is(state.is())),
+            state => Err(TransitionError::Is(state.is())),
         }
     }
 
-    fn retry(&mut self, by: Option<&str>, now: Moment) -> Result<About, Refusal> {
+    fn retry(&mut self, by: Option<&str>, now: StoreTime) -> Result<About, TransitionError> {
         match self.state {
             State::Dead { .. } | State::Cancelled { .. } => {
                 self.attempts = 0;
                 self.enter(State::Ready { due: now });
                 Ok(About::by(What::Retried, by))
             }
-            _ => Err(Refusal::Is(self.is())),
+            _ => Err(TransitionError::Is(self.is())),
         }
     }
 
@@ -318,7 +333,7 @@ impl Task {
         for_good: bool,
         after: Option<Duration>,
         chance: u64,
-        now: Moment,
+        now: StoreTime,
     ) {
         if for_good || self.attempts >= self.retry.attempts {
             let why = shortened(why);
@@ -333,17 +348,17 @@ impl Task {
     }
 
     /// Ready again, unless somebody has called it off meanwhile.
-    fn free(&mut self, running: &Running, due: Moment, now: Moment) {
+    fn free(&mut self, running: &Running, due: StoreTime, now: StoreTime) {
         self.enter(match running.cancel {
             true => State::Cancelled { at: now },
             false => State::Ready { due },
         });
     }
 
-    fn held_by(&self, claim: ClaimId) -> Result<Running, Refusal> {
+    fn held_by(&self, claim: ClaimId) -> Result<Running, TransitionError> {
         match self.running() {
             Some(running) if running.claim == claim => Ok(running.clone()),
-            _ => Err(Refusal::ClaimLost),
+            _ => Err(TransitionError::ClaimLost),
         }
     }
 
@@ -352,7 +367,7 @@ impl Task {
         self.entered = self.rev;
     }
 
-    fn note(&mut self, about: About, at: Moment, nonce: Nonce) {
+    fn note(&mut self, about: About, at: StoreTime, nonce: Nonce) {
         if self.history.len() >= HISTORY_MAX {
             self.history.remove(1);
             self.forgotten += 1;
@@ -370,7 +385,7 @@ impl Task {
 }
 
 /// Until when a claim is good. Never for much longer than the attempt may take: who hangs cannot hold on to it.
-fn expiry(lease: Duration, deadline: Option<Moment>, now: Moment) -> Moment {
+fn expiry(lease: Duration, deadline: Option<StoreTime>, now: StoreTime) -> StoreTime {
     let until = now.plus(lease);
     match deadline {
         Some(deadline) => until.min(deadline.plus(DEADLINE_GRACE)),

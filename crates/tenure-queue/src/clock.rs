@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 use tenure_store::{Store, StoreError};
 use tokio::time::Instant;
 
-use crate::time::Moment;
+use crate::time::StoreTime;
 
 /// How often the store is asked.
 const ASK_EVERY: Duration = Duration::from_secs(30);
@@ -28,7 +28,7 @@ pub(crate) struct StoreClock {
 enum Known {
     Nothing,
     /// The store said so at that instant.
-    At(Moment, Instant),
+    At(StoreTime, Instant),
     /// It has no clock.
     Local,
 }
@@ -42,7 +42,7 @@ impl StoreClock {
     }
 
     /// The time now. Fails only if the store has never told the time.
-    pub(crate) async fn now(&self) -> Result<Moment, StoreError> {
+    pub(crate) async fn now(&self) -> Result<StoreTime, StoreError> {
         match self.known() {
             Known::Local => return Ok(SystemTime::now().into()),
             Known::At(moment, at) if at.elapsed() < ASK_EVERY => {
@@ -57,7 +57,7 @@ impl StoreClock {
         });
         match (answer, self.known()) {
             (Ok(Some(time)), _) => {
-                let moment = Moment::from(time);
+                let moment = StoreTime::from(time);
                 self.know(Known::At(moment, Instant::now()));
                 Ok(moment)
             }

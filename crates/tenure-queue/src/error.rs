@@ -2,7 +2,7 @@
 
 use tenure_store::StoreError;
 
-use crate::change::Refusal;
+use crate::change::TransitionError;
 use crate::ids::{BadName, TaskId};
 
 /// A call that did not do what it was asked. A lost race is not among these unless somebody has to know of it.
@@ -57,7 +57,7 @@ pub enum QueueError {
         /// The task.
         id: TaskId,
         /// Why not.
-        why: Refusal,
+        why: TransitionError,
     },
     /// What was waited for did not come in time.
     #[error("task {id:?} was still {is} after {waited:?}")]
@@ -65,7 +65,7 @@ pub enum QueueError {
         /// The task.
         id: TaskId,
         /// The state that it was in.
-        is: crate::task::Is,
+        is: crate::task::TaskStatus,
         /// How long was waited.
         waited: std::time::Duration,
     },

@@ -13,7 +13,7 @@ use crate::record::{QueueRecord, QueueSettings, decode, encode};
 use crate::retry::Retry;
 use crate::schedule::{Schedule, ScheduleSpec};
 use crate::task::{Event, FORMAT, Progress, Running, State, Task, What};
-use crate::time::Moment;
+use crate::time::StoreTime;
 
 const V1: &str = include_str!("../tests/golden/v1.jsonl");
 
@@ -40,8 +40,8 @@ fn written_back(kind: &str, value: &Value) -> Result<Value, QueueError> {
     Ok(serde_json::from_slice(&written).unwrap())
 }
 
-fn at(millis: u64) -> Moment {
-    Moment::from_millis(1_700_000_000_000 + millis)
+fn at(millis: u64) -> StoreTime {
+    StoreTime::from_millis(1_700_000_000_000 + millis)
 }
 
 fn metadata() -> BTreeMap<String, String> {

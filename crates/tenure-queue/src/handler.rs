@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use crate::ids::{ClaimId, TaskId};
 use crate::payload::Payload;
 use crate::task::{Progress, Task};
-use crate::time::Moment;
+use crate::time::StoreTime;
 
 /// A task as its handler sees it. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -93,7 +93,7 @@ pub enum Outcome {
     /// It is to be tried at another time. That is no failure.
     Reschedule {
         /// When.
-        at: When,
+        at: RetryAt,
         /// Why, for the history.
         note: Option<String>,
     },
@@ -104,11 +104,11 @@ pub enum Outcome {
 
 /// A time to come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum When {
+pub enum RetryAt {
     /// So long from now.
     In(Duration),
     /// In store time.
-    At(Moment),
+    At(StoreTime),
 }
 
 /// Why a handler failed.

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::time::Moment;
+use crate::time::StoreTime;
 
 /// The longest name of a queue, task, schedule or worker, in bytes.
 pub const NAME_MAX: usize = 200;
@@ -95,7 +95,7 @@ names! {
 
 impl TaskId {
     /// The id of a task that nobody named: the time, so that ids sort by it, and random bits.
-    pub fn random(now: Moment, bits: u64) -> Self {
+    pub fn random(now: StoreTime, bits: u64) -> Self {
         Self(format!("t{:011x}-{bits:016x}", now.as_millis()))
     }
 
@@ -106,14 +106,14 @@ impl TaskId {
     }
 
     /// The id of the task of one tick of a schedule.
-    pub fn of_tick(schedule: &ScheduleName, tick: Moment) -> Result<Self, BadName> {
+    pub fn of_tick(schedule: &ScheduleName, tick: StoreTime) -> Result<Self, BadName> {
         Self::new(format!("s-{schedule}-{}", tick.stamp()))
     }
 
     /// The schedule and the tick that this is the task of, if it is one.
-    pub fn tick(&self) -> Option<(ScheduleName, Moment)> {
+    pub fn tick(&self) -> Option<(ScheduleName, StoreTime)> {
         let (schedule, stamp) = self.0.strip_prefix("s-")?.rsplit_once('-')?;
-        let tick = Moment::from_stamp(stamp)?;
+        let tick = StoreTime::from_stamp(stamp)?;
         Some((ScheduleName::new(schedule).ok()?, tick))
     }
 }
@@ -185,8 +185,8 @@ mod tests {
         for other in ["k-s-a-20261116T020000.000Z", "s-a", "s-a-soon"] {
             assert_eq!(TaskId::new(other).unwrap().tick(), None, "{other}");
         }
-        let early = TaskId::random(Moment::from_millis(5), 9);
-        assert!(early < TaskId::random(Moment::from_millis(16), 1));
+        let early = TaskId::random(StoreTime::from_millis(5), 9);
+        assert!(early < TaskId::random(StoreTime::from_millis(16), 1));
     }
 
     #[test]

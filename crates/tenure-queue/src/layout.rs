@@ -18,8 +18,8 @@ use tenure_core::hash::shard_index;
 use tenure_core::layout::{escape, unescape};
 
 use crate::ids::{QueueName, ScheduleName, TaskId};
-use crate::task::{Is, State, Task};
-use crate::time::Moment;
+use crate::task::{State, Task, TaskStatus};
+use crate::time::StoreTime;
 
 /// What all keys of all queues begin with.
 pub const ROOT: &str = "=queues/";
@@ -57,12 +57,12 @@ impl Index {
     }
 
     /// Where tasks in this state stand.
-    pub fn of(is: Is) -> Self {
+    pub fn of(is: TaskStatus) -> Self {
         match is {
-            Is::Ready => Index::Ready,
-            Is::Running => Index::Lease,
-            Is::Done | Is::Cancelled => Index::Done,
-            Is::Dead => Index::Dead,
+            TaskStatus::Ready => Index::Ready,
+            TaskStatus::Running => Index::Lease,
+            TaskStatus::Done | TaskStatus::Cancelled => Index::Done,
+            TaskStatus::Dead => Index::Dead,
         }
     }
 }
@@ -75,7 +75,7 @@ pub struct Entry {
     /// Nine minus the priority; zero outside the ready index.
     pub rank: u8,
     /// When the task wants to be looked at, or when it ended.
-    pub at: Moment,
+    pub at: StoreTime,
     /// The task.
     pub id: TaskId,
     /// The `rev` at which the task came into the state that the entry is for.
@@ -224,7 +224,7 @@ impl Layout {
         let entry = Entry {
             index,
             rank,
-            at: Moment::from_stamp(at)?,
+            at: StoreTime::from_stamp(at)?,
             id: TaskId::new(unescape(id)?).ok()?,
             entered: entered.parse().ok()?,
         };
@@ -270,7 +270,7 @@ mod tests {
         let entry = Entry {
             index: Index::Ready,
             rank: 4,
-            at: Moment::default(),
+            at: StoreTime::default(),
             id,
             entered: 7,
         };
@@ -310,7 +310,7 @@ mod tests {
             prop_assert_eq!(layout.task_of(&layout.task(&id)), Some(id.clone()));
             let index = Index::ALL[index];
             let rank = if index == Index::Ready { rank } else { 0 };
-            let entry = Entry { index, rank, at: Moment::from_millis(at), id, entered };
+            let entry = Entry { index, rank, at: StoreTime::from_millis(at), id, entered };
             let key = layout.entry(&entry);
             if index == Index::Ready {
                 prop_assert!(key < layout.end_of_rank(layout.shard_of(&entry.id), rank));

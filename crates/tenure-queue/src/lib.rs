@@ -54,7 +54,7 @@ mod wakes;
 mod worker;
 
 pub use error::QueueError;
-pub use handler::{Failure, Job, Outcome, TaskHandler, Typed, When, typed};
+pub use handler::{Failure, Job, Outcome, RetryAt, TaskHandler, Typed, typed};
 pub use ids::{BadName, ClaimId, NAME_MAX, Nonce, QueueName, ScheduleName, TaskId, WorkerName};
 pub use leasing::{ENV_ENABLED, ENV_RENEW, ENV_SHARDS, ENV_TTL, Leasing, ShardLeasing};
 pub use list::{Filter, Page, Stats};
@@ -66,6 +66,6 @@ pub use repair::{Purge, Rebuilt};
 pub use retry::Retry;
 pub use schedule::{Cron, Schedule, ScheduleSpec};
 pub use submit::{METADATA_MAX, Submit, Submitted};
-pub use task::{Is, State, Task};
-pub use time::Moment;
+pub use task::{State, Task, TaskStatus};
+pub use time::StoreTime;
 pub use worker::{Health, Worker, WorkerBuilder, WorkerSettings};

@@ -6,8 +6,8 @@ use crate::error::QueueError;
 use crate::ids::TaskId;
 use crate::layout::{Index, Layout};
 use crate::queue::Queue;
-use crate::task::{Is, Task};
-use crate::time::Moment;
+use crate::task::{Task, TaskStatus};
+use crate::time::StoreTime;
 
 /// How many keys are read at once.
 const PAGE: usize = 200;
@@ -18,18 +18,18 @@ const COUNT_PAGE: usize = 1000;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
     /// In one of these states; none means any.
-    pub states: Vec<Is>,
+    pub states: Vec<TaskStatus>,
     /// With these metadata, all of them.
     pub metadata: BTreeMap<String, String>,
     /// Created at this time or later.
-    pub created_from: Option<Moment>,
+    pub created_from: Option<StoreTime>,
     /// Created before this time.
-    pub created_before: Option<Moment>,
+    pub created_before: Option<StoreTime>,
 }
 
 impl Filter {
     /// Tasks in this state.
-    pub fn state(is: Is) -> Self {
+    pub fn state(is: TaskStatus) -> Self {
         Self {
             states: vec![is],
             ..Self::default()
@@ -50,7 +50,7 @@ impl Filter {
     /// still stands in the ready index.
     fn indexes(&self) -> Vec<Index> {
         let mut indexes: Vec<Index> = self.states.iter().map(|is| Index::of(*is)).collect();
-        if self.states.contains(&Is::Running) {
+        if self.states.contains(&TaskStatus::Running) {
             indexes.push(Index::Ready);
         }
         indexes.sort_unstable();
@@ -84,7 +84,7 @@ pub struct Stats {
     /// Dead letters.
     pub dead: u64,
     /// Since when the task that has been due for longest has been.
-    pub oldest_due: Option<Moment>,
+    pub oldest_due: Option<StoreTime>,
     /// Keys in the indexes that are none of ours.
     pub odd: u64,
     /// Whether the queue is paused.
@@ -208,7 +208,7 @@ impl Queue {
 }
 
 impl Stats {
-    fn count(&mut self, layout: &Layout, key: &str, now: Moment) {
+    fn count(&mut self, layout: &Layout, key: &str, now: StoreTime) {
         let Some(entry) = layout.entry_of(key) else {
             self.odd += 1;
             return;

@@ -6,16 +6,16 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use tenure_store::{Put, PutIf, Store, StoreError, Version};
 
-use crate::change::{Change, Refusal};
+use crate::change::{Transition, TransitionError};
 use crate::error::QueueError;
 use crate::ids::{NAME_MAX, QueueName, TaskId};
 use crate::layout::Layout;
 use crate::metrics::Metrics;
 use crate::record::{QueueRecord, QueueSettings, decode, encode};
-use crate::shelf::{Altered, Shelf, in_time, read_in_time};
+use crate::shelf::{TaskStore, UpdateOutcome, in_time, read_in_time};
 use crate::submit::{Submit, Submitted};
-use crate::task::{Is, State, Task};
-use crate::time::Moment;
+use crate::task::{State, Task, TaskStatus};
+use crate::time::StoreTime;
 use crate::wakes::Listeners;
 
 /// What the keyspace of a queue's shards is called, before the queue's name.
@@ -48,7 +48,7 @@ pub struct Queue(pub(crate) Arc<Inner>);
 pub(crate) struct Inner {
     pub(crate) cluster: String,
     pub(crate) name: QueueName,
-    pub(crate) shelf: Arc<Shelf>,
+    pub(crate) shelf: Arc<TaskStore>,
     record: RwLock<Arc<QueueRecord>>,
     /// The workers of this process.
     pub(crate) workers: Listeners,
@@ -66,7 +66,7 @@ impl Queue {
         let (shards, name) = (settings.shards, QueueName::new(name)?);
         check_length(&name)?;
         let layout = Layout::new(cluster, &name, shards);
-        let shelf = Shelf::new(store, layout, Arc::default());
+        let shelf = TaskStore::new(store, layout, Arc::default());
         let key = shelf.layout.record();
         let record = QueueRecord::new(settings, shelf.nonce());
         let put = PutIf::create(&key, encode(&record));
@@ -103,11 +103,11 @@ impl Queue {
         };
         let record: QueueRecord = decode(&key, &entry.value)?;
         let layout = Layout::new(cluster, &name, record.settings.shards);
-        let shelf = Shelf::new(store, layout, Arc::default());
+        let shelf = TaskStore::new(store, layout, Arc::default());
         Ok(Self::over(cluster, name, shelf, record))
     }
 
-    fn over(cluster: &str, name: QueueName, shelf: Shelf, record: QueueRecord) -> Self {
+    fn over(cluster: &str, name: QueueName, shelf: TaskStore, record: QueueRecord) -> Self {
         Self(Arc::new(Inner {
             cluster: cluster.to_owned(),
             name,
@@ -168,7 +168,7 @@ impl Queue {
     }
 
     /// Store time, as this process knows it.
-    pub async fn now(&self) -> Result<Moment, QueueError> {
+    pub async fn now(&self) -> Result<StoreTime, QueueError> {
         self.shelf().now().await
     }
 
@@ -337,17 +337,20 @@ impl Queue {
 
     /// Calls a task off: at once if nobody works on it; otherwise its handler is told, with the next extension of its claim.
     /// One that is cancelled, or to be cancelled, already is no trouble. Gives the state that it is in now.
-    pub async fn cancel(&self, id: &TaskId, by: Option<&str>) -> Result<Is, QueueError> {
-        let change = Change::Cancel {
+    pub async fn cancel(&self, id: &TaskId, by: Option<&str>) -> Result<TaskStatus, QueueError> {
+        let change = Transition::Cancel {
             by: by.map(ToOwned::to_owned),
         };
         let is = match self.shelf().alter_and_index(id, &change).await? {
-            Altered::Made { now, .. } => now.task.is(),
-            Altered::Gone => return Err(QueueError::NoTask(id.clone())),
-            Altered::Refused(Refusal::Is(is @ (Is::Running | Is::Cancelled)), _) => return Ok(is),
-            Altered::Refused(why, _) => return Err(refused(id, why)),
+            UpdateOutcome::Made { now, .. } => now.task.is(),
+            UpdateOutcome::Gone => return Err(QueueError::NoTask(id.clone())),
+            UpdateOutcome::Refused(
+                TransitionError::Is(is @ (TaskStatus::Running | TaskStatus::Cancelled)),
+                _,
+            ) => return Ok(is),
+            UpdateOutcome::Refused(why, _) => return Err(refused(id, why)),
         };
-        if is == Is::Cancelled {
+        if is == TaskStatus::Cancelled {
             self.metrics().cancelled.one();
         }
         Ok(is)
@@ -355,22 +358,22 @@ impl Queue {
 
     /// Lets a task that is dead or cancelled be tried again from the beginning.
     pub async fn retry(&self, id: &TaskId, by: Option<&str>) -> Result<(), QueueError> {
-        let change = Change::Retry {
+        let change = Transition::Retry {
             by: by.map(ToOwned::to_owned),
         };
         match self.shelf().alter_and_index(id, &change).await? {
-            Altered::Made { now, .. } => {
+            UpdateOutcome::Made { now, .. } => {
                 let shard = self.layout().shard_of(id);
                 let due = crate::layout::Entry::of(&now.task).at;
                 self.0.workers.wake(shard, due);
                 Ok(())
             }
-            Altered::Gone => Err(QueueError::NoTask(id.clone())),
-            Altered::Refused(why, _) => Err(refused(id, why)),
+            UpdateOutcome::Gone => Err(QueueError::NoTask(id.clone())),
+            UpdateOutcome::Refused(why, _) => Err(refused(id, why)),
         }
     }
 
-    pub(crate) fn shelf(&self) -> &Arc<Shelf> {
+    pub(crate) fn shelf(&self) -> &Arc<TaskStore> {
         &self.0.shelf
     }
 
@@ -404,7 +407,7 @@ fn check_length(name: &QueueName) -> Result<(), QueueError> {
     }
 }
 
-fn refused(id: &TaskId, why: Refusal) -> QueueError {
+fn refused(id: &TaskId, why: TransitionError) -> QueueError {
     QueueError::Refused {
         id: id.clone(),
         why,

@@ -11,8 +11,8 @@ use crate::layout::{Entry, Index};
 use crate::queue::Queue;
 use crate::record::QueueSettings;
 use crate::schedule::NotedTicks;
-use crate::shelf::{Shelf, in_time};
-use crate::time::Moment;
+use crate::shelf::{TaskStore, in_time};
+use crate::time::StoreTime;
 
 /// How many keys are read at once.
 const PAGE: usize = 500;
@@ -71,7 +71,7 @@ impl Queue {
     }
 }
 
-impl Shelf {
+impl TaskStore {
     async fn rebuild_shard(&self, shard: u32, rebuilt: &mut Rebuilt) -> Result<(), QueueError> {
         // What is there is read first: entries that are written meanwhile are not among those that may go.
         let mut there: BTreeSet<String> = BTreeSet::new();
@@ -214,7 +214,7 @@ impl Shelf {
         &self,
         index: Index,
         shard: u32,
-        before: Moment,
+        before: StoreTime,
     ) -> Result<u64, QueueError> {
         let prefix = self.prefix(index, shard);
         let (mut count, mut after) = (0, None::<String>);

@@ -17,9 +17,9 @@ type Asked = (PutIf, oneshot::Sender<Result<Put, StoreError>>);
 
 /// The end of the line that callers hold.
 #[derive(Debug)]
-pub(crate) struct Scribe(mpsc::UnboundedSender<Asked>);
+pub(crate) struct WriteBatcher(mpsc::UnboundedSender<Asked>);
 
-impl Scribe {
+impl WriteBatcher {
     /// Starts the task that writes. It ends when the scribe is dropped.
     pub(crate) fn start(store: Arc<dyn Store>) -> Self {
         let (asked, mut queue) = mpsc::unbounded_channel::<Asked>();
@@ -81,7 +81,7 @@ mod tests {
         let (slow, faults) = FaultStore::new(Arc::new(MemoryStore::new()), FaultConfig::none(1));
         let (store, observer) = ObservedStore::new(Arc::new(slow));
         faults.slow_replies(Duration::from_millis(20));
-        let scribe = Arc::new(Scribe::start(Arc::new(store)));
+        let scribe = Arc::new(WriteBatcher::start(Arc::new(store)));
         let mut writers = JoinSet::new();
         for n in 0..100 {
             let scribe = scribe.clone();

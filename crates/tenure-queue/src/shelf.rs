@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use tenure_store::{Keys, Put, PutIf, Store, StoreError, Version};
 
-use crate::change::{Change, Refusal, apply};
+use crate::change::{Transition, TransitionError, apply};
 use crate::clock::StoreClock;
 use crate::error::QueueError;
 use crate::ids::{ClaimId, Nonce, TaskId};
@@ -21,9 +21,9 @@ use crate::layout::{Entry, Index, Layout};
 use crate::metrics::Metrics;
 use crate::record::{decode, encode};
 use crate::rng::Chance;
-use crate::scribe::Scribe;
+use crate::scribe::WriteBatcher;
 use crate::task::Task;
-use crate::time::Moment;
+use crate::time::StoreTime;
 
 /// How long any call to the store may take.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -36,35 +36,35 @@ const ENTRY_ATTEMPTS: u32 = 4;
 
 /// A task with the version that it was read at.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Held {
+pub(crate) struct Versioned {
     pub(crate) task: Task,
     pub(crate) version: Version,
 }
 
 /// How a change ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Altered {
+pub(crate) enum UpdateOutcome {
     /// It is made; the entry is that of the state before.
-    Made { was: Entry, now: Box<Held> },
+    Made { was: Entry, now: Box<Versioned> },
     /// It does not fit the task as it is.
-    Refused(Refusal, Box<Held>),
+    Refused(TransitionError, Box<Versioned>),
     /// There is no such task.
     Gone,
 }
 
 /// The tasks of a queue.
 #[derive(Debug)]
-pub(crate) struct Shelf {
+pub(crate) struct TaskStore {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) layout: Layout,
     pub(crate) clock: StoreClock,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) chance: Chance,
     /// Who writes for many at once, where a worker runs.
-    scribe: Mutex<Option<Arc<Scribe>>>,
+    scribe: Mutex<Option<Arc<WriteBatcher>>>,
 }
 
-impl Shelf {
+impl TaskStore {
     pub(crate) fn new(store: Arc<dyn Store>, layout: Layout, metrics: Arc<Metrics>) -> Self {
         Self {
             clock: StoreClock::new(store.clone()),
@@ -76,7 +76,7 @@ impl Shelf {
         }
     }
 
-    pub(crate) async fn now(&self) -> Result<Moment, QueueError> {
+    pub(crate) async fn now(&self) -> Result<StoreTime, QueueError> {
         Ok(self.clock.now().await?)
     }
 
@@ -88,7 +88,7 @@ impl Shelf {
         ClaimId(self.chance.draw())
     }
 
-    pub(crate) async fn read(&self, id: &TaskId) -> Result<Option<Held>, QueueError> {
+    pub(crate) async fn read(&self, id: &TaskId) -> Result<Option<Versioned>, QueueError> {
         let key = self.layout.task(id);
         let got = read_in_time(self.store.get(&key)).await;
         self.counted(got)?
@@ -96,7 +96,10 @@ impl Shelf {
             .transpose()
     }
 
-    pub(crate) async fn read_many(&self, ids: &[TaskId]) -> Vec<Result<Option<Held>, QueueError>> {
+    pub(crate) async fn read_many(
+        &self,
+        ids: &[TaskId],
+    ) -> Vec<Result<Option<Versioned>, QueueError>> {
         if ids.is_empty() {
             return Vec::new();
         }
@@ -113,7 +116,7 @@ impl Shelf {
     }
 
     /// Reads a task from its object. One that says to be another is as corrupt as one that cannot be read.
-    pub(crate) fn decoded(&self, entry: &tenure_store::Entry) -> Result<Held, QueueError> {
+    pub(crate) fn decoded(&self, entry: &tenure_store::Entry) -> Result<Versioned, QueueError> {
         let task: Task = decode(&entry.key, &entry.value)?;
         if self.layout.task(&task.id) != entry.key {
             return Err(QueueError::Corrupt {
@@ -121,7 +124,7 @@ impl Shelf {
                 why: format!("it holds task {:?}", task.id),
             });
         }
-        Ok(Held {
+        Ok(Versioned {
             task,
             version: entry.version.clone(),
         })
@@ -132,29 +135,29 @@ impl Shelf {
     pub(crate) async fn alter(
         &self,
         id: &TaskId,
-        known: Option<Held>,
-        change: &Change,
+        known: Option<Versioned>,
+        change: &Transition,
         nonce: Nonce,
-    ) -> Result<Altered, QueueError> {
+    ) -> Result<UpdateOutcome, QueueError> {
         let mut held = match known {
             Some(held) => held,
             None => match self.read(id).await? {
                 Some(held) => held,
-                None => return Ok(Altered::Gone),
+                None => return Ok(UpdateOutcome::Gone),
             },
         };
         let mut was = Entry::of(&held.task);
         for _ in 0..WRITE_ATTEMPTS {
             if held.task.contains(nonce) {
                 let now = Box::new(held);
-                return Ok(Altered::Made { was, now });
+                return Ok(UpdateOutcome::Made { was, now });
             }
             was = Entry::of(&held.task);
             // Anew each time: an entry of long ago would be taken for a stray before its task is there.
             let now = self.now().await?;
             let next = match apply(&held.task, change, now, nonce) {
                 Ok(next) => next,
-                Err(refusal) => return Ok(Altered::Refused(refusal, Box::new(held))),
+                Err(refusal) => return Ok(UpdateOutcome::Refused(refusal, Box::new(held))),
             };
             // Nobody comes by the entry of a task that has ended: the new one has to be there first.
             if was.index.is_final() && !self.put_entries(vec![Entry::of(&next)]).await {
@@ -164,11 +167,11 @@ impl Shelf {
             let put = self.update(&next, held.version.clone());
             match self.counted(self.put_one(put).await) {
                 Ok(Put::Won(version)) => {
-                    let now = Box::new(Held {
+                    let now = Box::new(Versioned {
                         task: next,
                         version,
                     });
-                    return Ok(Altered::Made { was, now });
+                    return Ok(UpdateOutcome::Made { was, now });
                 }
                 // Lost may be our own write that was answered late; unknown may be either.
                 Ok(Put::Lost) | Err(StoreError::Unknown { .. }) => {}
@@ -176,7 +179,7 @@ impl Shelf {
             }
             held = match self.read(id).await? {
                 Some(held) => held,
-                None => return Ok(Altered::Gone),
+                None => return Ok(UpdateOutcome::Gone),
             };
         }
         let why = format!("task {id:?} is written all the time");
@@ -187,17 +190,17 @@ impl Shelf {
     pub(crate) fn write_together(&self) {
         let mut scribe = self.scribe.lock().unwrap_or_else(PoisonError::into_inner);
         if scribe.as_ref().is_none_or(|scribe| scribe.is_gone()) {
-            *scribe = Some(Arc::new(Scribe::start(self.store.clone())));
+            *scribe = Some(Arc::new(WriteBatcher::start(self.store.clone())));
         }
     }
 
     /// Who writes for many at once, if there is to be one. It lives on the runtime of the worker that began, and is
     /// replaced, on this one, if that has ended while others go on.
-    fn scribe(&self) -> Option<Arc<Scribe>> {
+    fn scribe(&self) -> Option<Arc<WriteBatcher>> {
         let mut scribe = self.scribe.lock().unwrap_or_else(PoisonError::into_inner);
         let scribe = scribe.as_mut()?;
         if scribe.is_gone() {
-            *scribe = Arc::new(Scribe::start(self.store.clone()));
+            *scribe = Arc::new(WriteBatcher::start(self.store.clone()));
         }
         Some(scribe.clone())
     }
@@ -218,10 +221,10 @@ impl Shelf {
     pub(crate) async fn alter_and_index(
         &self,
         id: &TaskId,
-        change: &Change,
-    ) -> Result<Altered, QueueError> {
+        change: &Transition,
+    ) -> Result<UpdateOutcome, QueueError> {
         let altered = self.alter(id, None, change, self.nonce()).await?;
-        if let Altered::Made { was, now } = &altered {
+        if let UpdateOutcome::Made { was, now } = &altered {
             let right = Entry::of(&now.task);
             if right.entered != was.entered {
                 self.index(vec![right], vec![was.clone()]).await;
@@ -314,7 +317,7 @@ impl Shelf {
     }
 
     /// Puts right what leads to a task: an entry that does not fit it makes room for the one that does.
-    pub(crate) async fn set_straight(&self, entry: &Entry, held: &Held) {
+    pub(crate) async fn set_straight(&self, entry: &Entry, held: &Versioned) {
         if self.overtakes(entry, held).await {
             self.metrics.strays.one();
             let right = Entry::of(&held.task);
@@ -324,7 +327,7 @@ impl Shelf {
 
     /// Whether no write is under way any more that this entry was made for. If there may be one, the task is written anew
     /// as it is, and that write comes too late: otherwise it would leave a task that nothing leads to.
-    pub(crate) async fn overtakes(&self, entry: &Entry, held: &Held) -> bool {
+    pub(crate) async fn overtakes(&self, entry: &Entry, held: &Versioned) -> bool {
         if entry.entered <= held.task.rev {
             return true;
         }
@@ -353,7 +356,7 @@ impl Shelf {
     }
 
     /// Whether an entry is there before its task has come so far, and not for long: somebody is about to write the task.
-    pub(crate) fn is_ahead(&self, entry: &Entry, task: Option<&Task>, now: Moment) -> bool {
+    pub(crate) fn is_ahead(&self, entry: &Entry, task: Option<&Task>, now: StoreTime) -> bool {
         let ahead = task.is_none_or(|task| entry.entered > task.rev);
         ahead && entry.at.plus(ENTRY_GRACE) >= now
     }

@@ -12,9 +12,9 @@ use crate::layout::Entry;
 use crate::payload::Payload;
 use crate::record::{QueueSettings, check_lease, check_retry, check_timeout, encode};
 use crate::retry::Retry;
-use crate::shelf::{ENTRY_GRACE, Shelf};
+use crate::shelf::{ENTRY_GRACE, TaskStore};
 use crate::task::{Spec, Task};
-use crate::time::Moment;
+use crate::time::StoreTime;
 
 /// The most that metadata may take, names and values together.
 pub const METADATA_MAX: usize = 4 << 10;
@@ -40,7 +40,7 @@ pub struct Submit {
 enum Due {
     Now,
     In(Duration),
-    At(Moment),
+    At(StoreTime),
 }
 
 impl Submit {
@@ -83,7 +83,7 @@ impl Submit {
 
     /// Not before this.
     #[must_use]
-    pub fn at(mut self, due: Moment) -> Self {
+    pub fn at(mut self, due: StoreTime) -> Self {
         self.due = Due::At(due);
         self
     }
@@ -190,7 +190,7 @@ impl Submit {
     fn task(
         self,
         queue: &QueueSettings,
-        now: Moment,
+        now: StoreTime,
         bits: u64,
         nonce: Nonce,
     ) -> Result<Task, QueueError> {
@@ -228,7 +228,7 @@ pub struct Submitted {
     pub created: bool,
     /// Whether the one that was there already carries something else.
     pub differs: bool,
-    pub(crate) due: Moment,
+    pub(crate) due: StoreTime,
 }
 
 /// Nothing was submitted, whatever became of the entry.
@@ -243,7 +243,7 @@ fn not_led_to(task: &Task, error: &StoreError) -> QueueError {
     }
 }
 
-impl Shelf {
+impl TaskStore {
     /// Submits tasks: entries first, then the tasks. Each is answered by itself.
     pub(crate) async fn submit(
         &self,

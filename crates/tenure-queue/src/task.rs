@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::ids::{ClaimId, Nonce, TaskId, WorkerName};
 use crate::payload::Payload;
 use crate::retry::{Retry, maybe_millis, millis};
-use crate::time::Moment;
+use crate::time::StoreTime;
 
 /// The newest format of records that this version reads, and the one that it writes.
 pub const FORMAT: u32 = 1;
@@ -59,7 +59,7 @@ pub struct Task {
     /// From 0 to 9, greatest first.
     pub priority: u8,
     /// When it was submitted.
-    pub created: Moment,
+    pub created: StoreTime,
     /// What the handler gets.
     pub payload: Payload,
     /// How long one attempt may take.
@@ -98,14 +98,14 @@ pub enum State {
     /// Waits for a worker, or for its time.
     Ready {
         /// Not before this.
-        due: Moment,
+        due: StoreTime,
     },
     /// A worker has claimed it.
     Running(Running),
     /// Finished, by this one claim.
     Done {
         /// When.
-        at: Moment,
+        at: StoreTime,
         /// The claim that finished it.
         claim: ClaimId,
         /// What the handler left.
@@ -114,14 +114,14 @@ pub enum State {
     /// A dead letter: tried as often as it may be, or failed for good.
     Dead {
         /// When.
-        at: Moment,
+        at: StoreTime,
         /// What went wrong last.
         why: String,
     },
     /// Called off.
     Cancelled {
         /// When.
-        at: Moment,
+        at: StoreTime,
     },
 }
 
@@ -133,12 +133,12 @@ pub struct Running {
     /// Who has it.
     pub worker: WorkerName,
     /// Since when.
-    pub since: Moment,
+    pub since: StoreTime,
     /// When others may take it unless it is extended before.
-    pub expires: Moment,
+    pub expires: StoreTime,
     /// When the attempt has taken too long.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub deadline: Option<Moment>,
+    pub deadline: Option<StoreTime>,
     /// What the handler said last of how far it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<Progress>,
@@ -162,7 +162,7 @@ pub struct Progress {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
     /// When, in store time.
-    pub at: Moment,
+    pub at: StoreTime,
     /// What.
     pub event: What,
     /// Which write brought it.
@@ -210,7 +210,7 @@ pub enum What {
 /// The names of states, for filters and counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Is {
+pub enum TaskStatus {
     /// [`State::Ready`]
     Ready,
     /// [`State::Running`]
@@ -223,28 +223,37 @@ pub enum Is {
     Cancelled,
 }
 
-impl Is {
+impl TaskStatus {
     /// All of them.
-    pub const ALL: [Is; 5] = [Is::Ready, Is::Running, Is::Done, Is::Dead, Is::Cancelled];
+    pub const ALL: [TaskStatus; 5] = [
+        TaskStatus::Ready,
+        TaskStatus::Running,
+        TaskStatus::Done,
+        TaskStatus::Dead,
+        TaskStatus::Cancelled,
+    ];
 
     /// Whether nothing more happens by itself.
     pub fn is_final(self) -> bool {
-        matches!(self, Is::Done | Is::Dead | Is::Cancelled)
+        matches!(
+            self,
+            TaskStatus::Done | TaskStatus::Dead | TaskStatus::Cancelled
+        )
     }
 
     /// Its name.
     pub fn as_str(self) -> &'static str {
         match self {
-            Is::Ready => "ready",
-            Is::Running => "running",
-            Is::Done => "done",
-            Is::Dead => "dead",
-            Is::Cancelled => "cancelled",
+            TaskStatus::Ready => "ready",
+            TaskStatus::Running => "running",
+            TaskStatus::Done => "done",
+            TaskStatus::Dead => "dead",
+            TaskStatus::Cancelled => "cancelled",
         }
     }
 }
 
-impl fmt::Display for Is {
+impl fmt::Display for TaskStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
@@ -252,20 +261,20 @@ impl fmt::Display for Is {
 
 impl State {
     /// Which state it is.
-    pub fn is(&self) -> Is {
+    pub fn is(&self) -> TaskStatus {
         match self {
-            Self::Ready { .. } => Is::Ready,
-            Self::Running(_) => Is::Running,
-            Self::Done { .. } => Is::Done,
-            Self::Dead { .. } => Is::Dead,
-            Self::Cancelled { .. } => Is::Cancelled,
+            Self::Ready { .. } => TaskStatus::Ready,
+            Self::Running(_) => TaskStatus::Running,
+            Self::Done { .. } => TaskStatus::Done,
+            Self::Dead { .. } => TaskStatus::Dead,
+            Self::Cancelled { .. } => TaskStatus::Cancelled,
         }
     }
 }
 
 impl Task {
     /// A new task, to be claimed from `due` on.
-    pub fn submitted(id: TaskId, spec: Spec, due: Moment, now: Moment, nonce: Nonce) -> Self {
+    pub fn submitted(id: TaskId, spec: Spec, due: StoreTime, now: StoreTime, nonce: Nonce) -> Self {
         Self {
             format: FORMAT,
             rev: 1,
@@ -297,7 +306,7 @@ impl Task {
     }
 
     /// Which state it is in.
-    pub fn is(&self) -> Is {
+    pub fn is(&self) -> TaskStatus {
         self.state.is()
     }
 
@@ -318,7 +327,7 @@ impl Task {
     }
 
     /// When it ended, if it did.
-    pub fn ended(&self) -> Option<Moment> {
+    pub fn ended(&self) -> Option<StoreTime> {
         match &self.state {
             State::Done { at, .. } | State::Dead { at, .. } | State::Cancelled { at } => Some(*at),
             State::Ready { .. } | State::Running(_) => None,

@@ -16,9 +16,9 @@ const LAST: u64 = 253_370_764_799_999;
 ///
 /// Written as `2026-11-16T09:30:00.123Z`. Between 1970 and 9998; what would be outside is at the border.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Moment(u64);
+pub struct StoreTime(u64);
 
-impl Moment {
+impl StoreTime {
     /// So many milliseconds after the beginning of 1970.
     pub fn from_millis(millis: u64) -> Self {
         Self(millis.min(LAST))
@@ -81,26 +81,26 @@ impl Moment {
     }
 }
 
-impl From<Timestamp> for Moment {
+impl From<Timestamp> for StoreTime {
     fn from(at: Timestamp) -> Self {
         Self::from_millis(u64::try_from(at.as_millisecond()).unwrap_or(0))
     }
 }
 
-impl From<SystemTime> for Moment {
+impl From<SystemTime> for StoreTime {
     fn from(at: SystemTime) -> Self {
         let since = at.duration_since(SystemTime::UNIX_EPOCH);
         Self::default().plus(since.unwrap_or_default())
     }
 }
 
-impl fmt::Display for Moment {
+impl fmt::Display for StoreTime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:.3}", self.timestamp())
     }
 }
 
-impl FromStr for Moment {
+impl FromStr for StoreTime {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -113,13 +113,13 @@ impl FromStr for Moment {
     }
 }
 
-impl Serialize for Moment {
+impl Serialize for StoreTime {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         to.collect_str(self)
     }
 }
 
-impl<'de> Deserialize<'de> for Moment {
+impl<'de> Deserialize<'de> for StoreTime {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let text = String::deserialize(from)?;
         text.parse().map_err(serde::de::Error::custom)
@@ -134,15 +134,20 @@ mod tests {
 
     #[test]
     fn a_moment_reads_as_a_date() {
-        let at: Moment = "2026-11-16T09:30:00.123Z".parse().unwrap();
+        let at: StoreTime = "2026-11-16T09:30:00.123Z".parse().unwrap();
         assert_eq!(at.to_string(), "2026-11-16T09:30:00.123Z");
         assert_eq!(at.stamp(), "20261116T093000.123Z");
         assert_eq!(
             serde_json::to_string(&at).unwrap(),
             "\"2026-11-16T09:30:00.123Z\""
         );
-        assert_eq!(Moment::default().to_string(), "1970-01-01T00:00:00.000Z");
-        assert!("yesterday".parse::<Moment>().unwrap_err().contains("2026"));
+        assert_eq!(StoreTime::default().to_string(), "1970-01-01T00:00:00.000Z");
+        assert!(
+            "yesterday"
+                .parse::<StoreTime>()
+                .unwrap_err()
+                .contains("2026")
+        );
     }
 
     #[test]
@@ -153,17 +158,17 @@ mod tests {
             "20261316T093000.123Z",
             "20261116T093000.1234Z",
         ] {
-            assert_eq!(Moment::from_stamp(text), None, "{text}");
+            assert_eq!(StoreTime::from_stamp(text), None, "{text}");
         }
     }
 
     proptest! {
         #[test]
         fn stamps_sort_like_time_and_read_back(a in 0..LAST + 9, b in 0..LAST + 9) {
-            let (a, b) = (Moment::from_millis(a), Moment::from_millis(b));
+            let (a, b) = (StoreTime::from_millis(a), StoreTime::from_millis(b));
             prop_assert_eq!(a.stamp().cmp(&b.stamp()), a.cmp(&b));
-            prop_assert_eq!(Moment::from_stamp(&a.stamp()), Some(a));
-            prop_assert_eq!(a.to_string().parse::<Moment>(), Ok(a));
+            prop_assert_eq!(StoreTime::from_stamp(&a.stamp()), Some(a));
+            prop_assert_eq!(a.to_string().parse::<StoreTime>(), Ok(a));
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use tokio::sync::Notify;
 
-use crate::time::Moment;
+use crate::time::StoreTime;
 
 /// How many wake-ups a worker remembers. More than that, and polling finds the rest.
 const WAKES_MAX: usize = 10_000;
@@ -13,13 +13,13 @@ const WAKES_MAX: usize = 10_000;
 /// What one worker has been told and has not looked at yet.
 #[derive(Debug, Default)]
 pub(crate) struct Wakes {
-    shards: Mutex<BTreeSet<(u32, Moment)>>,
+    shards: Mutex<BTreeSet<(u32, StoreTime)>>,
     pub(crate) notify: Notify,
 }
 
 impl Wakes {
     /// Something in this shard is due then.
-    pub(crate) fn wake(&self, shard: u32, due: Moment) {
+    pub(crate) fn wake(&self, shard: u32, due: StoreTime) {
         let mut shards = self.shards.lock().unwrap_or_else(PoisonError::into_inner);
         if shards.len() < WAKES_MAX {
             shards.insert((shard, due));
@@ -29,7 +29,7 @@ impl Wakes {
     }
 
     /// Takes what was noted.
-    pub(crate) fn take(&self) -> BTreeSet<(u32, Moment)> {
+    pub(crate) fn take(&self) -> BTreeSet<(u32, StoreTime)> {
         std::mem::take(&mut *self.shards.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -49,7 +49,7 @@ impl Listeners {
     }
 
     /// Something in this shard is due then.
-    pub(crate) fn wake(&self, shard: u32, due: Moment) {
+    pub(crate) fn wake(&self, shard: u32, due: StoreTime) {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for one in all.iter().filter_map(Weak::upgrade) {
             one.wake(shard, due);
@@ -65,9 +65,9 @@ mod tests {
     fn everybody_is_told_and_who_has_gone_is_forgotten() {
         let all = Listeners::default();
         let (one, two) = (all.join(), all.join());
-        all.wake(3, Moment::default());
+        all.wake(3, StoreTime::default());
         for listener in [&one, &two] {
-            assert_eq!(listener.take(), [(3, Moment::default())].into());
+            assert_eq!(listener.take(), [(3, StoreTime::default())].into());
             assert_eq!(listener.take(), BTreeSet::new());
         }
         drop(two);

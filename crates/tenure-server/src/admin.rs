@@ -25,16 +25,16 @@ pub trait Health: Send + Sync + 'static {
 }
 
 /// `GET /livez`, `/readyz` and `/metrics`.
-pub struct Admin<T>(Arc<T>);
+pub struct HealthServer<T>(Arc<T>);
 
-impl<T: Health> Admin<T> {
+impl<T: Health> HealthServer<T> {
     /// Tells of this.
     pub fn new(health: Arc<T>) -> Arc<Self> {
         Arc::new(Self(health))
     }
 }
 
-impl<T: Health> Service for Admin<T> {
+impl<T: Health> Service for HealthServer<T> {
     async fn answer(self: Arc<Self>, request: Request<Incoming>, _: SocketAddr) -> Response<Body> {
         let head_or_get = matches!(*request.method(), Method::GET | Method::HEAD);
         let (status, text) = match request.uri().path() {

@@ -141,11 +141,11 @@ trait Signals {
 
 impl Signals for Told {
     fn moving(grant: Grant) -> Told {
-        Box::pin(async move { grant.moving().await })
+        Box::pin(async move { grant.move_requested().await })
     }
 
     fn streams_cut(grant: Grant) -> Told {
-        Box::pin(async move { grant.streams_cut().await })
+        Box::pin(async move { grant.stream_deadline().await })
     }
 
     fn cancelled(grant: Grant) -> Told {
@@ -240,7 +240,7 @@ impl<H: Handler> Drop for Admitted<H> {
         {
             let patience = self.patience;
             runtime.spawn(async move {
-                let rest = entered.grant().bound(read_out(relay));
+                let rest = entered.grant().run_until_lost(read_out(relay));
                 let _ = tokio::time::timeout(patience, rest).await;
             });
         }

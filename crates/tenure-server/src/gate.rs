@@ -9,7 +9,7 @@ use hyper::header::{self, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::upgrade::OnUpgrade;
 use hyper::{Request, Response, StatusCode, Uri};
-use tenure::{Entered, Handler, Node, NotOwner, Reason};
+use tenure::{Entered, Handler, Node, NotOwner, RejectReason};
 use tokio::sync::oneshot;
 use tokio_util::task::TaskTracker;
 
@@ -72,7 +72,7 @@ impl Default for GateSettings {
 }
 
 /// The gate of one node.
-pub struct Gate<H: Handler> {
+pub struct Sidecar<H: Handler> {
     node: Node,
     rule: KeyRule,
     application: Arc<Application>,
@@ -92,7 +92,7 @@ enum Failure {
     Lost,
 }
 
-impl<H: Handler> Service for Gate<H> {
+impl<H: Handler> Service for Sidecar<H> {
     async fn answer(
         self: Arc<Self>,
         request: Request<Incoming>,
@@ -113,7 +113,7 @@ impl<H: Handler> Service for Gate<H> {
     }
 }
 
-impl<H: Handler> Gate<H> {
+impl<H: Handler> Sidecar<H> {
     /// A gate. Requests that a router sent name shard and epoch; others are let in by `rule`, or go to `route`.
     pub fn new(
         node: Node,
@@ -242,7 +242,7 @@ impl<H: Handler> Gate<H> {
             let asking = application
                 .pool
                 .send(&application.host, application.protocol, request);
-            let asking = entered.grant().bound(async {
+            let asking = entered.grant().run_until_lost(async {
                 tokio::select! {
                     biased;
                     answer = asking => answer.map_err(|e| match e {
@@ -319,9 +319,9 @@ impl<H: Handler> Gate<H> {
         self.streams.spawn(async move {
             let _open = open;
             let grant = entered.grant();
-            let cut = grant.streams_cut();
+            let cut = grant.stream_deadline();
             if websocket {
-                let close = grant.moving();
+                let close = grant.move_requested();
                 if tunnel::join_websocket(client, application, close, cut).await {
                     metrics.stream_cut();
                 }
@@ -336,7 +336,7 @@ impl<H: Handler> Gate<H> {
 /// What a gate says that does not let a request in.
 pub(crate) fn refusal(refused: &NotOwner) -> Refused {
     let status = match refused.reason {
-        Reason::UnknownKeyspace | Reason::OtherHandler => StatusCode::NOT_FOUND,
+        RejectReason::UnknownKeyspace | RejectReason::OtherHandler => StatusCode::NOT_FOUND,
         _ => StatusCode::MISDIRECTED_REQUEST,
     };
     let mut answer = error(status, refused.reason.as_str(), &refused.to_string());

@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use http_body_util::Either;
 use hyper::body::{Body as HttpBody, Bytes, Frame, SizeHint};
 use hyper::{Request, Response, StatusCode};
-use tenure::{Entered, Grant, Handler, Lost, Node, NotOwner};
+use tenure::{Entered, Grant, GrantExpired, Handler, Node, NotOwner};
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -108,11 +108,11 @@ impl<H: Handler> Owned<H> {
     }
 
     /// Does work with exclusive use of the shard's state, as [`Entered::run`] does.
-    pub async fn run<F, R>(&self, work: F) -> Result<R, Lost>
+    pub async fn run<F, R>(&self, work: F) -> Result<R, GrantExpired>
     where
         F: AsyncFnOnce(&mut H::State, &Grant) -> R,
     {
-        self.0.work(work).await
+        self.0.run_ref(work).await
     }
 }
 
@@ -157,7 +157,7 @@ where
         ];
         let answering = self.inner.call(request);
         Box::pin(async move {
-            let answering = entered.grant().bound(answering);
+            let answering = entered.grant().run_until_lost(answering);
             let mut answer = match answering.await {
                 Ok(answer) => answer?,
                 Err(lost) => {
@@ -190,7 +190,7 @@ impl<B, H: Handler> InFlight<B, H> {
         let cut = async move {
             match manner {
                 Manner::Finite => grant.cancelled().await,
-                Manner::Events | Manner::Grpc => grant.streams_cut().await,
+                Manner::Events | Manner::Grpc => grant.stream_deadline().await,
             }
         };
         Self {

@@ -25,9 +25,9 @@ mod serve;
 mod tunnel;
 mod upstream;
 
-pub use admin::{Admin, Health};
+pub use admin::{Health, HealthServer};
 pub use body::{Body, BodyError};
-pub use gate::{Application, Gate, GateSettings};
+pub use gate::{Application, GateSettings, Sidecar};
 pub use hooks::{Hooked, Hooks};
 pub use key::{KeyRule, KeySource, Target};
 pub use lanes::Lanes;

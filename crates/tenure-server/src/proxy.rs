@@ -69,18 +69,18 @@ struct Carried {
     head: Parts,
     key: Option<HeaderValue>,
     protocol: Protocol,
-    body: Held,
+    body: RequestBody,
     progress: Progress,
 }
 
 /// The body of a request, as long as it may have to be sent again.
-enum Held {
+enum RequestBody {
     Bytes(Bytes),
     Waiting(Waiting),
     Remembered(Remembered),
 }
 
-impl Held {
+impl RequestBody {
     fn is_whole(&self) -> bool {
         match self {
             Self::Bytes(_) => true,
@@ -192,24 +192,29 @@ impl Proxy {
     }
 
     /// Takes the body of a request as far as it must be here before the request goes anywhere.
-    async fn hold(&self, body: Incoming, grpc: bool, progress: &Progress) -> Result<Held, Refused> {
+    async fn hold(
+        &self,
+        body: Incoming,
+        grpc: bool,
+        progress: &Progress,
+    ) -> Result<RequestBody, Refused> {
         if body.is_end_stream() {
-            return Ok(Held::Bytes(Bytes::new()));
+            return Ok(RequestBody::Bytes(Bytes::new()));
         }
         if grpc {
             let memory = Remembered::new(body, REPLAYABLE, progress.clone());
-            return Ok(Held::Remembered(memory));
+            return Ok(RequestBody::Remembered(memory));
         }
         if body
             .size_hint()
             .upper()
             .is_none_or(|n| n > REPLAYABLE as u64)
         {
-            return Ok(Held::Waiting(Waiting::new(body, progress.clone())));
+            return Ok(RequestBody::Waiting(Waiting::new(body, progress.clone())));
         }
         let whole = Limited::new(body, REPLAYABLE).collect();
         match tokio::time::timeout(self.settings.timeout, whole).await {
-            Ok(Ok(whole)) => Ok(Held::Bytes(whole.to_bytes())),
+            Ok(Ok(whole)) => Ok(RequestBody::Bytes(whole.to_bytes())),
             Ok(Err(why)) if why.is::<LengthLimitError>() => {
                 let status = StatusCode::PAYLOAD_TOO_LARGE;
                 Err(error(status, "body", "the body is longer than was said"))
@@ -330,9 +335,9 @@ impl Carried {
             upgraded(headers, protocol.clone());
         }
         match &self.body {
-            Held::Bytes(bytes) => *request.body_mut() = Body::of(bytes.clone()),
-            Held::Remembered(body) => *request.body_mut() = Body::other(body.again()),
-            Held::Waiting(body) => {
+            RequestBody::Bytes(bytes) => *request.body_mut() = Body::of(bytes.clone()),
+            RequestBody::Remembered(body) => *request.body_mut() = Body::other(body.again()),
+            RequestBody::Waiting(body) => {
                 let (parked, go) = body.parked();
                 *request.body_mut() = Body::other(parked);
                 let go = std::sync::Mutex::new(Some(go));

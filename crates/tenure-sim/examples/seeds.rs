@@ -4,7 +4,7 @@
 
 use std::process::ExitCode;
 
-use tenure_sim::plan::{Mask, Plan};
+use tenure_sim::plan::{Mask, RunConfig};
 use tenure_sim::run::{Options, fingerprint, replay, replay_plan, run_seeds};
 use tenure_sim::shrink::shrink;
 use tenure_sim::world::Under;
@@ -20,14 +20,14 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         Some("unmixed") => {
-            let plan = Plan::unmixed(number(1).unwrap_or(0));
+            let plan = RunConfig::unmixed(number(1).unwrap_or(0));
             for line in replay_plan(plan, Under::default()).lines {
                 println!("{line}");
             }
             ExitCode::SUCCESS
         }
         Some("unrouted") => {
-            let plan = Plan::unrouted(number(1).unwrap_or(0));
+            let plan = RunConfig::unrouted(number(1).unwrap_or(0));
             for line in replay_plan(plan, Under::default()).lines {
                 println!("{line}");
             }

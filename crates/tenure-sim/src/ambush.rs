@@ -2,8 +2,8 @@
 
 use tenure_core::ids::NodeName;
 use tenure_core::layout::Key;
-use tenure_core::record::{MovePhase, Record, ShardRecord, Tenancy};
-use tenure_core::why::Why;
+use tenure_core::record::{MovePhase, Ownership, Record, ShardRecord};
+use tenure_core::why::Reason;
 
 use crate::fault::{Cut, Fault};
 use crate::plan::nanos;
@@ -69,16 +69,16 @@ impl World {
         let taken = record
             .history
             .last()
-            .is_some_and(|p| p.why == Why::Taken && p.epoch == record.epoch);
-        let moving = record.tenancy.moving();
-        let (owner, target): (NodeName, NodeName) = match (ambush.at, moving, &record.tenancy) {
+            .is_some_and(|p| p.why == Reason::Taken && p.epoch == record.epoch);
+        let moving = record.ownership.moving();
+        let (owner, target): (NodeName, NodeName) = match (ambush.at, moving, &record.ownership) {
             (At::Phase(phase), Some((mv, now)), _) if phase == now => {
                 let Some(owner) = record.owner() else {
                     return;
                 };
                 (owner.node.clone(), mv.to.node.clone())
             }
-            (At::Taken, None, Tenancy::Held { by, serving: true }) if taken => {
+            (At::Taken, None, Ownership::Owned { by, serving: true }) if taken => {
                 let from = record.history.last().and_then(|p| p.from.clone());
                 (from.unwrap_or_else(|| by.node.clone()), by.node.clone())
             }

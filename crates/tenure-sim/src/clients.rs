@@ -5,15 +5,15 @@
 
 use tenure_core::hash::{index_of, key_hash};
 use tenure_core::ids::SessionId;
-use tenure_core::machine::{Close, RunId};
-use tenure_core::router::Mark;
-use tenure_core::router::lines::Ticket;
+use tenure_core::machine::{ActivationId, Close};
+use tenure_core::router::RecordVersion;
+use tenure_core::router::lines::ArrivalNo;
 
 use crate::check::Verdict;
 use crate::check::requests::{Failure, Sent};
 use crate::clock::{Instant, MS};
 use crate::fault::Cut;
-use crate::plan::{Class, Plan, nanos};
+use crate::plan::{Class, RunConfig, nanos};
 use crate::process::Work;
 use crate::queue::{Due, Pid};
 use crate::rng::Rng;
@@ -79,8 +79,8 @@ pub(crate) struct Request {
     pub(crate) write: bool,
     pub(crate) bytes: u64,
     pub(crate) stage: Stage,
-    pub(crate) ticket: Ticket,
-    pub(crate) sent_by: Mark,
+    pub(crate) ticket: ArrivalNo,
+    pub(crate) sent_by: RecordVersion,
     pub(crate) followed: bool,
     pub(crate) trial: bool,
     /// Until when it may be held, once it was.
@@ -103,7 +103,7 @@ pub(crate) enum Answer {
     /// It was done, well or badly.
     Done { well: bool },
     /// It was not let in.
-    NotOwner(Option<SessionId>, Mark),
+    NotOwner(Option<SessionId>, RecordVersion),
     /// Nobody knows what became of it.
     Failed(Failure),
 }
@@ -127,7 +127,7 @@ pub(crate) struct Clients {
 const KEYS: usize = 2;
 
 impl Clients {
-    pub(crate) fn new(plan: &Plan) -> Self {
+    pub(crate) fn new(plan: &RunConfig) -> Self {
         let shards = plan.shards as usize;
         let mut keys = vec![Vec::new(); shards];
         if plan.routers > 0 {
@@ -242,8 +242,8 @@ impl World {
             write,
             bytes,
             stage: Stage::Passing,
-            ticket: Ticket::new(0),
-            sent_by: Mark::default(),
+            ticket: ArrivalNo::new(0),
+            sent_by: RecordVersion::default(),
             followed: false,
             trial: false,
             deadline: None,
@@ -259,7 +259,7 @@ impl World {
     }
 
     /// A request travels from its router to a session.
-    pub(crate) fn travel(&mut self, router: Pid, req: Req, to: SessionId, mark: Mark) {
+    pub(crate) fn travel(&mut self, router: Pid, req: Req, to: SessionId, mark: RecordVersion) {
         let after = self.hop();
         let pid = self.gates.lease(to).map(|lease| lease.pid);
         let request = self.clients.of_mut(req);
@@ -269,7 +269,11 @@ impl World {
         let sending = request.sending;
         let Some(pid) = pid else {
             // A session that was never anybody's lease: nobody is there.
-            return self.answer(req, sending, Answer::NotOwner(None, Mark::default()));
+            return self.answer(
+                req,
+                sending,
+                Answer::NotOwner(None, RecordVersion::default()),
+            );
         };
         if self.is_severed(router, pid, Cut::Requests) {
             return self.lost(req, sending);
@@ -330,7 +334,11 @@ impl World {
     /// A request finds nobody: its connection is refused, and nothing was done.
     pub(crate) fn nobody_there(&mut self, req: Req, sending: u32) {
         if self.clients.of(req).sending == sending {
-            self.answer(req, sending, Answer::NotOwner(None, Mark::default()));
+            self.answer(
+                req,
+                sending,
+                Answer::NotOwner(None, RecordVersion::default()),
+            );
         }
     }
 
@@ -393,7 +401,7 @@ impl World {
     }
 
     /// A node has done what it was asked.
-    pub(crate) fn served(&mut self, pid: Pid, run: RunId, req: Req) -> Verdict {
+    pub(crate) fn served(&mut self, pid: Pid, run: ActivationId, req: Req) -> Verdict {
         if self.processes[pid].wedged_until > self.now {
             let at = self.processes[pid].wedged_until;
             self.queue.push(at, Due::Served { pid, run, req });

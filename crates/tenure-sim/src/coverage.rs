@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use tenure_core::lease::LeasePhase;
-use tenure_core::note::Note;
-use tenure_core::record::{EndedWhy, NodeMode};
+use tenure_core::note::NodeEvent;
+use tenure_core::record::{EndReason, NodeMode};
 
 /// Counts over one run or many.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -59,34 +59,34 @@ pub struct Coverage {
 }
 
 impl Coverage {
-    pub(crate) fn note(&mut self, note: &Note) {
+    pub(crate) fn note(&mut self, note: &NodeEvent) {
         match note {
-            Note::Shard(transition) => {
+            NodeEvent::Shard(transition) => {
                 *self
                     .shard_steps
                     .entry(transition.step.as_str())
                     .or_default() += 1
             }
-            Note::Lease {
+            NodeEvent::Lease {
                 to: LeasePhase::Detached,
                 ..
             } => self.detachments += 1,
-            Note::Lease {
+            NodeEvent::Lease {
                 from: LeasePhase::Recovering,
                 to: LeasePhase::Attached,
             } => self.recoveries += 1,
-            Note::SessionLost { .. } => self.sessions_lost += 1,
-            Note::Wedged { .. } => self.wedged += 1,
-            Note::Overslept { .. } => self.overslept += 1,
-            Note::LoadFailed { .. } => self.load_failures += 1,
-            Note::Would { .. } => self.would_haves += 1,
-            Note::Estranged { .. } => self.estranged += 1,
-            Note::Evicted { .. } => self.evicted += 1,
-            Note::Registered { mode, .. } => {
+            NodeEvent::SessionLost { .. } => self.sessions_lost += 1,
+            NodeEvent::Wedged { .. } => self.wedged += 1,
+            NodeEvent::ClockJump { .. } => self.overslept += 1,
+            NodeEvent::LoadFailed { .. } => self.load_failures += 1,
+            NodeEvent::WouldDo { .. } => self.would_haves += 1,
+            NodeEvent::StoreReplaced { .. } => self.estranged += 1,
+            NodeEvent::Evicted { .. } => self.evicted += 1,
+            NodeEvent::Registered { mode, .. } => {
                 let asks = matches!(mode, NodeMode::Drained(_)) && !mode.is_by_operator();
                 self.came_back_drained += u64::from(asks);
             }
-            Note::Ended { why, .. } => *self.ended.entry(ended_name(*why)).or_default() += 1,
+            NodeEvent::Ended { why, .. } => *self.ended.entry(ended_name(*why)).or_default() += 1,
             _ => {}
         }
     }
@@ -152,12 +152,12 @@ impl Coverage {
     }
 }
 
-fn ended_name(why: EndedWhy) -> &'static str {
+fn ended_name(why: EndReason) -> &'static str {
     match why {
-        EndedWhy::Resigned => "resigned",
-        EndedWhy::Expired => "expired",
-        EndedWhy::Replaced => "replaced",
-        EndedWhy::LeaseGone => "lease_gone",
-        EndedWhy::Missing => "missing",
+        EndReason::Resigned => "resigned",
+        EndReason::Expired => "expired",
+        EndReason::Replaced => "replaced",
+        EndReason::LeaseGone => "lease_gone",
+        EndReason::Missing => "missing",
     }
 }

@@ -2,16 +2,16 @@
 //! its time, fails, hangs and ignores being asked to stop.
 
 use tenure_core::ids::{Epoch, SessionId, ShardId};
-use tenure_core::machine::{Action, Close, Event, Request, RunId};
-use tenure_core::note::Note;
+use tenure_core::machine::{Action, ActivationId, Close, Event, Request};
+use tenure_core::note::NodeEvent;
 use tenure_core::record::{Record, Role};
-use tenure_core::router::{Mark, Sight};
+use tenure_core::router::{RecordVersion, ShardObservation};
 
 use crate::check::gates::Lease;
 use crate::check::{Verdict, Violation};
 use crate::clock::{Instant, MS};
 use crate::plan::nanos;
-use crate::process::{LoadEnd, Stay, Work};
+use crate::process::{Activation, LoadEnd, Work};
 use crate::queue::{Due, Pid};
 use crate::spelling::spelled;
 use crate::world::World;
@@ -44,7 +44,7 @@ impl World {
             }
             Action::Lease {
                 session,
-                closes_at,
+                stop_time: closes_at,
                 deadline,
             } => {
                 let clock = self.processes[pid].clock;
@@ -82,7 +82,7 @@ impl World {
             Action::Close { run, how } => self.close(pid, run, how),
             Action::Note(note) => {
                 self.coverage.note(&note);
-                if self.raising && matches!(note, Note::Estranged { .. }) {
+                if self.raising && matches!(note, NodeEvent::StoreReplaced { .. }) {
                     self.estranged.noticed(pid);
                 }
                 Ok(())
@@ -102,14 +102,14 @@ impl World {
                 if self.plan.routers == 0 {
                     return Ok(());
                 }
-                let mark = Mark { epoch, rev };
+                let mark = RecordVersion { epoch, rev };
                 let owner = owner.map(|owner| owner.session);
                 if self.processes[pid].router.is_none() {
                     let serves = owner.filter(|_| serving);
                     self.processes[pid].seen.insert(number, (serves, mark));
                     return Ok(());
                 }
-                let sight = Sight {
+                let sight = ShardObservation {
                     mark,
                     owner,
                     serving,
@@ -156,7 +156,7 @@ impl World {
     fn load(
         &mut self,
         pid: Pid,
-        run: RunId,
+        run: ActivationId,
         shard: &ShardId,
         epoch: Epoch,
         session: SessionId,
@@ -174,7 +174,7 @@ impl World {
             self.epochs.shown(self.now, pid, number, epoch, session)?;
             self.journal.fence(number, epoch);
         }
-        let busy = |stay: &&Stay| stay.shard == number && stay.work != Work::Failed;
+        let busy = |stay: &&Activation| stay.shard == number && stay.work != Work::Failed;
         if let Some(stay) = self.processes[pid].stays.iter().find(busy) {
             let what = format!(
                 "process {pid} loads shard {number} while its work there at epoch {} still runs",
@@ -191,7 +191,7 @@ impl World {
         };
         let (low, high) = self.app.load;
         let ends_at = self.now + self.app_rng.between(low, high);
-        self.processes[pid].stays.push(Stay {
+        self.processes[pid].stays.push(Activation {
             run,
             shard: number,
             epoch,
@@ -212,7 +212,7 @@ impl World {
         Ok(())
     }
 
-    pub(crate) fn load_ends(&mut self, pid: Pid, run: RunId) -> Verdict {
+    pub(crate) fn load_ends(&mut self, pid: Pid, run: ActivationId) -> Verdict {
         let process = &mut self.processes[pid];
         if process.wedged_until > self.now {
             self.queue
@@ -243,7 +243,7 @@ impl World {
         self.step(pid, Event::Loaded(run))
     }
 
-    fn open(&mut self, pid: Pid, run: RunId) -> Verdict {
+    fn open(&mut self, pid: Pid, run: ActivationId) -> Verdict {
         let wrong = |what: &str| {
             Err(Violation::new(
                 "contract",
@@ -269,7 +269,7 @@ impl World {
         self.epochs.shown(self.now, pid, shard, epoch, session)?;
         self.epochs.effect(shard, epoch);
         if self.app_rng.permille(self.app.run_ends) {
-            let event = Box::new(Event::RunEnded { run, error: None });
+            let event = Box::new(Event::LoopEnded { run, error: None });
             let at = self.now + self.app_rng.skewed(MS, nanos(self.plan.timing.ttl));
             self.queue.push(at, Due::Tell { pid, event });
         }
@@ -286,7 +286,7 @@ impl World {
         self.journal.opened(self.now, pid, shard, known)
     }
 
-    fn close(&mut self, pid: Pid, run: RunId, how: Close) -> Verdict {
+    fn close(&mut self, pid: Pid, run: ActivationId, how: Close) -> Verdict {
         let grace = nanos(self.plan.timing.kill_grace);
         let cut_after = self.app_rng.below(grace.min(self.app.drain.1) + 1);
         let drain_after = if self.app_rng.permille(self.app.stubborn) {
@@ -327,7 +327,7 @@ impl World {
         Ok(())
     }
 
-    pub(crate) fn work_ends(&mut self, pid: Pid, run: RunId) -> Verdict {
+    pub(crate) fn work_ends(&mut self, pid: Pid, run: ActivationId) -> Verdict {
         let process = &mut self.processes[pid];
         let Some(n) = process.stays.iter().position(|stay| stay.run == run) else {
             return Ok(());
@@ -349,7 +349,7 @@ impl World {
 
     fn trace_action(&mut self, pid: Pid, action: &Action) {
         match action {
-            Action::Note(Note::Renewed { .. }) if self.transcript => {}
+            Action::Note(NodeEvent::Renewed { .. }) if self.transcript => {}
             Action::Note(note) => {
                 let line = crate::words::note(note);
                 self.tell(pid, || line);

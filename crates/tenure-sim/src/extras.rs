@@ -7,11 +7,11 @@ use tenure_core::record::KeyspaceMode;
 
 use crate::clock::SEC;
 use crate::fault::{Fault, Mode, Target};
-use crate::plan::{Class, Family, Other, Plan, nanos};
+use crate::plan::{Class, Family, Other, RunConfig, nanos};
 use crate::rng::Rng;
 
 /// Adds to a plan what its seed has in store besides.
-pub(crate) fn add(plan: &mut Plan) {
+pub(crate) fn add(plan: &mut RunConfig) {
     if !matches!(plan.class, Class::Chaos | Class::Beyond | Class::Rest) {
         return;
     }
@@ -59,7 +59,7 @@ fn draw_others(rng: &mut Rng) -> Vec<Other> {
     }
 }
 
-fn add_observers(plan: &mut Plan, rng: &mut Rng) {
+fn add_observers(plan: &mut RunConfig, rng: &mut Rng) {
     plan.observers = rng.between(1, 2) as usize;
     for _ in 0..plan.observers {
         let clock = *rng.pick(&plan.clocks);
@@ -89,7 +89,7 @@ fn add_observers(plan: &mut Plan, rng: &mut Rng) {
     }
 }
 
-fn add_modes(plan: &mut Plan, rng: &mut Rng) {
+fn add_modes(plan: &mut RunConfig, rng: &mut Rng) {
     for _ in 0..rng.between(1, 8) {
         let at = rng.between(SEC, plan.heal_at - SEC);
         let node = rng.below(plan.nodes as u64) as usize;
@@ -99,7 +99,7 @@ fn add_modes(plan: &mut Plan, rng: &mut Rng) {
 }
 
 /// Losses of a few records again and again, with no time in between to recover from one, the keyspace's own among them.
-fn add_losses(plan: &mut Plan, rng: &mut Rng) {
+fn add_losses(plan: &mut RunConfig, rng: &mut Rng) {
     let shard = rng.below(u64::from(plan.shards)) as usize;
     let around = rng.between(2 * SEC, plan.heal_at - 2 * SEC);
     let within = *rng.pick(&[nanos(plan.timing.ttl), 8 * nanos(plan.timing.ttl)]);
@@ -117,7 +117,7 @@ fn add_losses(plan: &mut Plan, rng: &mut Rng) {
 
 /// One restore at most, and never together with the loss of a keyspace's record: nodes that wait for a raised generation
 /// make nothing anew, so that an operator would have to do both.
-fn add_restore(plan: &mut Plan, rng: &mut Rng) {
+fn add_restore(plan: &mut RunConfig, rng: &mut Rng) {
     let lost = |fault: &Fault| {
         matches!(
             fault,

@@ -2,7 +2,7 @@
 //! in flight, seals, and catches up; each takes its time, and may fail.
 
 use tenure_core::ids::Epoch;
-use tenure_core::machine::{Event, RunId};
+use tenure_core::machine::{ActivationId, Event};
 
 use crate::check::{Verdict, Violation};
 use crate::plan::nanos;
@@ -26,18 +26,18 @@ pub(crate) enum Chore {
 
 impl World {
     /// The next write of a stay comes some time from now.
-    pub(crate) fn write_later(&mut self, pid: Pid, run: RunId) {
+    pub(crate) fn write_later(&mut self, pid: Pid, run: ActivationId) {
         let ttl = nanos(self.plan.timing.ttl);
         let after = self.work_rng.between(ttl / 8, ttl * 2);
         self.chore(pid, run, after, Chore::Write);
     }
 
-    fn chore(&mut self, pid: Pid, run: RunId, after: u64, chore: Chore) {
+    fn chore(&mut self, pid: Pid, run: ActivationId, after: u64, chore: Chore) {
         let at = self.now.saturating_add(after);
         self.queue.push(at, Due::Chore { pid, run, chore });
     }
 
-    pub(crate) fn do_chore(&mut self, pid: Pid, run: RunId, chore: Chore) -> Verdict {
+    pub(crate) fn do_chore(&mut self, pid: Pid, run: ActivationId, chore: Chore) -> Verdict {
         let now = self.now;
         let wedged = self.processes[pid].wedged_until;
         if wedged > now {
@@ -111,7 +111,7 @@ impl World {
     }
 
     /// Says that nothing is in flight, if that is being waited for.
-    pub(crate) fn tell_if_empty(&mut self, pid: Pid, run: RunId) -> Verdict {
+    pub(crate) fn tell_if_empty(&mut self, pid: Pid, run: ActivationId) -> Verdict {
         let Some(stay) = self.processes[pid].stay_mut(run) else {
             return Ok(());
         };
@@ -128,7 +128,7 @@ impl World {
         }
     }
 
-    pub(crate) fn freeze(&mut self, pid: Pid, run: RunId, mv: u64) -> Verdict {
+    pub(crate) fn freeze(&mut self, pid: Pid, run: ActivationId, mv: u64) -> Verdict {
         self.coverage.freezes += 1;
         let Some(stay) = self.processes[pid].stay_mut(run) else {
             return self.no_such(pid, run, "freezes");
@@ -146,7 +146,7 @@ impl World {
         self.tell_if_empty(pid, run)
     }
 
-    pub(crate) fn thaw(&mut self, pid: Pid, run: RunId) -> Verdict {
+    pub(crate) fn thaw(&mut self, pid: Pid, run: ActivationId) -> Verdict {
         self.coverage.thaws += 1;
         let Some(stay) = self.processes[pid].stay_mut(run) else {
             return self.no_such(pid, run, "thaws");
@@ -161,7 +161,7 @@ impl World {
         self.gates.opened(self.now, shard, pid, run, session, epoch)
     }
 
-    pub(crate) fn seal(&mut self, pid: Pid, run: RunId) -> Verdict {
+    pub(crate) fn seal(&mut self, pid: Pid, run: ActivationId) -> Verdict {
         let Some(stay) = self.processes[pid].stay_mut(run) else {
             return self.no_such(pid, run, "seals");
         };
@@ -182,7 +182,7 @@ impl World {
         Ok(())
     }
 
-    pub(crate) fn catch_up(&mut self, pid: Pid, run: RunId) -> Verdict {
+    pub(crate) fn catch_up(&mut self, pid: Pid, run: ActivationId) -> Verdict {
         if self.processes[pid].stay(run).is_none() {
             return self.no_such(pid, run, "catches up");
         }
@@ -193,7 +193,7 @@ impl World {
     }
 
     /// A successor owns its shard: whatever the last owner may still have on its way is refused from here on.
-    pub(crate) fn own(&mut self, pid: Pid, run: RunId, epoch: Epoch) -> Verdict {
+    pub(crate) fn own(&mut self, pid: Pid, run: ActivationId, epoch: Epoch) -> Verdict {
         self.coverage.moves += 1;
         let Some(stay) = self.processes[pid].stay_mut(run) else {
             return self.no_such(pid, run, "owns");
@@ -204,7 +204,7 @@ impl World {
         self.epochs.shown(self.now, pid, shard, epoch, session)
     }
 
-    fn no_such(&self, pid: Pid, run: RunId, what: &str) -> Verdict {
+    fn no_such(&self, pid: Pid, run: ActivationId, what: &str) -> Verdict {
         let what = format!(
             "process {pid} {what} run {}, which it does not have so",
             spelled(&run)

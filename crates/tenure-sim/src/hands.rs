@@ -13,7 +13,7 @@ use tenure_core::record::{Record, SessionRecord};
 use crate::check::Verdict;
 use crate::clock::{Instant, MS, SEC};
 use crate::fault::Fault;
-use crate::plan::{Class, Family, Plan, nanos};
+use crate::plan::{Class, Family, RunConfig, nanos};
 use crate::world::{World, named};
 
 /// What a hand does to a node's session.
@@ -56,7 +56,7 @@ pub struct Meddling {
 }
 
 /// Adds hands to a drawn plan.
-pub(crate) fn draw(plan: &mut Plan) {
+pub(crate) fn draw(plan: &mut RunConfig) {
     let mut rng = plan.rng(8);
     let chaos = matches!(plan.class, Class::Chaos | Class::Beyond);
     if plan.family != Family::Leased || !chaos || rng.permille(400) {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tenure_core::ids::{LeaseId, SessionId};
 use tenure_core::layout::Key;
-use tenure_core::machine::{Kept, Reply, Request, StoreFailure};
+use tenure_core::machine::{LeaseState, Reply, Request, StoreFailure};
 use tenure_core::record::Record;
 
 use crate::check::Verdict;
@@ -90,7 +90,7 @@ impl World {
         let now = self.now;
         let leases = &mut self.leases;
         Some(match *request {
-            Request::Grant { session, ttl } => {
+            Request::CreateLease { session, ttl } => {
                 let (id, ttl) = (LeaseId::of(session), self.plan.meddling.granted(ttl));
                 let until = leases.end(now, ttl);
                 if leases.granted.contains_key(&id) {
@@ -106,16 +106,20 @@ impl World {
             Request::KeepAlive(session) => {
                 let id = LeaseId::of(session);
                 let Some(ttl) = leases.granted.get(&id).map(|lease| lease.ttl) else {
-                    return Some(Reply::Kept(Kept::Gone));
+                    return Some(Reply::Kept(LeaseState::Gone));
                 };
                 let until = leases.end(now, ttl);
                 if let Some(lease) = leases.granted.get_mut(&id) {
                     (lease.until, lease.kept) = (until, now);
                 }
                 let tied = leases.attached.get(&Key::Session(session)) == Some(&id);
-                Reply::Kept(if tied { Kept::Alive(ttl) } else { Kept::Loose })
+                Reply::Kept(if tied {
+                    LeaseState::Alive(ttl)
+                } else {
+                    LeaseState::Unattached
+                })
             }
-            Request::AskLease(session) => {
+            Request::CheckLease(session) => {
                 Reply::Lease(leases.granted.contains_key(&LeaseId::of(session)))
             }
             _ => return None,

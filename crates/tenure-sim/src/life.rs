@@ -7,12 +7,12 @@ use std::sync::Arc;
 use tenure_core::ids::NodeName;
 use tenure_core::layout::Key;
 use tenure_core::record::{ClusterRecord, NodeRecord, Record, ShardRecord};
-use tenure_core::shard::Change;
+use tenure_core::shard::Transition;
 
 use crate::check::Verdict;
 use crate::clock::SEC;
 use crate::fault::Fault;
-use crate::plan::{Class, Plan};
+use crate::plan::{Class, RunConfig};
 use crate::world::{World, named};
 
 /// What an operator does besides telling modes. Nodes and shards are meant by number.
@@ -63,7 +63,7 @@ impl std::fmt::Display for Act {
 }
 
 /// Adds to a plan how its nodes come back, and what operators do.
-pub(crate) fn add(plan: &mut Plan) {
+pub(crate) fn add(plan: &mut RunConfig) {
     if !matches!(plan.class, Class::Chaos | Class::Beyond) {
         return;
     }
@@ -89,7 +89,7 @@ pub(crate) fn add(plan: &mut Plan) {
 }
 
 /// Adds the deletion and creation of named shards at any time. All that are gone when faults are over are created then.
-pub(crate) fn add_deletions(plan: &mut Plan) {
+pub(crate) fn add_deletions(plan: &mut RunConfig) {
     let named = plan.named_shards();
     if named.is_empty() || !matches!(plan.class, Class::Chaos | Class::Beyond) {
         return;
@@ -151,17 +151,19 @@ impl World {
             (Some(Record::Shard(old)), Act::Wish { node, .. }) => {
                 Record::Shard(Arc::new(ShardRecord {
                     head: old.head.next(nonce),
-                    wish: Some(named(NodeName::new(self.plan.name(node)))),
+                    move_request: Some(named(NodeName::new(self.plan.name(node)))),
                     ..ShardRecord::clone(&old)
                 }))
             }
-            (Some(Record::Shard(old)), Act::Doom(_)) => match self.operators(&old, Change::Doom) {
-                Some(new) => {
-                    self.coverage.doomed += 1;
-                    Record::Shard(Arc::new(new))
+            (Some(Record::Shard(old)), Act::Doom(_)) => {
+                match self.operators(&old, Transition::MarkForDeletion) {
+                    Some(new) => {
+                        self.coverage.doomed += 1;
+                        Record::Shard(Arc::new(new))
+                    }
+                    None => return Ok(()),
                 }
-                None => return Ok(()),
-            },
+            }
             (Some(Record::Keyspace(old)), Act::Rebalance) => {
                 let mut new = (*old).clone();
                 (new.head, new.rebalance) = (old.head.next(nonce), true);

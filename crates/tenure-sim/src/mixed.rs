@@ -9,11 +9,11 @@ use tenure_core::record::KeyspaceMode;
 use crate::clock::SEC;
 use crate::fault::Fault;
 use crate::life::Act;
-use crate::plan::{Class, Other, Plan, nanos};
+use crate::plan::{Class, Other, RunConfig, nanos};
 use crate::rng::Rng;
 
 /// Adds to a plan what its nodes differ in.
-pub(crate) fn add(plan: &mut Plan) {
+pub(crate) fn add(plan: &mut RunConfig) {
     let mut rng = plan.rng(23);
     if plan.nodes < 2 || !rng.permille(850) {
         return;
@@ -38,7 +38,7 @@ pub(crate) fn add(plan: &mut Plan) {
 }
 
 /// Least number of nodes of each keyspace with which all of it can be served at any time that the checkers ask.
-fn needed(plan: &Plan) -> usize {
+fn needed(plan: &RunConfig) -> usize {
     match plan.class {
         // One node at a time is away.
         Class::Planned | Class::OneDeath => 2,
@@ -47,7 +47,7 @@ fn needed(plan: &Plan) -> usize {
 }
 
 /// Draws the keyspaces of each node: one at least, and each keyspace has as many nodes as it needs.
-fn draw_serves(plan: &Plan, rng: &mut Rng) -> Vec<BTreeSet<usize>> {
+fn draw_serves(plan: &RunConfig, rng: &mut Rng) -> Vec<BTreeSet<usize>> {
     let (nodes, keyspaces) = (plan.nodes, 1 + plan.others.len());
     let mut serves = vec![BTreeSet::new(); nodes];
     for keyspace in 0..keyspaces {
@@ -65,7 +65,7 @@ fn draw_serves(plan: &Plan, rng: &mut Rng) -> Vec<BTreeSet<usize>> {
 }
 
 /// Adds processes that plan and own nothing.
-fn add_planners(plan: &mut Plan, rng: &mut Rng) {
+fn add_planners(plan: &mut RunConfig, rng: &mut Rng) {
     plan.planners = rng.between(1, 2) as usize;
     let first = plan.processes() - plan.planners;
     for node in first..plan.processes() {
@@ -94,7 +94,7 @@ fn add_planners(plan: &mut Plan, rng: &mut Rng) {
 }
 
 /// Adds cordons: anywhere where anything may happen, and elsewhere such that each keyspace keeps the nodes that it needs.
-fn add_cordons(plan: &mut Plan, rng: &mut Rng) {
+fn add_cordons(plan: &mut RunConfig, rng: &mut Rng) {
     let cordon = |node, yes| Fault::Operator(Act::Cordon { node, yes });
     if matches!(plan.class, Class::Chaos | Class::Beyond) {
         for _ in 0..rng.between(1, 5) {
@@ -129,8 +129,8 @@ mod tests {
     fn more_than_half_of_all_seeds_have_nodes_that_differ_and_every_keyspace_has_a_node() {
         let (mut mixed, mut strangers, mut planners, mut cordons) = (0, 0, 0, 0);
         for seed in 0..1000 {
-            let plan = Plan::draw(seed);
-            let whole = Plan::unmixed(seed);
+            let plan = RunConfig::draw(seed);
+            let whole = RunConfig::unmixed(seed);
             let keyspaces = 1 + plan.others.len();
             for keyspace in 0..keyspaces {
                 assert!((0..plan.nodes).any(|node| plan.serves(node, keyspace)));

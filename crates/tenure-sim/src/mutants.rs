@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use serde::Serialize;
-use tenure_core::record::{KeyspaceMode, PlanSpec};
+use tenure_core::record::{KeyspaceMode, PlanningSettings};
 use tenure_core::rules::{Mutant, Rules};
 
 use crate::clock::SEC;
 use crate::fault::{Cut, Fault, Outage, Target};
 use crate::hands::Hand;
-use crate::plan::{Class, Family, Plan, nanos};
+use crate::plan::{Class, Family, RunConfig, nanos};
 use crate::run::run_plan;
 use crate::trace::Trace;
 use crate::traffic;
@@ -19,11 +19,11 @@ use crate::world::Under;
 pub const SEEDS: u64 = 500;
 
 /// The seed that once failed because a rule was missing, for rules that random seeds show too rarely.
-fn kept(mutant: Mutant) -> Option<Plan> {
+fn kept(mutant: Mutant) -> Option<RunConfig> {
     match mutant {
-        Mutant::VersionNamesValue => Some(Plan::unmixed(8_229_025)),
-        Mutant::RetriesUsedUp => Some(Plan::unmixed(8_486_379)),
-        Mutant::LowerMarkIgnored => Some(Plan::draw(200_039_571)),
+        Mutant::VersionNamesValue => Some(RunConfig::unmixed(8_229_025)),
+        Mutant::RetriesUsedUp => Some(RunConfig::unmixed(8_486_379)),
+        Mutant::LowerMarkIgnored => Some(RunConfig::draw(200_039_571)),
         _ => None,
     }
 }
@@ -77,7 +77,7 @@ pub fn hunt_one(mutant: Mutant, most: u64) -> Hunted {
         Mutant::CopyBelieved,
     ];
     for seed in 0..most {
-        let mut plan = Plan::draw(seed);
+        let mut plan = RunConfig::draw(seed);
         let shaped = leases.contains(&mutant)
             || [
                 Mutant::LowerTermAccepted,
@@ -135,13 +135,13 @@ pub fn hunt_one(mutant: Mutant, most: u64) -> Hunted {
 
 /// Makes a run in which two may lead at once: the leader's record is lost again and again, and watches leave much out, so
 /// that a leader may not hear that it is none any more.
-fn two_leaders(plan: &mut Plan) {
+fn two_leaders(plan: &mut RunConfig) {
     plan.mode = KeyspaceMode::Coordinated;
-    plan.spec = PlanSpec {
+    plan.spec = PlanningSettings {
         debounce: Some(Duration::from_millis(50)),
         rejoin_after: Some(Duration::from_millis(50)),
         cool_down: Some(Duration::from_millis(100)),
-        ..PlanSpec::default()
+        ..PlanningSettings::default()
     };
     plan.watch.drop = plan.watch.drop.max(400);
     let mut rng = plan.rng(13);
@@ -155,7 +155,7 @@ fn two_leaders(plan: &mut Plan) {
 
 /// Makes a run in which nodes stop while their leases recover: the store is away until every node is detached, and slow
 /// afterwards.
-fn stops_in_recovery(plan: &mut Plan) {
+fn stops_in_recovery(plan: &mut RunConfig) {
     if plan.class != Class::Chaos {
         return;
     }
@@ -187,14 +187,14 @@ fn stops_in_recovery(plan: &mut Plan) {
 }
 
 /// Adds faults to a run in which anything may happen.
-fn add(plan: &mut Plan, faults: impl IntoIterator<Item = (u64, Fault)>) {
+fn add(plan: &mut RunConfig, faults: impl IntoIterator<Item = (u64, Fault)>) {
     plan.faults.extend(faults);
     plan.faults.sort_by_key(|(at, _)| *at);
 }
 
 /// Makes a run in which a node is cut off until others have ended its session, and the store is then put back under the running
 /// processes, so that the session is live again.
-fn undone_end(plan: &mut Plan) {
+fn undone_end(plan: &mut RunConfig) {
     if plan.class != Class::Chaos || plan.family == Family::Leased {
         return;
     }
@@ -221,7 +221,7 @@ fn undone_end(plan: &mut Plan) {
 }
 
 /// Makes a run in which renewals' answers are lost, and somebody edits copies of what was written.
-fn edited_copies(plan: &mut Plan) {
+fn edited_copies(plan: &mut RunConfig) {
     if plan.class != Class::Chaos {
         return;
     }
@@ -245,7 +245,7 @@ fn edited_copies(plan: &mut Plan) {
 
 /// Makes a run in which a shard's record is deleted, a node is stopped in the middle of restoring it, and the record is deleted
 /// again once others have restored it.
-fn lost_twice(plan: &mut Plan) {
+fn lost_twice(plan: &mut RunConfig) {
     if plan.class != Class::Chaos || plan.nodes < 2 {
         return;
     }

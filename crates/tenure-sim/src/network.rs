@@ -19,7 +19,7 @@ impl World {
         let process = &mut self.processes[pid];
         let write = !matches!(
             request,
-            Request::Get(_) | Request::List | Request::Revision | Request::AskLease(_)
+            Request::Get(_) | Request::List | Request::Revision | Request::CheckLease(_)
         );
         process.pending.push((op, write));
         process.writes += u64::from(matches!(request, Request::Put { .. }));
@@ -112,7 +112,7 @@ impl World {
                 self.look_for_ambush(&record);
                 self.traffic_follows(shard);
                 self.coverage.shard_writes += 1;
-                let phase = record.tenancy.moving().map(|(_, phase)| phase);
+                let phase = record.ownership.moving().map(|(_, phase)| phase);
                 self.smooth.written(self.now, shard, record.epoch, phase);
                 self.plans.written(self.now, shard, Some(record.plan))?;
                 self.epochs.written(self.now, shard, &record)?;

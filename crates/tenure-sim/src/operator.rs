@@ -5,10 +5,11 @@ use std::sync::Arc;
 use tenure_core::ids::{KeyspaceName, NodeName, Nonce, SessionId};
 use tenure_core::layout::Key;
 use tenure_core::record::{
-    ClusterRecord, Head, KeyspaceRecord, NodeMode, NodeRecord, Owner, Record, ShardRecord, Tenancy,
+    ClusterRecord, Head, KeyspaceRecord, NodeMode, NodeRecord, Owner, Ownership, Record,
+    ShardRecord,
 };
 use tenure_core::rules::Rules;
-use tenure_core::shard::{Change, Facts, Writer, apply};
+use tenure_core::shard::{Facts, Transition, Writer, apply};
 
 use crate::check::Verdict;
 use crate::clock::MS;
@@ -42,11 +43,11 @@ impl World {
 
     /// Creates a named shard that was deleted, or that is about to be.
     fn create_again(&mut self, shard: usize, key: Key, there: &ShardRecord) -> Verdict {
-        let deleted = there.tenancy == Tenancy::Deleted;
-        if !deleted && !there.doomed {
+        let deleted = there.ownership == Ownership::Deleted;
+        if !deleted && !there.deleting {
             return Ok(());
         }
-        match self.operators(there, Change::Recreate { meta: None }) {
+        match self.operators(there, Transition::Recreate { meta: None }) {
             Some(again) if deleted && !self.is_away() => {
                 self.coverage.created_again += 1;
                 self.write(key, Record::Shard(Arc::new(again)))
@@ -59,7 +60,11 @@ impl World {
     }
 
     /// What a record becomes by an operator who vouches for nobody's death; nothing if that may not be.
-    pub(crate) fn operators(&self, record: &ShardRecord, change: Change) -> Option<ShardRecord> {
+    pub(crate) fn operators(
+        &self,
+        record: &ShardRecord,
+        change: Transition,
+    ) -> Option<ShardRecord> {
         let nonce = self.operators_nonce();
         let writer = Writer {
             owner: Owner {
@@ -70,8 +75,8 @@ impl World {
         };
         let facts = Facts {
             ended: &|_| false,
-            highest: record.epoch,
-            floor: 0,
+            highest_epoch: record.epoch,
+            min_generation: 0,
             load: None,
             rules: Rules::sound(),
         };

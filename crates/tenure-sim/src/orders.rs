@@ -17,7 +17,7 @@ use tenure_core::settings::Settings;
 use crate::check::Violation;
 use crate::clients::Traffic;
 use crate::clock::{MS, SEC};
-use crate::plan::{Plan, nanos};
+use crate::plan::{RunConfig, nanos};
 use crate::swarm::checked;
 use crate::trace::Trace;
 use crate::world::{Under, World};
@@ -113,13 +113,13 @@ fn figures(arm: Arm, load: Duration) -> Result<Figures, Violation> {
 }
 
 /// Two nodes, of which the second joins when the first serves everything; two routers, and clients that never pause.
-fn plan(arm: Arm, load: Duration, seed: u64) -> Plan {
+fn plan(arm: Arm, load: Duration, seed: u64) -> RunConfig {
     let timing = checked(&Settings {
         load_timeout: load * 3 + Duration::from_secs(30),
         ..Settings::default()
     });
     let load = nanos(load);
-    let mut plan = Plan::quiet(seed, 2, SHARDS, timing).with_routers(2);
+    let mut plan = RunConfig::quiet(seed, 2, SHARDS, timing).with_routers(2);
     plan.mode = KeyspaceMode::Coordinated;
     plan.spec.debounce = Some(Duration::from_millis(300));
     plan.spec.rejoin_after = Some(Duration::from_millis(300));

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tenure_core::ids::NodeName;
-use tenure_core::record::{KeyspaceMode, PlanSpec, Role};
+use tenure_core::record::{KeyspaceMode, PlanningSettings, Role};
 use tenure_core::router::HoldLimits;
 use tenure_core::settings::Timing;
 
@@ -115,7 +115,7 @@ pub struct Other {
 
 /// A whole run.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct RunConfig {
     /// Where chance comes from.
     pub seed: u64,
     /// What it is to show.
@@ -129,7 +129,7 @@ pub struct Plan {
     /// Who assigns them.
     pub mode: KeyspaceMode,
     /// How a leader plans for them.
-    pub spec: PlanSpec,
+    pub spec: PlanningSettings,
     /// Whether the application can load a shard while another node serves it.
     pub catches_up: bool,
     /// Whether it then reads what the last owner wrote up to its seal: an application that does not loses it.
@@ -193,7 +193,7 @@ pub struct Mask {
     pub clocks: bool,
 }
 
-impl Plan {
+impl RunConfig {
     /// What this seed means.
     pub fn draw(seed: u64) -> Self {
         let mut plan = Self::unmixed(seed);
@@ -284,7 +284,7 @@ impl Plan {
             nodes,
             shards,
             mode: KeyspaceMode::Symmetric,
-            spec: PlanSpec::default(),
+            spec: PlanningSettings::default(),
             catches_up: false,
             reads_tail: true,
             ambush: None,

@@ -3,15 +3,15 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use tenure_core::ids::{Epoch, SessionId};
-use tenure_core::machine::{Action, Close, OpId, RunId};
+use tenure_core::machine::{Action, ActivationId, Close, OpId};
 use tenure_core::node::Node;
-use tenure_core::router::Mark;
+use tenure_core::router::RecordVersion;
 use tenure_core::time::Time;
 
 use crate::clients::Req;
 use crate::clock::{Clock, Instant, SEC};
 use crate::queue::Due;
-use crate::router::Desk;
+use crate::router::RouterProcess;
 
 /// How far the application is with a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,8 +37,8 @@ pub(crate) enum LoadEnd {
 
 /// One stay of a shard at a process.
 #[derive(Clone, Debug)]
-pub(crate) struct Stay {
-    pub(crate) run: RunId,
+pub(crate) struct Activation {
+    pub(crate) run: ActivationId,
     pub(crate) shard: usize,
     pub(crate) epoch: Epoch,
     pub(crate) session: SessionId,
@@ -96,7 +96,7 @@ pub(crate) struct Process {
     /// The earliest tick that is in the queue.
     pub(crate) tick_at: Instant,
     pub(crate) pending: Vec<(OpId, bool)>,
-    pub(crate) stays: Vec<Stay>,
+    pub(crate) stays: Vec<Activation>,
     pub(crate) watch: Watching,
     pub(crate) wedged_until: Instant,
     pub(crate) cut_requests_until: Instant,
@@ -108,9 +108,9 @@ pub(crate) struct Process {
     /// The last second in which it was woken, and how often.
     woken: (Instant, u32),
     /// What a router has beside its machine.
-    pub(crate) router: Option<Box<Desk>>,
+    pub(crate) router: Option<Box<RouterProcess>>,
     /// Who serves each shard by the records that it has seen: what it tells requests that it turns away.
-    pub(crate) seen: BTreeMap<usize, (Option<SessionId>, Mark)>,
+    pub(crate) seen: BTreeMap<usize, (Option<SessionId>, RecordVersion)>,
 }
 
 /// How often a process is woken within a second at most, many times over.
@@ -165,11 +165,11 @@ impl Process {
         count >= MOST_TICKS
     }
 
-    pub(crate) fn stay(&self, run: RunId) -> Option<&Stay> {
+    pub(crate) fn stay(&self, run: ActivationId) -> Option<&Activation> {
         self.stays.iter().find(|stay| stay.run == run)
     }
 
-    pub(crate) fn stay_mut(&mut self, run: RunId) -> Option<&mut Stay> {
+    pub(crate) fn stay_mut(&mut self, run: ActivationId) -> Option<&mut Activation> {
         self.stays.iter_mut().find(|stay| stay.run == run)
     }
 }

@@ -5,7 +5,7 @@ use std::collections::{BinaryHeap, VecDeque};
 
 use tenure_core::ids::LeaseId;
 use tenure_core::layout::Key;
-use tenure_core::machine::{Event, Expect, OpId, Reply, Request, RunId};
+use tenure_core::machine::{ActivationId, Event, Expect, OpId, Reply, Request};
 use tenure_core::record::Record;
 
 use crate::clients::{Answer, Req};
@@ -46,11 +46,15 @@ pub(crate) enum Due {
     /// A poller asks.
     Poll(Pid),
     /// A load is over, one way or the other.
-    LoadEnds { pid: Pid, run: RunId },
+    LoadEnds { pid: Pid, run: ActivationId },
     /// The work of a stay has stopped.
-    WorkEnds { pid: Pid, run: RunId },
+    WorkEnds { pid: Pid, run: ActivationId },
     /// A step of the application's own.
-    Chore { pid: Pid, run: RunId, chore: Chore },
+    Chore {
+        pid: Pid,
+        run: ActivationId,
+        chore: Chore,
+    },
     /// Clients send something.
     Traffic,
     /// Clients send something for this shard.
@@ -62,7 +66,11 @@ pub(crate) enum Due {
     /// A request reaches a node.
     Enter { pid: Pid, req: Req, sending: u32 },
     /// A node has done what it was asked.
-    Served { pid: Pid, run: RunId, req: Req },
+    Served {
+        pid: Pid,
+        run: ActivationId,
+        req: Req,
+    },
     /// An answer reaches a router.
     Answer {
         pid: Pid,

@@ -8,7 +8,7 @@ use tenure_core::trace::{Begin, FORMAT, Line, Stepped};
 
 use crate::check::Violation;
 use crate::clock::{Clock, Instant};
-use crate::plan::{Family, Plan};
+use crate::plan::{Family, RunConfig};
 use crate::queue::Pid;
 use crate::trace::Trace;
 use crate::world::{Under, World, named};
@@ -56,7 +56,7 @@ impl Recording {
 }
 
 /// Runs a plan to its end, or to the first broken promise, and writes down what the processes did.
-pub fn record(plan: Plan, under: Under) -> (Recording, Option<Violation>) {
+pub fn record(plan: RunConfig, under: Under) -> (Recording, Option<Violation>) {
     let mut world = World::new(plan, under, Trace::Off);
     world.recording = Some(Recording::default());
     let violation = world.run_until(Instant::MAX).err();

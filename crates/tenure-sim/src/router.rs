@@ -10,9 +10,10 @@ use std::rc::Rc;
 use tenure_core::ids::{SessionId, ShardId};
 use tenure_core::layout::Key;
 use tenure_core::machine::{Event as NodeEvent, Reply};
-use tenure_core::router::lines::{Let, Lines, Port, Ticket};
+use tenure_core::router::lines::{ArrivalNo, FlightCounter, FlushMode, HoldQueue};
 use tenure_core::router::{
-    Action, Event, HoldLimits, Keeper, Mark, Reach, Sight, TurnedAway, Verdict as Follows,
+    Action, Event, HoldLimits, Reachability, RecordVersion, RequestRefusal, RouterMachine,
+    ShardObservation, Verdict as Follows,
 };
 use tenure_core::rules::Rules;
 
@@ -27,7 +28,7 @@ use crate::world::World;
 
 /// Something that a line tells.
 #[derive(Debug)]
-enum Told {
+enum TransportReport {
     Go(Req, bool),
     Drained(u64),
     Untried,
@@ -35,7 +36,7 @@ enum Told {
 
 /// Where the requests of one shard come and go.
 #[derive(Debug, Default)]
-struct Post {
+struct ShardTransport {
     held: Cell<bool>,
     in_flight: Cell<u64>,
     arrivals: Cell<u64>,
@@ -44,18 +45,18 @@ struct Post {
     told: Heard,
 }
 
-type Heard = Rc<RefCell<Vec<(usize, Told)>>>;
+type Heard = Rc<RefCell<Vec<(usize, TransportReport)>>>;
 
-impl Post {
-    fn tell(&self, told: Told) {
+impl ShardTransport {
+    fn tell(&self, told: TransportReport) {
         self.told.borrow_mut().push((self.shard, told));
     }
 
     /// Counts a request in and numbers it; says whether it passes.
-    fn arrive(&self) -> (Ticket, bool) {
+    fn arrive(&self) -> (ArrivalNo, bool) {
         let number = self.arrivals.replace(self.arrivals.get() + 1);
         self.count_in();
-        (Ticket::new(number), !self.held.get())
+        (ArrivalNo::new(number), !self.held.get())
     }
 
     fn count_out(&self) {
@@ -63,7 +64,7 @@ impl Post {
     }
 }
 
-impl Port for Post {
+impl FlightCounter for ShardTransport {
     type Waiter = Req;
     type Drained = u64;
     type Trial = ();
@@ -85,46 +86,46 @@ impl Port for Post {
     }
 
     fn go(&self, waiter: Req, trial: Option<()>) {
-        self.tell(Told::Go(waiter, trial.is_some()));
+        self.tell(TransportReport::Go(waiter, trial.is_some()));
     }
 
     fn drained(&self, hold: u64) {
-        self.tell(Told::Drained(hold));
+        self.tell(TransportReport::Drained(hold));
     }
 
     fn untried(&self, (): ()) {
-        self.tell(Told::Untried);
+        self.tell(TransportReport::Untried);
     }
 }
 
 #[derive(Debug)]
 struct Shard {
-    post: Post,
-    lines: Lines<Post>,
+    post: ShardTransport,
+    lines: HoldQueue<ShardTransport>,
     /// The owner, or the last one, and how new that is.
-    route: (Option<SessionId>, Mark),
+    route: (Option<SessionId>, RecordVersion),
 }
 
 impl Shard {
     fn new(rules: Rules, shard: usize, told: Heard) -> Self {
-        let post = Post {
+        let post = ShardTransport {
             held: Cell::new(true),
             shard,
             told,
-            ..Post::default()
+            ..ShardTransport::default()
         };
         Self {
             post,
-            lines: Lines::new(rules),
-            route: (None, Mark::default()),
+            lines: HoldQueue::new(rules),
+            route: (None, RecordVersion::default()),
         }
     }
 }
 
 /// What a router process has beside its node machine.
 #[derive(Debug)]
-pub(crate) struct Desk {
-    keeper: Keeper<usize>,
+pub(crate) struct RouterProcess {
+    keeper: RouterMachine<usize>,
     shards: BTreeMap<usize, Shard>,
     limits: HoldLimits,
     rules: Rules,
@@ -136,10 +137,10 @@ pub(crate) struct Desk {
     tick_at: Instant,
 }
 
-impl Desk {
+impl RouterProcess {
     pub(crate) fn new(rules: Rules, limits: HoldLimits) -> Self {
         Self {
-            keeper: Keeper::new(rules),
+            keeper: RouterMachine::new(rules),
             shards: BTreeMap::new(),
             limits,
             rules,
@@ -190,7 +191,7 @@ pub(crate) fn sessions_in(event: &NodeEvent) -> Vec<SessionId> {
 }
 
 impl World {
-    fn desk(&mut self, pid: Pid) -> Option<&mut Desk> {
+    fn desk(&mut self, pid: Pid) -> Option<&mut RouterProcess> {
         self.processes[pid].router.as_deref_mut()
     }
 
@@ -203,7 +204,7 @@ impl World {
             return Ok(());
         };
         for session in sessions {
-            if let Some(reach) = Reach::of(view, *session) {
+            if let Some(reach) = Reachability::of(view, *session) {
                 desk.keeper.session(now, *session, reach);
             }
         }
@@ -216,7 +217,7 @@ impl World {
         pid: Pid,
         shard: usize,
         id: &ShardId,
-        sight: Sight,
+        sight: ShardObservation,
     ) -> Verdict {
         let now = self.processes[pid].clock.at(self.now);
         let Some(desk) = self.desk(pid) else {
@@ -248,12 +249,12 @@ impl World {
             }
             for (shard, told) in told {
                 let event = match told {
-                    Told::Go(req, trial) => {
+                    TransportReport::Go(req, trial) => {
                         self.goes(pid, req, trial)?;
                         continue;
                     }
-                    Told::Drained(hold) => Event::Drained(hold),
-                    Told::Untried => Event::Answered,
+                    TransportReport::Drained(hold) => Event::Drained(hold),
+                    TransportReport::Untried => Event::Answered,
                 };
                 if let Some(desk) = self.desk(pid) {
                     desk.keeper.step(now, shard, event);
@@ -285,11 +286,11 @@ impl World {
             Action::Hold(why) => lines.hold(post, why),
             Action::Drain(hold) => lines.drain(post, hold),
             Action::Flush => {
-                let flushed = lines.flush(post, Let::All);
+                let flushed = lines.flush(post, FlushMode::All);
                 self.coverage.flushed += flushed;
             }
             Action::FlushOne => {
-                lines.flush(post, Let::One(()));
+                lines.flush(post, FlushMode::One(()));
             }
             // Requests read where to go when they go; what is held is told by the machine's tick.
             Action::Switch(_) | Action::Publish(_) | Action::Retract => {}
@@ -411,13 +412,13 @@ impl World {
         pid: Pid,
         req: Req,
         owner: Option<SessionId>,
-        mark: Mark,
+        mark: RecordVersion,
     ) -> Verdict {
         let now = self.processes[pid].clock.at(self.now);
         let request = self.clients.of_mut(req);
         request.trial = false;
         let (shard, sent_by, followed) = (request.shard, request.sent_by, request.followed);
-        let turned_away = TurnedAway {
+        let turned_away = RequestRefusal {
             sent_by,
             owner,
             mark,

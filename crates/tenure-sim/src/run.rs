@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::check::Violation;
 use crate::clock::SEC;
 use crate::coverage::Coverage;
-use crate::plan::{Mask, Plan};
+use crate::plan::{Mask, RunConfig};
 use crate::trace::Trace;
 use crate::world::{self, Outcome, Under};
 
@@ -65,11 +65,11 @@ pub struct Summary {
 
 /// Runs one seed without its story.
 pub fn run_seed(seed: u64, under: Under) -> Outcome {
-    run_plan(Plan::draw(seed), under, Trace::Off)
+    run_plan(RunConfig::draw(seed), under, Trace::Off)
 }
 
 /// Runs a plan. A machine that panics has broken its contract.
-pub fn run_plan(plan: Plan, under: Under, trace: Trace) -> Outcome {
+pub fn run_plan(plan: RunConfig, under: Under, trace: Trace) -> Outcome {
     let outcome = catch_unwind(AssertUnwindSafe(|| world::run(plan, under, trace)));
     outcome.unwrap_or_else(|panic| {
         let said = panic
@@ -110,8 +110,8 @@ pub fn run_seeds(
             }
             for seed in from..(from + CHUNK).min(range.end) {
                 let plan = match options.size {
-                    Some((nodes, shards)) => Plan::sized(seed, nodes, shards),
-                    None => Plan::draw(seed),
+                    Some((nodes, shards)) => RunConfig::sized(seed, nodes, shards),
+                    None => RunConfig::draw(seed),
                 };
                 let outcome = run_plan(plan, options.under, Trace::Off);
                 coverage.add(&outcome.coverage);
@@ -167,11 +167,11 @@ pub struct Replay {
 
 /// Runs a seed again and tells its story, without what the mask leaves out.
 pub fn replay(seed: u64, mask: &Mask, under: Under) -> Replay {
-    replay_plan(Plan::draw(seed).masked(mask), under)
+    replay_plan(RunConfig::draw(seed).masked(mask), under)
 }
 
 /// Runs a plan and tells its story.
-pub fn replay_plan(plan: Plan, under: Under) -> Replay {
+pub fn replay_plan(plan: RunConfig, under: Under) -> Replay {
     let mut lines = vec![describe(&plan)];
     lines.extend(
         plan.faults
@@ -186,7 +186,7 @@ pub fn replay_plan(plan: Plan, under: Under) -> Replay {
     }
 }
 
-fn describe(plan: &Plan) -> String {
+fn describe(plan: &RunConfig) -> String {
     let t = &plan.timing;
     format!(
         "# seed {}: {:?}, {:?} store, {} nodes, {} routers, {} planners, {} shards, {}, others {:?}, served {:?}, \
@@ -213,7 +213,7 @@ fn describe(plan: &Plan) -> String {
 
 /// The story of a seed as one number: equal for equal stories.
 pub fn fingerprint(seed: u64, under: Under) -> u64 {
-    run_plan(Plan::draw(seed), under, Trace::hashing())
+    run_plan(RunConfig::draw(seed), under, Trace::hashing())
         .trace
         .hash()
 }

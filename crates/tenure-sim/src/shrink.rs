@@ -1,7 +1,7 @@
 //! Makes a failing run smaller: leaves out whatever it fails without.
 
 use crate::check::Violation;
-use crate::plan::{Mask, Plan};
+use crate::plan::{Mask, RunConfig};
 use crate::run::run_plan;
 use crate::trace::Trace;
 use crate::world::Under;
@@ -19,7 +19,7 @@ pub struct Shrunk {
 
 /// Leaves out parts of a run, larger ones first, as long as the same promise is still broken; `None` if none is.
 pub fn shrink(seed: u64, under: Under) -> Option<Shrunk> {
-    let plan = Plan::draw(seed);
+    let plan = RunConfig::draw(seed);
     let fails = |mask: &Mask| run_plan(plan.clone().masked(mask), under, Trace::Off).violation;
     let mut mask = Mask::default();
     let mut violation = fails(&mask)?;

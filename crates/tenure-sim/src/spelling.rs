@@ -6,7 +6,21 @@
 use std::fmt::Debug;
 
 /// Rust name and printed word, ordered by name.
-const WORDS: &[(&str, &str)] = &[];
+const WORDS: &[(&str, &str)] = &[
+    ("ActivationId", "RunId"),
+    ("CheckLease", "AskLease"),
+    ("ClockJump", "Overslept"),
+    ("CreateLease", "Grant"),
+    ("LeadershipAcquired", "Leads"),
+    ("LeadershipLost", "LeadsNoLonger"),
+    ("LoopEnded", "RunEnded"),
+    ("LoopFailed", "RunFailed"),
+    ("MoveRequested", "Wished"),
+    ("PlanId", "PlanMark"),
+    ("StoreReplaced", "Estranged"),
+    ("Unattached", "Loose"),
+    ("WouldDo", "Would"),
+];
 
 /// `Debug` form of a value with the words of [`WORDS`]. Text in quotation marks is left as it is.
 pub(crate) fn spelled(value: &impl Debug) -> String {

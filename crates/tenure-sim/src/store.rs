@@ -107,7 +107,7 @@ impl Store {
                     changed: Some(before),
                 }
             }
-            Request::Grant { .. } | Request::KeepAlive(_) | Request::AskLease(_) => {
+            Request::CreateLease { .. } | Request::KeepAlive(_) | Request::CheckLease(_) => {
                 let why = "this store has no leases of its own".to_owned();
                 unchanged(Reply::Failed(StoreFailure::Denied(why)))
             }

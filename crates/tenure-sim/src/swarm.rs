@@ -3,21 +3,21 @@
 
 use std::time::Duration;
 
-use tenure_core::record::{KeyspaceMode, PlanSpec};
+use tenure_core::record::{KeyspaceMode, PlanningSettings};
 use tenure_core::settings::{Settings, Timing};
 
 use crate::clients::Traffic;
 use crate::clock::{Clock, Instant, MS, SEC};
 use crate::fault::{Cut, Fault, Outage, Target};
 use crate::hands::{self, Meddling};
-use crate::plan::{AppMix, Class, Family, NetMix, Plan, WatchMix, nanos};
+use crate::plan::{AppMix, Class, Family, NetMix, RunConfig, WatchMix, nanos};
 use crate::rng::Rng;
 
 /// Kinds of faults that a run may use; each run draws which.
 const KINDS: usize = 14;
 
 /// Draws a run; its size too, unless that is given as nodes and shards.
-pub(crate) fn draw(seed: u64, size: Option<(usize, u32)>) -> Plan {
+pub(crate) fn draw(seed: u64, size: Option<(usize, u32)>) -> RunConfig {
     let mut rng = Rng::new(seed).fork(1);
     let class = match rng.below(20) {
         0 => Class::Beyond,
@@ -48,7 +48,7 @@ pub(crate) fn draw(seed: u64, size: Option<(usize, u32)>) -> Plan {
     let ttl = nanos(timing.ttl);
     let heal_at = 60 * SEC;
     let chaos = matches!(class, Class::Chaos | Class::Beyond);
-    let mut plan = Plan {
+    let mut plan = RunConfig {
         seed,
         class,
         family,
@@ -59,7 +59,7 @@ pub(crate) fn draw(seed: u64, size: Option<(usize, u32)>) -> Plan {
             KeyspaceMode::Symmetric,
             KeyspaceMode::Greedy,
         ]),
-        spec: PlanSpec::default(),
+        spec: PlanningSettings::default(),
         catches_up: false,
         reads_tail: true,
         ambush: None,
@@ -100,11 +100,11 @@ pub(crate) fn draw(seed: u64, size: Option<(usize, u32)>) -> Plan {
     let mut led = Rng::new(seed).fork(8);
     if plan.mode == KeyspaceMode::Symmetric && led.permille(500) {
         plan.mode = KeyspaceMode::Coordinated;
-        plan.spec = PlanSpec {
+        plan.spec = PlanningSettings {
             debounce: Some(Duration::from_millis(led.between(50, 1500))),
             rejoin_after: Some(Duration::from_millis(led.between(50, 400))),
             cool_down: Some(Duration::from_millis(led.between(100, 4000))),
-            ..PlanSpec::default()
+            ..PlanningSettings::default()
         };
     }
     plan.watch.poll = rng.between(ttl / 20, ttl / 4);
@@ -253,7 +253,7 @@ fn draw_app(rng: &mut Rng, ttl: u64) -> AppMix {
     }
 }
 
-fn short_outage(rng: &mut Rng, plan: &Plan) -> Fault {
+fn short_outage(rng: &mut Rng, plan: &RunConfig) -> Fault {
     let t = &plan.timing;
     // Of a time that the store keeps, a node counts on what is left if its own clock is the slower one.
     let ttl = match plan.family {
@@ -275,7 +275,7 @@ fn short_outage(rng: &mut Rng, plan: &Plan) -> Fault {
     }
 }
 
-fn draw_faults(rng: &mut Rng, plan: &Plan) -> Vec<(Instant, Fault)> {
+fn draw_faults(rng: &mut Rng, plan: &RunConfig) -> Vec<(Instant, Fault)> {
     let used: Vec<usize> = (0..KINDS).filter(|_| rng.permille(400)).collect();
     if used.is_empty() {
         return Vec::new();
@@ -318,7 +318,7 @@ fn space_losses(faults: &mut Vec<(Instant, Fault)>, apart: u64) {
 
 fn one_fault(
     rng: &mut Rng,
-    plan: &Plan,
+    plan: &RunConfig,
     kind: usize,
     at: Instant,
     keyspace_hit: bool,

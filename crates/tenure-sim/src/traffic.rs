@@ -7,11 +7,11 @@ use tenure_core::record::KeyspaceMode;
 use crate::clients::Traffic;
 use crate::clock::{MS, SEC};
 use crate::fault::{Cut, Fault, Mode, Target};
-use crate::plan::{AppMix, Class, NetMix, Plan, WatchMix, nanos};
+use crate::plan::{AppMix, Class, NetMix, RunConfig, WatchMix, nanos};
 use crate::rng::Rng;
 
 /// Adds to a plan the routers and clients that its seed has in store.
-pub(crate) fn add(plan: &mut Plan) {
+pub(crate) fn add(plan: &mut RunConfig) {
     let mut rng = plan.rng(11);
     if plan.class == Class::Chaos && plan.nodes > 1 && rng.permille(60) {
         return planned(plan, &mut rng);
@@ -38,7 +38,7 @@ pub(crate) fn add(plan: &mut Plan) {
 }
 
 /// Somebody removes the leader's record, or makes it unreadable.
-pub(crate) fn lose_leader(plan: &mut Plan, rng: &mut Rng) {
+pub(crate) fn lose_leader(plan: &mut RunConfig, rng: &mut Rng) {
     let at = rng.between(3 * SEC, plan.heal_at - SEC);
     let target = Target::Leader;
     let fault = match rng.permille(700) {
@@ -48,7 +48,7 @@ pub(crate) fn lose_leader(plan: &mut Plan, rng: &mut Rng) {
     plan.faults.push((at, fault));
 }
 
-pub(crate) fn add_routers(plan: &mut Plan, rng: &mut Rng) {
+pub(crate) fn add_routers(plan: &mut RunConfig, rng: &mut Rng) {
     plan.routers = rng.between(1, 3) as usize;
     for _ in 0..plan.routers {
         let clock = *rng.pick(&plan.clocks[..plan.nodes]);
@@ -58,7 +58,7 @@ pub(crate) fn add_routers(plan: &mut Plan, rng: &mut Rng) {
     }
 }
 
-fn draw_traffic(plan: &Plan, rng: &mut Rng) -> Traffic {
+fn draw_traffic(plan: &RunConfig, rng: &mut Rng) -> Traffic {
     let ttl = nanos(plan.timing.ttl);
     let every = ttl / rng.between(10, 40);
     if !matches!(plan.class, Class::Chaos | Class::Beyond) {
@@ -79,7 +79,7 @@ fn draw_traffic(plan: &Plan, rng: &mut Rng) -> Traffic {
 }
 
 /// What happens to routers: the same as to any process, and cuts between them and nodes.
-fn add_faults(plan: &mut Plan, rng: &mut Rng) {
+fn add_faults(plan: &mut RunConfig, rng: &mut Rng) {
     let ttl = nanos(plan.timing.ttl);
     let first = plan.nodes + plan.observers;
     for _ in 0..rng.skewed(0, 10) {
@@ -120,7 +120,7 @@ fn add_faults(plan: &mut Plan, rng: &mut Rng) {
 }
 
 /// Nothing goes wrong: nodes join late, are drained and taken back, and are restarted one after the other.
-fn planned(plan: &mut Plan, rng: &mut Rng) {
+fn planned(plan: &mut RunConfig, rng: &mut Rng) {
     plan.class = Class::Planned;
     (plan.net, plan.app) = (NetMix::calm(), AppMix::calm());
     plan.watch = WatchMix {
@@ -154,7 +154,7 @@ fn planned(plan: &mut Plan, rng: &mut Rng) {
 }
 
 /// One node, or one router, after the other.
-fn roll(plan: &mut Plan, rng: &mut Rng) {
+fn roll(plan: &mut RunConfig, rng: &mut Rng) {
     let away = nanos(plan.timing.drain_timeout) + 6 * nanos(plan.timing.ttl);
     let mut at = 15 * SEC;
     while at + away < plan.heal_at {

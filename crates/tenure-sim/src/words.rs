@@ -2,8 +2,8 @@
 
 use tenure_core::layout::Key;
 use tenure_core::machine::{Action, Event, Expect, Found, Reply, Request};
-use tenure_core::note::Note;
-use tenure_core::record::{Record, ShardRecord, Tenancy};
+use tenure_core::note::NodeEvent;
+use tenure_core::record::{Ownership, Record, ShardRecord};
 
 use crate::spelling::spelled;
 
@@ -44,7 +44,7 @@ pub(crate) fn action(action: &Action) -> String {
         Action::Store { op, request, .. } => format!("-> {} {}", op.0, self::request(request)),
         Action::Lease {
             session,
-            closes_at,
+            stop_time: closes_at,
             deadline,
         } => {
             format!(
@@ -154,8 +154,13 @@ fn record_words(record: &Record) -> String {
 }
 
 fn shard_words(shard: &ShardRecord) -> String {
-    let who = match (&shard.tenancy, shard.owner()) {
-        (Tenancy::Free { witnesses }, _) if !witnesses.is_empty() => {
+    let who = match (&shard.ownership, shard.owner()) {
+        (
+            Ownership::Free {
+                awaiting_disclaimers: witnesses,
+            },
+            _,
+        ) if !witnesses.is_empty() => {
             let all: Vec<String> = witnesses.iter().map(|w| short(*w)).collect();
             format!(" witnesses {}", all.join(","))
         }
@@ -176,21 +181,25 @@ fn shard_words(shard: &ShardRecord) -> String {
         "rev {} epoch {} {}{who}{failures}{quarantine}",
         shard.head.rev,
         shard.epoch,
-        shard.tenancy.name()
+        shard.ownership.name()
     )
 }
 
-pub(crate) fn note(note: &Note) -> String {
+pub(crate) fn note(note: &NodeEvent) -> String {
     match note {
-        Note::Shard(t) => format!("{} {} epoch {} ({})", t.step, t.shard, t.epoch, t.why),
-        Note::Lease { from, to } => format!("lease {} -> {}", from.as_str(), to.as_str()),
-        Note::Registered { session, mode } => format!("registered as {} {mode}", short(*session)),
-        Note::Renewed { took, left } => format!("renewed in {took:?}, {left:?} left"),
-        Note::Ended { session, node, why } => {
+        NodeEvent::Shard(t) => format!("{} {} epoch {} ({})", t.step, t.shard, t.epoch, t.why),
+        NodeEvent::Lease { from, to } => format!("lease {} -> {}", from.as_str(), to.as_str()),
+        NodeEvent::Registered { session, mode } => {
+            format!("registered as {} {mode}", short(*session))
+        }
+        NodeEvent::Renewed { took, left } => format!("renewed in {took:?}, {left:?} left"),
+        NodeEvent::Ended { session, node, why } => {
             format!("ended session {} of {node}: {why}", short(*session))
         }
-        Note::SessionLost { session, why } => format!("lost session {}: {why}", short(*session)),
-        Note::WaitingForName { session, at_most } => {
+        NodeEvent::SessionLost { session, why } => {
+            format!("lost session {}: {why}", short(*session))
+        }
+        NodeEvent::WaitingForName { session, at_most } => {
             format!("waits for {} at most {at_most:?}", short(*session))
         }
         other => spelled(other),

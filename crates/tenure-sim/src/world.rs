@@ -28,12 +28,12 @@ use crate::clock::{Clock, Instant, SEC};
 use crate::coverage::Coverage;
 use crate::fault::Outage;
 use crate::leases::Leases;
-use crate::plan::{AppMix, Family, NetMix, Plan, WatchMix, nanos};
+use crate::plan::{AppMix, Family, NetMix, RunConfig, WatchMix, nanos};
 use crate::process::{Directory, Process};
 use crate::queue::{Due, Pid, Queue};
 use crate::record::Recording;
 use crate::rng::Rng;
-use crate::router::{Desk, sessions_in};
+use crate::router::{RouterProcess, sessions_in};
 use crate::store::Store;
 use crate::trace::Trace;
 
@@ -66,7 +66,7 @@ pub struct Outcome {
 #[derive(Debug)]
 pub(crate) struct World {
     pub(crate) now: Instant,
-    pub(crate) plan: Plan,
+    pub(crate) plan: RunConfig,
     pub(crate) under: Under,
     pub(crate) queue: Queue,
     pub(crate) store: Store,
@@ -117,7 +117,7 @@ pub(crate) struct World {
 }
 
 /// Runs a plan to its end, or to the first broken promise.
-pub fn run(plan: Plan, under: Under, trace: Trace) -> Outcome {
+pub fn run(plan: RunConfig, under: Under, trace: Trace) -> Outcome {
     let mut world = World::new(plan, under, trace);
     let violation = world.run_until(Instant::MAX).err();
     if let Some(violation) = &violation {
@@ -135,7 +135,7 @@ pub fn run(plan: Plan, under: Under, trace: Trace) -> Outcome {
 }
 
 impl World {
-    pub(crate) fn new(plan: Plan, under: Under, trace: Trace) -> Self {
+    pub(crate) fn new(plan: RunConfig, under: Under, trace: Trace) -> Self {
         let (ids, keyspaces) = keyspaces(&plan);
         let count = ids.len();
         let clocks_hold = plan.clocks_hold();
@@ -358,7 +358,7 @@ impl World {
             .push(Process::new(node, clock, machine, dir, told));
         self.processes[pid].since = self.now;
         if self.plan.role(node) == Role::Router {
-            let desk = Desk::new(self.under.rules, self.plan.hold_limits());
+            let desk = RouterProcess::new(self.under.rules, self.plan.hold_limits());
             self.processes[pid].router = Some(Box::new(desk));
         }
         self.coverage.starts += 1;
@@ -608,7 +608,7 @@ impl World {
 }
 
 /// All shards in the order of their numbers, and what nodes expect of the keyspaces.
-fn keyspaces(plan: &Plan) -> (Vec<ShardId>, BTreeMap<KeyspaceName, KeyspaceConfig>) {
+fn keyspaces(plan: &RunConfig) -> (Vec<ShardId>, BTreeMap<KeyspaceName, KeyspaceConfig>) {
     let first = (KEYSPACE, false, plan.shards, plan.mode);
     let others = plan.others.iter();
     let others = others.map(|other| (other.name, other.named, other.shards, other.mode));
@@ -637,7 +637,7 @@ fn keyspaces(plan: &Plan) -> (Vec<ShardId>, BTreeMap<KeyspaceName, KeyspaceConfi
 }
 
 /// The rate of the store's own clock: as far off as any other may be.
-fn store_rate(plan: &Plan) -> i64 {
+fn store_rate(plan: &RunConfig) -> i64 {
     let bound = plan.timing.clock_drift_max_permille * 490;
     let bound = u64::from(bound);
     plan.rng(6).below(2 * bound + 1) as i64 - bound as i64

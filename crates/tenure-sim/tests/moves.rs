@@ -7,7 +7,7 @@ use tenure_core::record::{KeyspaceMode, MovePhase};
 use tenure_core::settings::Settings;
 use tenure_sim::ambush::{Ambush, At, Blow, Victim};
 use tenure_sim::clock::SEC;
-use tenure_sim::plan::{Family, Plan};
+use tenure_sim::plan::{Family, RunConfig};
 use tenure_sim::run::run_plan;
 use tenure_sim::trace::Trace;
 use tenure_sim::world::Under;
@@ -37,7 +37,13 @@ const BLOWS: [Blow; 7] = [
 ];
 
 /// Three nodes, of which the last joins late, so that shards move to it; two routers, with clients.
-fn plan(seed: u64, family: Family, mode: KeyspaceMode, catches_up: bool, ambush: Ambush) -> Plan {
+fn plan(
+    seed: u64,
+    family: Family,
+    mode: KeyspaceMode,
+    catches_up: bool,
+    ambush: Ambush,
+) -> RunConfig {
     let settings = Settings {
         ttl: Duration::from_millis(2500),
         drain_timeout: Duration::from_secs(1),
@@ -45,7 +51,7 @@ fn plan(seed: u64, family: Family, mode: KeyspaceMode, catches_up: bool, ambush:
         ..Settings::default()
     };
     let timing = settings.check(Duration::ZERO).unwrap();
-    let mut plan = Plan::quiet(seed, 3, 6, timing).with_routers(2);
+    let mut plan = RunConfig::quiet(seed, 3, 6, timing).with_routers(2);
     plan.family = family;
     plan.mode = mode;
     plan.catches_up = catches_up;

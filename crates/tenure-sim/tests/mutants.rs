@@ -4,7 +4,7 @@
 
 use tenure_core::rules::{Mutant, Rules};
 use tenure_sim::mutants::{SEEDS, hunt};
-use tenure_sim::plan::Plan;
+use tenure_sim::plan::RunConfig;
 use tenure_sim::record::record;
 use tenure_sim::shrink::shrink;
 use tenure_sim::validate::{Check, Validator};
@@ -34,11 +34,11 @@ fn a_failing_run_is_made_smaller() {
         ..Under::default()
     };
     let (seed, shrunk) = (0..SEEDS)
-        .filter(|seed| Plan::draw(*seed).faults.len() > 5)
+        .filter(|seed| RunConfig::draw(*seed).faults.len() > 5)
         .find_map(|seed| Some((seed, shrink(seed, under)?)))
         .expect("the mutant is seen");
     assert!(
-        shrunk.faults < Plan::draw(seed).faults.len() / 2,
+        shrunk.faults < RunConfig::draw(seed).faults.len() / 2,
         "{shrunk:?}"
     );
     assert!(shrunk.faults > 0, "{shrunk:?}");
@@ -53,7 +53,7 @@ fn seen_in_traces(seed: u64, mutant: Mutant) -> Vec<Check> {
         rules: Rules::broken(mutant),
         ..Under::default()
     };
-    let (recording, _) = record(Plan::draw(seed), under);
+    let (recording, _) = record(RunConfig::draw(seed), under);
     let mut validator = Validator::new();
     for (n, lines) in recording.processes().iter().enumerate() {
         let text: String = lines.iter().map(|line| line.to_json() + "\n").collect();

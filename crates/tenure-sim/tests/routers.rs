@@ -9,12 +9,12 @@ use tenure_sim::clients::Traffic;
 use tenure_sim::clock::{MS, SEC};
 use tenure_sim::coverage::Coverage;
 use tenure_sim::fault::Fault;
-use tenure_sim::plan::{Class, Plan};
+use tenure_sim::plan::{Class, RunConfig};
 use tenure_sim::run::run_plan;
 use tenure_sim::trace::Trace;
 use tenure_sim::world::Under;
 
-fn run(plan: Plan) -> Coverage {
+fn run(plan: RunConfig) -> Coverage {
     let seed = plan.seed;
     let outcome = run_plan(plan, Under::default(), Trace::Off);
     assert_eq!(outcome.violation, None, "seed {seed}");
@@ -23,7 +23,9 @@ fn run(plan: Plan) -> Coverage {
 
 #[test]
 fn joins_drains_and_rolling_restarts_fail_no_request() {
-    let planned = (0..).map(Plan::draw).filter(|p| p.class == Class::Planned);
+    let planned = (0..)
+        .map(RunConfig::draw)
+        .filter(|p| p.class == Class::Planned);
     let mut all = Coverage::default();
     for plan in planned.take(60) {
         let seen = run(plan);
@@ -40,7 +42,7 @@ fn joins_drains_and_rolling_restarts_fail_no_request() {
 fn a_node_that_exits_by_itself_delivers_its_answers_and_a_killed_one_may_not() {
     let with = |end: Fault| {
         let timing = Settings::default().check(Duration::ZERO).unwrap();
-        let mut plan = Plan::quiet(1, 1, 4, timing).with_routers(1);
+        let mut plan = RunConfig::quiet(1, 1, 4, timing).with_routers(1);
         // There is no other node, so that the router does not hold requests before the gates close.
         plan.traffic = Traffic {
             every: 5 * MS,
@@ -59,13 +61,13 @@ fn a_node_that_exits_by_itself_delivers_its_answers_and_a_killed_one_may_not() {
 }
 
 /// Four nodes, of which the last joins when the others serve everything: a quarter of the shards moves.
-fn many(shards: u32, routers: usize, until: u64) -> Plan {
+fn many(shards: u32, routers: usize, until: u64) -> RunConfig {
     let settings = Settings {
         ttl: Duration::from_secs(6),
         ..Settings::default()
     };
     let timing = settings.check(Duration::ZERO).unwrap();
-    let mut plan = Plan::quiet(1, 4, shards, timing).with_routers(routers);
+    let mut plan = RunConfig::quiet(1, 4, shards, timing).with_routers(routers);
     plan.mode = KeyspaceMode::Coordinated;
     plan.catches_up = true;
     plan.starts[3] = 30 * SEC;

@@ -1,6 +1,6 @@
 //! Many seeds keep every promise, and each tells one story.
 
-use tenure_sim::plan::{Mask, Plan};
+use tenure_sim::plan::{Mask, RunConfig};
 use tenure_sim::run::{Options, Summary, fingerprint, replay, run_plan, run_seeds};
 use tenure_sim::trace::Trace;
 use tenure_sim::world::Under;
@@ -43,11 +43,11 @@ const ONCE_FAILED: &[u64] = &[
 fn seeds_that_once_failed_keep_every_promise() {
     for seed in ONCE_FAILED {
         for plan in [
-            Plan::plain(*seed),
-            Plan::unrouted(*seed),
-            Plan::undeleted(*seed),
-            Plan::unmixed(*seed),
-            Plan::draw(*seed),
+            RunConfig::plain(*seed),
+            RunConfig::unrouted(*seed),
+            RunConfig::undeleted(*seed),
+            RunConfig::unmixed(*seed),
+            RunConfig::draw(*seed),
         ] {
             let outcome = run_plan(plan, Under::default(), Trace::Off);
             assert_eq!(outcome.violation, None, "seed {seed}");
@@ -142,16 +142,16 @@ fn one_seed_tells_one_story() {
 #[test]
 fn leaving_something_out_leaves_the_rest_as_it_was() {
     let seed = (0..)
-        .find(|seed| Plan::draw(*seed).faults.len() > 3)
+        .find(|seed| RunConfig::draw(*seed).faults.len() > 3)
         .expect("some seed has faults");
     let mask = Mask {
         faults: [1].into(),
         ..Mask::default()
     };
-    let whole = Plan::draw(seed).faults;
+    let whole = RunConfig::draw(seed).faults;
     let mut expected = whole.clone();
     expected.remove(1);
-    assert_eq!(Plan::draw(seed).masked(&mask).faults, expected);
+    assert_eq!(RunConfig::draw(seed).masked(&mask).faults, expected);
     let told = |mask: &Mask| replay(seed, mask, Under::default()).lines;
     let before = |lines: Vec<String>| {
         lines

@@ -39,8 +39,8 @@ pub mod conformance;
 pub use error::StoreError;
 pub use op::Op;
 pub use store::{
-    ClockScope, Delete, DeleteIf, Entry, Expect, Kept, Keys, Leases, Listing, Put, PutIf, Store,
-    StoreInfo,
+    ClockScope, Delete, DeleteIf, Entry, Expect, Keys, LeaseState, Leases, Listing, Put, PutIf,
+    Store, StoreInfo,
 };
 pub use tenure_core::ids::{LeaseId, Revision, Version};
 pub use url::{describe, open, open_existing, redacted};

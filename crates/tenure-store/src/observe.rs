@@ -12,7 +12,8 @@ use crate::error::StoreError;
 use crate::examine::Finding;
 use crate::op::Op;
 use crate::store::{
-    Delete, DeleteIf, Entry, Kept, Keys, Leases, Listing, Put, PutIf, Store, StoreInfo, no_leases,
+    Delete, DeleteIf, Entry, Keys, LeaseState, Leases, Listing, Put, PutIf, Store, StoreInfo,
+    no_leases,
 };
 use crate::watch::Watch;
 
@@ -267,7 +268,7 @@ impl Leases for ObservedStore {
         self.one(Op::Grant, inner.grant(id, ttl)).await
     }
 
-    async fn keep_alive(&self, id: LeaseId, key: &str) -> Result<Kept, StoreError> {
+    async fn keep_alive(&self, id: LeaseId, key: &str) -> Result<LeaseState, StoreError> {
         let inner = self.inner.leases().ok_or_else(no_leases)?;
         self.one(Op::KeepAlive, inner.keep_alive(id, key)).await
     }

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use tenure_core::ids::{LeaseId, Revision, Version};
-pub use tenure_core::machine::Kept;
+pub use tenure_core::machine::LeaseState;
 
 use crate::error::StoreError;
 use crate::examine::Finding;
@@ -328,7 +328,7 @@ pub trait Leases: Send + Sync {
     async fn grant(&self, id: LeaseId, ttl: Duration) -> Result<Duration, StoreError>;
 
     /// Restarts the time of a lease, and finds out whether `key` is still attached to it.
-    async fn keep_alive(&self, id: LeaseId, key: &str) -> Result<Kept, StoreError>;
+    async fn keep_alive(&self, id: LeaseId, key: &str) -> Result<LeaseState, StoreError>;
 
     /// Whether a lease is still there, no older than the moment of asking.
     async fn is_alive(&self, id: LeaseId) -> Result<bool, StoreError>;

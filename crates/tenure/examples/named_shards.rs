@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tenure::admin::NewShard;
 use tenure::store::observe::{ObservedStore, Observer};
-use tenure::{Admin, Handler, Named, Node, NodeName, PlanSpec, Result, Shard, ShardName};
+use tenure::{
+    AdminClient, Handler, Named, Node, NodeName, PlanningSettings, Result, Shard, ShardName,
+};
 
 struct Topics;
 impl Handler for Topics {
@@ -44,10 +46,10 @@ async fn main() -> Result<()> {
     let (store, observer) = ObservedStore::new(tenure::store::open(&url).await?);
     let store: Arc<dyn tenure::store::Store> = Arc::new(store);
     // As many moves at a time as the nodes can carry, and no waiting for things to come to rest.
-    let plan = PlanSpec {
+    let plan = PlanningSettings {
         debounce: Some(Duration::from_millis(250)),
         budgets: Some(tenure::plan::Budgets::UNLIMITED),
-        ..PlanSpec::default()
+        ..PlanningSettings::default()
     };
     let mut nodes = Vec::new();
     for n in 0..NODES {
@@ -56,7 +58,7 @@ async fn main() -> Result<()> {
         let node = builder.plan(plan.clone()).keyspace("topics", Named, Topics);
         nodes.push(node.start().await?);
     }
-    let admin = Admin::new(store, "named".parse()?);
+    let admin = AdminClient::new(store, "named".parse()?);
     let keyspace = "topics".parse()?;
     let mut shards = Vec::new();
     for n in 0..many {
@@ -80,7 +82,7 @@ async fn main() -> Result<()> {
     let first = NodeName::new("n0")?;
     let begun = Instant::now();
     admin.drain(&first).await?;
-    admin.drained(&first, PATIENCE, |_| ()).await?;
+    admin.wait_until_drained(&first, PATIENCE, |_| ()).await?;
     let left = told("one node drained", begun, &served, &observer);
     let (begun, all) = (Instant::now(), shards.into_iter().map(|s| s.name).collect());
     admin

@@ -2,7 +2,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, OnceLock};
-use tenure::router::{Answer, Directory, Drained, Flush, HoldWhy, Route, Router, Transport};
+use tenure::router::{Answer, Directory, Drained, Flush, HoldReason, Route, Router, Transport};
 use tenure::{Handler, Hashed, Node, Result, Shard, ShardId};
 use tokio::sync::{mpsc, oneshot};
 
@@ -66,7 +66,7 @@ impl Channels {
 }
 #[rustfmt::skip]
 impl Transport for Channels {
-    fn hold(&self, shard: &ShardId, _: HoldWhy) { self.change(shard, |lane| lane.open = false) }
+    fn hold(&self, shard: &ShardId, _: HoldReason) { self.change(shard, |lane| lane.open = false) }
     fn drain(&self, shard: &ShardId, it: Drained) { self.change(shard, |lane| lane.drained = Some(it)) }
     fn switch(&self, shard: &ShardId, to: &Route) { self.change(shard, |lane| lane.to = Some(to.clone())) }
     fn flush(&self, shard: &ShardId, how: Flush) {

@@ -6,14 +6,14 @@ use std::sync::{Arc, RwLock};
 
 use tenure_core::hash::shard_index;
 use tenure_core::ids::{Epoch, KeyspaceName, NodeName, SessionId, ShardId, ShardName};
-use tenure_core::machine::RunId;
+use tenure_core::machine::ActivationId;
 use tenure_core::record::{KeyspaceKind, Owner};
 
-use crate::stay::Stay;
+use crate::stay::LocalShard;
 
 /// What the records say of a shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Seen {
+pub(crate) struct OwnerInfo {
     pub(crate) owner: Option<Owner>,
     pub(crate) epoch: Epoch,
     pub(crate) serving: bool,
@@ -23,8 +23,8 @@ pub(crate) struct Seen {
 /// What is known of a shard here.
 #[derive(Clone, Default)]
 pub(crate) struct Slot {
-    pub(crate) stay: Option<Arc<Stay>>,
-    pub(crate) seen: Option<Seen>,
+    pub(crate) stay: Option<Arc<LocalShard>>,
+    pub(crate) seen: Option<OwnerInfo>,
 }
 
 /// The shards of one keyspace.
@@ -53,7 +53,7 @@ impl Shards {
     }
 
     /// The stay that serves `key`, if it is here: the fast path of every request.
-    pub(crate) fn stay_of_key(&self, key: &[u8]) -> Option<Arc<Stay>> {
+    pub(crate) fn stay_of_key(&self, key: &[u8]) -> Option<Arc<LocalShard>> {
         match &self.slots {
             Slots::Hashed(slots) => {
                 let slot = slots.get(shard_index(key, slots.len() as u32) as usize)?;
@@ -93,7 +93,7 @@ impl Shards {
         }
     }
 
-    fn each_stay(&self, mut visit: impl FnMut(&Arc<Stay>)) {
+    fn each_stay(&self, mut visit: impl FnMut(&Arc<LocalShard>)) {
         let mut visit = |slot: &Slot| slot.stay.as_ref().map(&mut visit);
         match &self.slots {
             Slots::Hashed(slots) => slots.iter().for_each(|slot| {
@@ -107,13 +107,13 @@ impl Shards {
 }
 
 /// All of it.
-pub(crate) struct Board {
+pub(crate) struct LocalShards {
     pub(crate) node: NodeName,
     keyspaces: BTreeMap<KeyspaceName, Shards>,
     addresses: RwLock<HashMap<SessionId, Arc<BTreeMap<String, String>>>>,
 }
 
-impl Board {
+impl LocalShards {
     pub(crate) fn new(node: NodeName, keyspaces: impl IntoIterator<Item = Shards>) -> Self {
         Self {
             node,
@@ -127,19 +127,19 @@ impl Board {
         self.keyspaces.values().find(|k| k.name.as_str() == name)
     }
 
-    pub(crate) fn seen(&self, shard: &ShardId, seen: Seen) {
+    pub(crate) fn seen(&self, shard: &ShardId, seen: OwnerInfo) {
         if let Some(keyspace) = self.keyspaces.get(&shard.keyspace) {
             keyspace.change(&shard.shard, |slot| slot.seen = Some(seen));
         }
     }
 
-    pub(crate) fn began(&self, stay: &Arc<Stay>) {
+    pub(crate) fn began(&self, stay: &Arc<LocalShard>) {
         if let Some(keyspace) = self.keyspaces.get(&stay.shard.keyspace) {
             keyspace.change(&stay.shard.shard, |slot| slot.stay = Some(stay.clone()));
         }
     }
 
-    pub(crate) fn ended(&self, shard: &ShardId, run: RunId) {
+    pub(crate) fn ended(&self, shard: &ShardId, run: ActivationId) {
         if let Some(keyspace) = self.keyspaces.get(&shard.keyspace) {
             keyspace.change(&shard.shard, |slot| {
                 slot.stay.take_if(|stay| stay.run == run);
@@ -147,7 +147,7 @@ impl Board {
         }
     }
 
-    pub(crate) fn stays(&self) -> Vec<Arc<Stay>> {
+    pub(crate) fn stays(&self) -> Vec<Arc<LocalShard>> {
         let mut stays = Vec::new();
         for keyspace in self.keyspaces.values() {
             keyspace.each_stay(|stay| stays.push(stay.clone()));

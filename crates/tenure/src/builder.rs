@@ -8,7 +8,7 @@ use std::time::Duration;
 use tenure_core::ids::{ClusterName, KeyspaceName, NodeName};
 use tenure_core::node::{KeyspaceConfig, OwnPolicy, Said, without_effect};
 use tenure_core::plan::Policy;
-use tenure_core::record::{KeyspaceKind, KeyspaceMode, PlanSpec, Rejoin, Role};
+use tenure_core::record::{KeyspaceKind, KeyspaceMode, PlanningSettings, Rejoin, Role};
 use tenure_core::settings::Settings;
 use tenure_store::Store;
 use tenure_store::host::Host;
@@ -35,7 +35,7 @@ pub struct Builder {
     pub(crate) weight: u32,
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) capacity: Option<u32>,
-    pub(crate) plan: PlanSpec,
+    pub(crate) plan: PlanningSettings,
     pub(crate) policy: Option<OwnPolicy>,
     pub(crate) version: String,
     pub(crate) data_dir: Option<PathBuf>,
@@ -79,7 +79,7 @@ impl Builder {
             weight: 100,
             labels: BTreeMap::new(),
             capacity: None,
-            plan: PlanSpec::default(),
+            plan: PlanningSettings::default(),
             policy: None,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             data_dir: None,
@@ -170,7 +170,7 @@ impl Builder {
     }
 
     /// How a leader plans for the keyspaces that are added after this, should they have to be created.
-    pub fn plan(mut self, plan: PlanSpec) -> Self {
+    pub fn plan(mut self, plan: PlanningSettings) -> Self {
         self.plan = plan;
         self
     }

@@ -56,7 +56,7 @@ pub enum DataDirError {
 #[derive(Debug)]
 pub struct DataDir {
     path: PathBuf,
-    mark: Mark,
+    mark: LockRecord,
     // Locked; closing it frees the lock.
     lock: File,
     last_session: Option<SessionId>,
@@ -64,7 +64,7 @@ pub struct DataDir {
 
 /// What makes a lock file the one it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Mark {
+struct LockRecord {
     boot_id: Option<String>,
     device: u64,
     inode: u64,
@@ -74,7 +74,7 @@ struct Mark {
 struct Remembered {
     session: SessionId,
     #[serde(flatten)]
-    mark: Mark,
+    mark: LockRecord,
 }
 
 impl DataDir {
@@ -92,7 +92,7 @@ impl DataDir {
             Err(error) => return Err(DataDirError::Io { path, error }),
         };
         let mark = match lock.metadata() {
-            Ok(meta) => Mark {
+            Ok(meta) => LockRecord {
                 boot_id,
                 device: meta.dev(),
                 inode: meta.ino(),

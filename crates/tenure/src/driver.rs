@@ -6,22 +6,22 @@ use std::time::Duration;
 
 use tenure_core::ids::{Epoch, KeyspaceName, SessionId, ShardId};
 use tenure_core::layout::Key;
-use tenure_core::machine::{Action, Close, Event, Refusal, Reply, RunId, Step};
+use tenure_core::machine::{Action, ActivationId, Close, Event, Refusal, Reply, Step};
 use tenure_core::node::Node as Machine;
-use tenure_core::note::Note;
-use tenure_core::router::{Mark, Sight};
+use tenure_core::note::NodeEvent;
+use tenure_core::router::{RecordVersion, ShardObservation};
 use tenure_core::time::Time;
 use tokio::sync::{broadcast, mpsc, watch};
 use tokio::task::AbortHandle;
 use tracing::warn;
 
-use crate::board::{Board, Seen};
+use crate::board::{LocalShards, OwnerInfo};
 use crate::gate::LeaseCell;
 use crate::io::Io;
 use crate::life::{AnyHandler, Ground};
 use crate::metrics::Metrics;
-use crate::router::Told;
-use crate::stay::{Begin, Order, Stay};
+use crate::router::RouterInput;
+use crate::stay::{Begin, LocalShard, Order};
 use crate::trace::Recorder;
 use crate::trouble::Trouble;
 
@@ -33,7 +33,7 @@ pub(crate) enum Input {
     /// Something for the machine.
     Event(Event),
     /// Nothing is left of this stay.
-    Ended(RunId),
+    Ended(ActivationId),
     /// The node was dropped: stop without any ceremony.
     Abandon,
 }
@@ -120,17 +120,17 @@ pub(crate) struct Parts {
     pub(crate) machine: Machine,
     pub(crate) ground: Ground,
     pub(crate) handlers: BTreeMap<KeyspaceName, Arc<dyn AnyHandler>>,
-    pub(crate) board: Arc<Board>,
+    pub(crate) board: Arc<LocalShards>,
     pub(crate) io: Io,
     pub(crate) inputs: Heard,
     pub(crate) life: Arc<watch::Sender<Life>>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) trouble: Arc<Trouble>,
-    pub(crate) notes: broadcast::Sender<Arc<Note>>,
+    pub(crate) notes: broadcast::Sender<Arc<NodeEvent>>,
     /// Writes every step down, if that was asked for.
     pub(crate) trace: Option<Recorder>,
     /// The router that this is the driver of.
-    pub(crate) router: Option<mpsc::UnboundedSender<Told>>,
+    pub(crate) router: Option<mpsc::UnboundedSender<RouterInput>>,
     pub(crate) _heartbeat: Heartbeat,
 }
 
@@ -164,7 +164,7 @@ pub(crate) struct Driver {
     /// The last event was a wake-up.
     ticked: bool,
     pending: VecDeque<Event>,
-    stays: HashMap<RunId, Arc<Stay>>,
+    stays: HashMap<ActivationId, Arc<LocalShard>>,
     leases: HashMap<SessionId, Arc<LeaseCell>>,
     ending: Option<Life>,
 }
@@ -280,11 +280,15 @@ impl Driver {
 
     fn act(&mut self, action: Action) {
         match action {
-            Action::Store { op, lane, request } => self.parts.io.ask(op, lane, request),
+            Action::Store {
+                op,
+                connection: lane,
+                request,
+            } => self.parts.io.ask(op, lane, request),
             Action::Remember(session) => self.remember(session),
             Action::Lease {
                 session,
-                closes_at,
+                stop_time: closes_at,
                 deadline,
             } => {
                 self.lease(session).extend(closes_at, deadline);
@@ -307,9 +311,9 @@ impl Driver {
             Action::CatchUp { run, seal } => self.on_stay(run, |s| s.order(Order::CatchUp(seal))),
             Action::Own { run, epoch } => self.on_stay(run, |s| s.own(epoch)),
             Action::Freeze { run, mv, cut_at } => self.on_stay(run, |s| s.freeze(mv, cut_at)),
-            Action::Thaw(run) => self.on_stay(run, Stay::thaw),
+            Action::Thaw(run) => self.on_stay(run, LocalShard::thaw),
             Action::Seal(run) => self.on_stay(run, |s| s.order(Order::Seal)),
-            Action::Open(run) => self.on_stay(run, Stay::open),
+            Action::Open(run) => self.on_stay(run, LocalShard::open),
             Action::Close { run, how } => self.close(run, how),
             Action::Seen {
                 shard,
@@ -319,19 +323,19 @@ impl Driver {
                 moving,
                 rev,
             } => {
-                let mark = Mark { epoch, rev };
-                let sight = Sight {
+                let mark = RecordVersion { epoch, rev };
+                let sight = ShardObservation {
                     mark,
                     owner: owner.as_ref().map(|owner| owner.session),
                     serving,
                     moving,
                 };
-                self.tell_router(|| Told::Shard {
+                self.tell_router(|| RouterInput::Shard {
                     shard: shard.clone(),
                     owner: owner.clone(),
                     sight,
                 });
-                let seen = Seen {
+                let seen = OwnerInfo {
                     owner,
                     epoch,
                     serving,
@@ -348,7 +352,7 @@ impl Driver {
         }
     }
 
-    fn on_stay(&self, run: RunId, order: impl FnOnce(&Stay)) {
+    fn on_stay(&self, run: ActivationId, order: impl FnOnce(&LocalShard)) {
         if let Some(stay) = self.stays.get(&run) {
             order(stay);
         }
@@ -375,7 +379,7 @@ impl Driver {
     /// Has the application load a shard: one that is owned, or one that another node still serves.
     fn begin(
         &mut self,
-        run: RunId,
+        run: ActivationId,
         shard: ShardId,
         epoch: Epoch,
         session: SessionId,
@@ -405,7 +409,7 @@ impl Driver {
         self.stays.insert(run, stay);
     }
 
-    fn close(&mut self, run: RunId, how: Close) {
+    fn close(&mut self, run: ActivationId, how: Close) {
         match self.stays.get(&run) {
             Some(stay) => {
                 stay.close(how);
@@ -417,16 +421,16 @@ impl Driver {
     }
 
     /// Forgets a stay of which nothing is left. Tells the machine if it asked for that.
-    fn ended(&mut self, run: RunId) -> Option<Event> {
+    fn ended(&mut self, run: ActivationId) -> Option<Event> {
         let stay = self.stays.remove(&run)?;
         self.parts.board.ended(&stay.shard, run);
         stay.gate.is_closed().then_some(Event::Drained(run))
     }
 
-    fn tell(&mut self, note: Note) {
+    fn tell(&mut self, note: NodeEvent) {
         self.parts.trouble.log(&note);
         self.parts.metrics.note(&note);
-        if matches!(note, Note::Renewed { .. }) {
+        if matches!(note, NodeEvent::Renewed { .. }) {
             self.parts.metrics.waiting(&self.parts.machine.waiting());
         }
         // Nobody has to listen.
@@ -446,7 +450,7 @@ impl Driver {
                 let news = self.parts.board.addresses_of(*session, addresses);
                 // A record that is gone or cannot be read says nothing about the session.
                 if news && present && record.is_some() {
-                    self.tell_router(|| Told::Session {
+                    self.tell_router(|| RouterInput::Session {
                         session: *session,
                         at: live.map(|r| (r.node.clone(), r.addresses.clone())),
                     });
@@ -454,7 +458,7 @@ impl Driver {
             }
             Key::Keyspace(name) => {
                 if let Some(record) = view.keyspaces.get(name) {
-                    self.tell_router(|| Told::Keyspace {
+                    self.tell_router(|| RouterInput::Keyspace {
                         name: name.clone(),
                         kind: (!record.removed).then_some(record.kind),
                     });
@@ -464,7 +468,7 @@ impl Driver {
         }
     }
 
-    fn tell_router(&self, told: impl FnOnce() -> Told) {
+    fn tell_router(&self, told: impl FnOnce() -> RouterInput) {
         if let Some(router) = &self.parts.router {
             // One that is gone needs to know nothing.
             let _ = router.send(told());

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use tenure_core::ids::{Epoch, NodeName, SessionId, ShardId};
 
-use crate::grant::{Grant, Lost};
+use crate::grant::{Grant, GrantExpired};
 use crate::handler::{Handler, StateCell};
-use crate::stay::Stay;
+use crate::stay::LocalShard;
 
 /// A unit of work that was let into a shard. The shard is not given away before this is dropped.
 pub struct Entered<H: Handler> {
@@ -16,7 +16,7 @@ pub struct Entered<H: Handler> {
 }
 
 impl<H: Handler> Entered<H> {
-    pub(crate) fn new(stay: Arc<Stay>, state: Arc<StateCell<H::State>>) -> Self {
+    pub(crate) fn new(stay: Arc<LocalShard>, state: Arc<StateCell<H::State>>) -> Self {
         let grant = Grant::of_work(stay);
         Self { grant, state }
     }
@@ -29,20 +29,20 @@ impl<H: Handler> Entered<H> {
     /// Does work with exclusive use of the shard's state; units of work take turns in the order in which they call this.
     ///
     /// The work is dropped where it stands if the grant ends first.
-    pub async fn run<F, R>(self, work: F) -> Result<R, Lost>
+    pub async fn run<F, R>(self, work: F) -> Result<R, GrantExpired>
     where
         F: AsyncFnOnce(&mut H::State, &Grant) -> R,
     {
-        self.work(work).await
+        self.run_ref(work).await
     }
 
     /// As [`Entered::run`], for work that is not all there is to this unit: it stays in flight.
-    pub async fn work<F, R>(&self, work: F) -> Result<R, Lost>
+    pub async fn run_ref<F, R>(&self, work: F) -> Result<R, GrantExpired>
     where
         F: AsyncFnOnce(&mut H::State, &Grant) -> R,
     {
         let grant = &self.grant;
-        let done = grant.bound(async {
+        let done = grant.run_until_lost(async {
             match self.state.lock().await.as_mut() {
                 Some(state) => Some(work(state, grant).await),
                 None => None,
@@ -83,7 +83,7 @@ pub struct OwnerAt {
 
 /// Why a request was turned away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Reason {
+pub enum RejectReason {
     /// Another node owns the shard: ask there.
     Elsewhere,
     /// Nobody owns the shard just now: ask again soon.
@@ -100,7 +100,7 @@ pub enum Reason {
     OtherEpoch,
 }
 
-impl Reason {
+impl RejectReason {
     /// The reason as one word.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -129,7 +129,7 @@ pub struct NotOwner {
     /// Which of the record's values that is from: tells whether somebody else knows more.
     pub rev: u64,
     /// Why.
-    pub reason: Reason,
+    pub reason: RejectReason,
 }
 
 impl std::fmt::Display for NotOwner {
@@ -139,22 +139,22 @@ impl std::fmt::Display for NotOwner {
             None => write!(f, "keyspace {:?}: ", self.keyspace)?,
         }
         match (self.reason, &self.owner) {
-            (Reason::Elsewhere, Some(owner)) => {
+            (RejectReason::Elsewhere, Some(owner)) => {
                 write!(f, "owned by node {} at epoch {}", owner.node, self.epoch)
             }
-            (Reason::Elsewhere, None) => write!(f, "owned by another node"),
-            (Reason::Unowned, _) => write!(f, "nobody owns it just now; ask again"),
-            (Reason::NotReady, _) => {
+            (RejectReason::Elsewhere, None) => write!(f, "owned by another node"),
+            (RejectReason::Unowned, _) => write!(f, "nobody owns it just now; ask again"),
+            (RejectReason::NotReady, _) => {
                 write!(f, "owned here but not ready to serve; ask again")
             }
-            (Reason::UnknownShard, _) => write!(f, "not known to this node"),
-            (Reason::UnknownKeyspace, _) => {
+            (RejectReason::UnknownShard, _) => write!(f, "not known to this node"),
+            (RejectReason::UnknownKeyspace, _) => {
                 write!(f, "this node takes no part in it; add it to the builder")
             }
-            (Reason::OtherEpoch, _) => {
+            (RejectReason::OtherEpoch, _) => {
                 write!(f, "served here at epoch {}; ask for that", self.epoch)
             }
-            (Reason::OtherHandler, _) => {
+            (RejectReason::OtherHandler, _) => {
                 write!(f, "has another handler than the one that `enter` named")
             }
         }

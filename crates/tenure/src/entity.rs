@@ -15,7 +15,7 @@ use tokio::sync::mpsc::{self, error::TrySendError};
 use tracing::warn;
 
 use crate::enter::{Entered, NotOwner};
-use crate::grant::{Grant, Lost};
+use crate::grant::{Grant, GrantExpired};
 use crate::handler::{Handler, Result, Shard};
 use crate::life::caught;
 use crate::node::Node;
@@ -79,7 +79,7 @@ pub trait Entity: Sized + Send + 'static {
 pub enum NotProcessed {
     /// The shard was lost, or the node had to stop, while the message was in the mailbox.
     #[error("message not processed: {0}")]
-    Lost(Lost),
+    Lost(GrantExpired),
     /// The entity failed to start.
     #[error("message not processed: the entity failed to start: {0}")]
     StartFailed(String),
@@ -102,7 +102,7 @@ pub enum TellError<M> {
         /// The message.
         message: M,
         /// Which.
-        reason: Lost,
+        reason: GrantExpired,
     },
     /// The entity has too many messages waiting.
     #[error(
@@ -186,10 +186,10 @@ impl<E: Entity> Entities<E> {
 }
 
 impl<E: Entity> Handler for Entities<E> {
-    type State = Shelf<E>;
+    type State = ActiveEntities<E>;
 
-    async fn load(&self, _shard: &Shard) -> Result<Shelf<E>> {
-        Ok(Shelf {
+    async fn load(&self, _shard: &Shard) -> Result<ActiveEntities<E>> {
+        Ok(ActiveEntities {
             context: self.context.clone(),
             limits: self.limits,
             mailboxes: HashMap::new(),
@@ -198,7 +198,7 @@ impl<E: Entity> Handler for Entities<E> {
 }
 
 /// The active entities of one shard.
-pub struct Shelf<E: Entity> {
+pub struct ActiveEntities<E: Entity> {
     context: Arc<E::Context>,
     limits: Limits,
     mailboxes: HashMap<String, mpsc::Sender<E::Message>>,
@@ -253,7 +253,7 @@ async fn deliver<E: Entity>(
     }
 }
 
-impl<E: Entity> Shelf<E> {
+impl<E: Entity> ActiveEntities<E> {
     fn deliver(
         &mut self,
         key: &str,
@@ -327,7 +327,7 @@ struct Active<E: Entity> {
 impl<E: Entity> Active<E> {
     async fn live(mut self) {
         let grant = self.entered.grant().clone();
-        if let Err(lost) = grant.bound(self.serve(&grant)).await {
+        if let Err(lost) = grant.run_until_lost(self.serve(&grant)).await {
             self.hand_back(&NotProcessed::Lost(lost));
         }
     }
@@ -359,7 +359,7 @@ impl<E: Entity> Active<E> {
                 return Err(error);
             }
         };
-        let mut moving = pin!(grant.moving());
+        let mut moving = pin!(grant.move_requested());
         let mut leaving = false;
         loop {
             let idle = grant.stay().clock.sleep(self.idle_after);

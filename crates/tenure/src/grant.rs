@@ -11,12 +11,12 @@ use tenure_core::machine::Event;
 use tenure_core::time::Time;
 use tokio_util::sync::CancellationToken;
 
-use crate::stay::Stay;
+use crate::stay::LocalShard;
 
 /// The grant is over: another process may own the shard, now or soon. Whatever was not done yet must not be done.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the grant of shard {shard} at epoch {epoch} is over")]
-pub struct Lost {
+pub struct GrantExpired {
     /// The shard.
     pub shard: ShardId,
     /// The epoch that the grant was for.
@@ -30,19 +30,19 @@ pub struct Lost {
 /// has seen and refuses smaller ones (P2).
 #[derive(Clone)]
 pub struct Grant {
-    stay: Arc<Stay>,
+    stay: Arc<LocalShard>,
     token: CancellationToken,
 }
 
 impl Grant {
     /// The grant of a unit of work: ends when the shard is lost.
-    pub(crate) fn of_work(stay: Arc<Stay>) -> Self {
+    pub(crate) fn of_work(stay: Arc<LocalShard>) -> Self {
         let token = stay.cut.clone();
         Self { stay, token }
     }
 
     /// The grant of a loop: ends when the shard is lost or is about to be given away.
-    pub(crate) fn of_loop(stay: Arc<Stay>) -> Self {
+    pub(crate) fn of_loop(stay: Arc<LocalShard>) -> Self {
         let token = stay.stop.clone();
         Self { stay, token }
     }
@@ -89,7 +89,7 @@ impl Grant {
     }
 
     /// Whether the grant still holds, by the clock: right even if nothing in this process has run for a while.
-    pub fn check(&self) -> Result<(), Lost> {
+    pub fn check(&self) -> Result<(), GrantExpired> {
         if self.token.is_cancelled() || !self.stay.gate.in_time() {
             return Err(self.lost());
         }
@@ -104,7 +104,7 @@ impl Grant {
     /// Does work for as long as the grant holds, and drops it when the grant ends.
     ///
     /// The clock is asked at every step of the work: work that wakes after its lease does not go on.
-    pub async fn bound<F: Future>(&self, work: F) -> Result<F::Output, Lost> {
+    pub async fn run_until_lost<F: Future>(&self, work: F) -> Result<F::Output, GrantExpired> {
         let mut work = pin!(work);
         let mut over = pin!(self.token.cancelled());
         poll_fn(|cx| {
@@ -119,7 +119,7 @@ impl Grant {
     /// Waits until the shard is to move to another node or to be given up: long-lived work, such as a stream, should end now.
     /// What has not ended after three quarters of `drain_timeout` should be dropped ([`Grant::streams_cut`]); a move that
     /// waits for longer is called off.
-    pub async fn moving(&self) {
+    pub async fn move_requested(&self) {
         tokio::select! {
             () = self.frozen() => {}
             () = self.stay.stop.cancelled() => {}
@@ -133,7 +133,7 @@ impl Grant {
     }
 
     /// Waits until streams that were asked to end by [`Grant::moving`] have had their time, or the grant is over.
-    pub async fn streams_cut(&self) {
+    pub async fn stream_deadline(&self) {
         loop {
             tokio::select! {
                 () = self.frozen() => {}
@@ -153,7 +153,7 @@ impl Grant {
     ///
     /// Returns at once; the word is written to the shard's record soon, cut to 200 bytes, if the grant still holds then.
     /// Every change of it is a write to the store: report conditions, not progress.
-    pub fn report(&self, said: Option<&str>) {
+    pub fn report_trouble(&self, said: Option<&str>) {
         self.stay.inputs.event(Event::Trouble {
             run: self.stay.run,
             said: said.map(ToOwned::to_owned),
@@ -170,12 +170,12 @@ impl Grant {
         self.stay.inputs.event(Event::Load { run, load });
     }
 
-    pub(crate) fn stay(&self) -> &Arc<Stay> {
+    pub(crate) fn stay(&self) -> &Arc<LocalShard> {
         &self.stay
     }
 
-    pub(crate) fn lost(&self) -> Lost {
-        Lost {
+    pub(crate) fn lost(&self) -> GrantExpired {
+        GrantExpired {
             shard: self.stay.shard.clone(),
             epoch: self.stay.epoch(),
         }

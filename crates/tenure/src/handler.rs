@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tenure_core::ids::{Epoch, KeyspaceName, ShardId, ShardName};
 use tokio::sync::{MappedMutexGuard, Mutex, MutexGuard};
 
-use crate::grant::{Grant, Lost};
+use crate::grant::{Grant, GrantExpired};
 
 /// Any error of an application.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -151,8 +151,8 @@ pub struct Shared<S> {
 
 impl<S> Shared<S> {
     /// Waits for exclusive use of the state, in order of asking.
-    pub async fn lock(&self) -> Result<MappedMutexGuard<'_, S>, Lost> {
-        let guard = self.grant.bound(self.cell.lock()).await?;
+    pub async fn lock(&self) -> Result<MappedMutexGuard<'_, S>, GrantExpired> {
+        let guard = self.grant.run_until_lost(self.cell.lock()).await?;
         MutexGuard::try_map(guard, Option::as_mut).map_err(|_| self.grant.lost())
     }
 }

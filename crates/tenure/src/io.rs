@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tenure_core::ids::{ClusterName, LeaseId, Version};
 use tenure_core::layout::{Key, prefix};
-use tenure_core::machine::{Event, Expect, Lane, Listed, OpId, Reply, Request, StoreFailure};
+use tenure_core::machine::{Connection, Event, Expect, Listed, OpId, Reply, Request, StoreFailure};
 use tenure_core::record::Record;
 use tenure_store::{Delete, DeleteIf, Leases, Put, Store, StoreError};
 use tokio::sync::{Semaphore, mpsc};
@@ -92,20 +92,20 @@ impl Io {
     }
 
     /// Takes a request. Reads of single keys wait for [`Io::flush`], so that those of one step go together.
-    pub(crate) fn ask(&mut self, op: OpId, lane: Lane, request: Request) {
+    pub(crate) fn ask(&mut self, op: OpId, lane: Connection, request: Request) {
         match (lane, request) {
             // Both tasks end only with this value.
-            (Lane::Renewal, request) => drop(self.renewal.send((op, request))),
+            (Connection::Renewal, request) => drop(self.renewal.send((op, request))),
             (
-                Lane::Ordinary,
+                Connection::Default,
                 Request::Put {
                     key,
                     expect,
                     record,
                 },
             ) => drop(self.writes.send((op, key, expect, record))),
-            (Lane::Ordinary, Request::Get(key)) => self.reads.push((op, key)),
-            (Lane::Ordinary, request) => {
+            (Connection::Default, Request::Get(key)) => self.reads.push((op, key)),
+            (Connection::Default, request) => {
                 self.call(move |calls, store| async move {
                     vec![(op, calls.one(&*store, request).await)]
                 });
@@ -200,9 +200,9 @@ impl Calls {
             Request::Revision => ("revision", false),
             Request::Put { .. } => ("put", true),
             Request::Delete { .. } => ("delete", true),
-            Request::Grant { .. } => ("grant", true),
+            Request::CreateLease { .. } => ("grant", true),
             Request::KeepAlive(_) => ("keep_alive", true),
-            Request::AskLease(_) => ("ask_lease", false),
+            Request::CheckLease(_) => ("ask_lease", false),
         };
         let renews = renews(&request);
         let reply = match request {
@@ -258,7 +258,7 @@ impl Calls {
                     let delete = DeleteIf::new(key.path(&self.cluster), version.clone());
                     removed(store.delete_if(delete).await?, version)
                 }
-                Request::Grant { session, ttl } => {
+                Request::CreateLease { session, ttl } => {
                     Reply::Granted(leases(store)?.grant(LeaseId::of(session), ttl).await?)
                 }
                 Request::KeepAlive(session) => {
@@ -266,7 +266,7 @@ impl Calls {
                     let kept = leases(store)?.keep_alive(LeaseId::of(session), &key);
                     Reply::Kept(kept.await?)
                 }
-                Request::AskLease(session) => {
+                Request::CheckLease(session) => {
                     Reply::Lease(leases(store)?.is_alive(LeaseId::of(session)).await?)
                 }
             })

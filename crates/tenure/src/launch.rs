@@ -14,7 +14,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{broadcast, oneshot, watch};
 use tracing::{info, warn};
 
-use crate::board::{Board, Shards};
+use crate::board::{LocalShards, Shards};
 use crate::builder::{Builder, Names, Source};
 use crate::clock::Clock;
 use crate::data_dir::DataDir;
@@ -24,7 +24,7 @@ use crate::io::{Calls, Io};
 use crate::life::Ground;
 use crate::metrics::Metrics;
 use crate::node::Node;
-use crate::router::{HoldLimits, Keeper};
+use crate::router::{HoldLimits, RouterDriver};
 use crate::trace::{Recorder, TraceError};
 use crate::trouble::Trouble;
 use crate::watch::backoff;
@@ -39,10 +39,10 @@ struct Launch {
     application: Handle,
     inputs: Inputs,
     receiver: Heard,
-    board: Arc<Board>,
+    board: Arc<LocalShards>,
     life: Arc<watch::Sender<Life>>,
     metrics: Arc<Metrics>,
-    notes: broadcast::Sender<Arc<tenure_core::note::Note>>,
+    notes: broadcast::Sender<Arc<tenure_core::note::NodeEvent>>,
 }
 
 pub(crate) async fn start(builder: Builder) -> Result<Node, StartError> {
@@ -55,7 +55,7 @@ pub(crate) async fn start(builder: Builder) -> Result<Node, StartError> {
     });
     let (inputs, receiver) = Inputs::channel();
     let launch = Launch {
-        board: Arc::new(Board::new(names.node.clone(), keyspaces)),
+        board: Arc::new(LocalShards::new(names.node.clone(), keyspaces)),
         life: Arc::new(watch::channel(Life::Starting).0),
         metrics: match &builder.router {
             Some(router) => router.keeper.metrics(),
@@ -155,7 +155,7 @@ impl Launch {
         let trace = self.recorder(&config)?;
         let router = self.builder.router.take().map(|parts| {
             let tell = parts.keeper.tell();
-            tokio::spawn(Keeper::new(parts.keeper, self.inputs.clone()).run());
+            tokio::spawn(RouterDriver::new(parts.keeper, self.inputs.clone()).run());
             tell
         });
         Ok(Driver::new(Parts {

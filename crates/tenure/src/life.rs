@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use tenure_core::machine::{Event, RunId};
+use tenure_core::machine::{ActivationId, Event};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tracing::warn;
@@ -16,9 +16,9 @@ use tracing::warn;
 use crate::clock::Clock;
 use crate::data_dir::DataDir;
 use crate::driver::{Input, Inputs};
-use crate::grant::{Grant, Lost};
+use crate::grant::{Grant, GrantExpired};
 use crate::handler::{BoxError, Handler, Result, Seal, Shard, Shared, StateCell};
-use crate::stay::{Begin, Order, Stay};
+use crate::stay::{Begin, LocalShard, Order};
 
 /// What every stay of a node needs.
 pub(crate) struct Ground {
@@ -32,7 +32,7 @@ pub(crate) struct Ground {
 /// A handler without its type.
 pub(crate) trait AnyHandler: Send + Sync {
     /// Begins a stay: the load starts at once, on the application's runtime.
-    fn begin(&self, begin: Begin, ground: &Ground) -> Arc<Stay>;
+    fn begin(&self, begin: Begin, ground: &Ground) -> Arc<LocalShard>;
 
     /// The handler's type.
     fn handler_type(&self) -> TypeId;
@@ -42,10 +42,10 @@ pub(crate) trait AnyHandler: Send + Sync {
 pub(crate) struct Typed<H>(pub(crate) Arc<H>);
 
 impl<H: Handler> AnyHandler for Typed<H> {
-    fn begin(&self, begin: Begin, ground: &Ground) -> Arc<Stay> {
+    fn begin(&self, begin: Begin, ground: &Ground) -> Arc<LocalShard> {
         let cell: Arc<StateCell<H::State>> = Arc::new(StateCell::new(None));
         let (orders, received) = mpsc::unbounded_channel();
-        let stay = Stay::new(
+        let stay = LocalShard::new(
             &begin,
             ground.clock.clone(),
             ground.inputs.clone(),
@@ -53,7 +53,7 @@ impl<H: Handler> AnyHandler for Typed<H> {
             ground.data_dir.clone(),
             orders,
         );
-        let life = Life {
+        let life = HandlerTask {
             handler: self.0.clone(),
             shard: Shard {
                 grant: Grant::of_work(stay.clone()),
@@ -83,7 +83,7 @@ impl<H: Handler> AnyHandler for Typed<H> {
 
 /// Tells the driver that nothing is left of a stay.
 struct Farewell {
-    run: RunId,
+    run: ActivationId,
     inputs: Inputs,
 }
 
@@ -95,16 +95,16 @@ impl Drop for Farewell {
 
 type Orders = mpsc::UnboundedReceiver<Order>;
 
-struct Life<H: Handler> {
+struct HandlerTask<H: Handler> {
     handler: Arc<H>,
     shard: Shard,
-    stay: Arc<Stay>,
+    stay: Arc<LocalShard>,
     cell: Arc<StateCell<H::State>>,
     inputs: Inputs,
     kill_grace: Duration,
 }
 
-impl<H: Handler> Life<H> {
+impl<H: Handler> HandlerTask<H> {
     async fn live(self, mut orders: Orders) {
         if self.load().await {
             if self.succeed(&mut orders).await && self.run(&mut orders).await {
@@ -146,7 +146,7 @@ impl<H: Handler> Life<H> {
     async fn catch_up(&self, seal: Seal) -> bool {
         let run = self.stay.run;
         let grant = Grant::of_loop(self.stay.clone());
-        let caught_up = grant.bound(async {
+        let caught_up = grant.run_until_lost(async {
             match self.cell.lock().await.as_mut() {
                 Some(state) => caught(self.handler.catch_up(&self.shard, state, &seal)).await,
                 None => Ok(()),
@@ -170,7 +170,10 @@ impl<H: Handler> Life<H> {
         let run = self.stay.run;
         // Nothing is lost by dropping a load, so it ends as soon as the stay is to end.
         let load = Grant::of_loop(self.stay.clone());
-        let event = match load.bound(caught(self.handler.load(&self.shard))).await {
+        let event = match load
+            .run_until_lost(caught(self.handler.load(&self.shard)))
+            .await
+        {
             Ok(Ok(state)) => {
                 *self.cell.lock().await = Some(state);
                 Event::Loaded(run)
@@ -217,11 +220,11 @@ impl<H: Handler> Life<H> {
                         self.inputs.event(Event::Frozen { run: self.stay.run, mv });
                     }
                 }
-                ended = lasting.bound(&mut work), if !over => {
+                ended = lasting.run_until_lost(&mut work), if !over => {
                     over = true;
                     if let Ok(ended) = ended {
                         let error = ended.err().map(|e| e.to_string());
-                        self.inputs.event(Event::RunEnded { run: self.stay.run, error });
+                        self.inputs.event(Event::LoopEnded { run: self.stay.run, error });
                     }
                 }
             }
@@ -230,7 +233,7 @@ impl<H: Handler> Life<H> {
         if !over {
             tokio::select! {
                 biased;
-                _ = lasting.bound(&mut work) => {}
+                _ = lasting.run_until_lost(&mut work) => {}
                 () = self.stay.clock.sleep(self.kill_grace) => {}
             }
         }
@@ -262,10 +265,10 @@ impl<H: Handler> Life<H> {
         }
     }
 
-    async fn seal(&self) -> Result<Result<Seal>, Lost> {
+    async fn seal(&self) -> Result<Result<Seal>, GrantExpired> {
         let grant = Grant::of_work(self.stay.clone());
         grant
-            .bound(async {
+            .run_until_lost(async {
                 match self.cell.lock().await.as_mut() {
                     Some(state) => caught(self.handler.seal(&self.shard, state)).await,
                     None => Ok(Seal::default()),

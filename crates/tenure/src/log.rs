@@ -3,34 +3,34 @@
 use tenure_core::ids::NodeName;
 use tenure_core::layout::Key;
 use tenure_core::lease::LeasePhase;
-use tenure_core::note::{Note, ShardStep, Transition};
+use tenure_core::note::{NodeEvent, ShardEvent, ShardStep};
 use tenure_core::record::NodeMode;
 use tracing::{debug, error, info, warn};
 
 /// Logs a note. Each change of the lease is one line: a warning on the way down, information on the way up.
-pub(crate) fn log(note: &Note) {
+pub(crate) fn log(note: &NodeEvent) {
     match note {
-        Note::Shard(transition) => shard(transition),
-        Note::Lease { from, to } => lease(*from, *to),
-        Note::Registered { session, mode } => {
+        NodeEvent::Shard(transition) => shard(transition),
+        NodeEvent::Lease { from, to } => lease(*from, *to),
+        NodeEvent::Registered { session, mode } => {
             info!(%session, %mode, "node registered");
             stands_back(mode);
         }
-        Note::Mode { mode } => {
+        NodeEvent::Mode { mode } => {
             info!(%mode, "node mode changed");
             stands_back(mode);
         }
-        Note::Evicted { session } => warn!(%session, "operator asks to stop: stopping"),
-        Note::Renewed { took, left } => debug!(?took, ?left, "lease renewed"),
-        Note::RenewalFailed { streak, error } => debug!(streak, error, "lease renewal failed"),
-        Note::LongLease { asked, granted } => warn!(
+        NodeEvent::Evicted { session } => warn!(%session, "operator asks to stop: stopping"),
+        NodeEvent::Renewed { took, left } => debug!(?took, ?left, "lease renewed"),
+        NodeEvent::RenewalFailed { streak, error } => debug!(streak, error, "lease renewal failed"),
+        NodeEvent::LongLease { asked, granted } => warn!(
             ?asked,
             ?granted,
             "store keeps leases for longer than the ttl: others wait for that long"
         ),
-        Note::Leads { term } => info!(term, "leads"),
-        Note::LeadsNoLonger { term } => info!(term, "leads no longer"),
-        Note::Planned {
+        NodeEvent::LeadershipAcquired { term } => info!(term, "leads"),
+        NodeEvent::LeadershipLost { term } => info!(term, "leads no longer"),
+        NodeEvent::Planned {
             keyspace,
             plan,
             workers,
@@ -44,8 +44,10 @@ pub(crate) fn log(note: &Note) {
                 .map_or((0, ""), |(n, why)| (*n, why.as_str()));
             info!(%keyspace, term = plan.term, version = plan.seq, workers, intended, moved, cancelled, waiting, why, "plan published");
         }
-        Note::PlanProblem { keyspace, problem } => warn!(%keyspace, problem, "plan has to make do"),
-        Note::SweptStale {
+        NodeEvent::PlanProblem { keyspace, problem } => {
+            warn!(%keyspace, problem, "plan has to make do")
+        }
+        NodeEvent::SweptStale {
             keys,
             plan,
             workers,
@@ -57,8 +59,10 @@ pub(crate) fn log(note: &Note) {
             workers,
             "stale assignments swept"
         ),
-        Note::SweepFailed { key, error } => warn!(%key, error, "sweep failed: will be tried again"),
-        Note::SealFailed {
+        NodeEvent::SweepFailed { key, error } => {
+            warn!(%key, error, "sweep failed: will be tried again")
+        }
+        NodeEvent::SealFailed {
             shard,
             epoch,
             attempt,
@@ -66,38 +70,40 @@ pub(crate) fn log(note: &Note) {
         } => {
             warn!(%shard, %epoch, attempt, error, "sealing failed: move called off");
         }
-        Note::Wedged { since } => {
+        NodeEvent::Wedged { since } => {
             error!(
                 ?since,
                 "application runtime stands still: lease not renewed"
             );
         }
-        Note::SessionLost { session, why } => warn!(%session, %why, "session lost"),
-        Note::Ended { session, node, why } => info!(%session, %node, %why, "session ended"),
-        Note::WaitingForName { session, at_most } => {
+        NodeEvent::SessionLost { session, why } => warn!(%session, %why, "session lost"),
+        NodeEvent::Ended { session, node, why } => info!(%session, %node, %why, "session ended"),
+        NodeEvent::WaitingForName { session, at_most } => {
             warn!(%session, ?at_most, "node name in use: waiting");
         }
-        Note::AcquireRetry { shards } => debug!(shards, "shards held elsewhere: looking again"),
-        Note::AcquireWindowExhausted { shards } => {
+        NodeEvent::AcquireRetry { shards } => {
+            debug!(shards, "shards held elsewhere: looking again")
+        }
+        NodeEvent::AcquireWindowExhausted { shards } => {
             warn!(shards, "shards still held elsewhere after the retry window");
         }
-        Note::Damaged { key, damage } => error!(%key, %damage, "record unreadable"),
-        Note::Missing { key } => error!(%key, "record missing"),
-        Note::Estranged { problem } => error!(problem, "store exchanged or gone back"),
-        Note::Overslept { gap } => warn!(?gap, "process was not scheduled"),
-        Note::Would { shard, step, why } => info!(%shard, %step, %why, "observer would act"),
-        Note::LoadFailed {
+        NodeEvent::Damaged { key, damage } => error!(%key, %damage, "record unreadable"),
+        NodeEvent::Missing { key } => error!(%key, "record missing"),
+        NodeEvent::StoreReplaced { problem } => error!(problem, "store exchanged or gone back"),
+        NodeEvent::ClockJump { gap } => warn!(?gap, "process was not scheduled"),
+        NodeEvent::WouldDo { shard, step, why } => info!(%shard, %step, %why, "observer would act"),
+        NodeEvent::LoadFailed {
             shard,
             epoch,
             attempt,
             error,
         } => warn!(%shard, %epoch, attempt, error, "shard load failed"),
-        Note::Overdue { shard, epoch } => {
+        NodeEvent::Overdue { shard, epoch } => {
             error!(%shard, %epoch, "cancelled work does not stop: nobody else can have the shard");
         }
-        Note::StartedWith { loaded, failed } => info!(loaded, failed, "node started"),
-        Note::Swept { key } => debug!(%key, "tombstone removed"),
-        Note::Denied { key, error } => debug!(%key, error, "write denied"),
+        NodeEvent::StartedWith { loaded, failed } => info!(loaded, failed, "node started"),
+        NodeEvent::Swept { key } => debug!(%key, "tombstone removed"),
+        NodeEvent::Denied { key, error } => debug!(%key, error, "write denied"),
     }
 }
 
@@ -123,8 +129,8 @@ fn lease(from: LeasePhase, to: LeasePhase) {
     }
 }
 
-fn shard(transition: &Transition) {
-    let Transition {
+fn shard(transition: &ShardEvent) {
+    let ShardEvent {
         shard,
         step,
         epoch,
@@ -177,7 +183,7 @@ pub(crate) mod tests {
 
     use tenure_core::ids::{Epoch, SessionId};
     use tenure_core::time::Time;
-    use tenure_core::why::Why;
+    use tenure_core::why::Reason;
 
     use super::*;
 
@@ -194,7 +200,7 @@ pub(crate) mod tests {
         }
     }
 
-    fn logged(note: &Note) -> String {
+    fn logged(note: &NodeEvent) -> String {
         page(|| log(note))
     }
 
@@ -217,7 +223,7 @@ pub(crate) mod tests {
     fn a_lease_is_logged_as_a_warning_on_its_way_down_and_as_information_on_its_way_up() {
         use LeasePhase::{Attached, Degraded, Detached, Recovering};
         let check = |from, to, line: &str| {
-            assert_eq!(logged(&Note::Lease { from, to }), line);
+            assert_eq!(logged(&NodeEvent::Lease { from, to }), line);
         };
         check(Attached, Degraded, "WARN lease degraded from=\"attached\"");
         check(
@@ -239,7 +245,7 @@ pub(crate) mod tests {
 
     #[test]
     fn a_step_of_a_shard_is_logged_with_all_its_fields() {
-        let note = Note::Shard(Transition {
+        let note = NodeEvent::Shard(ShardEvent {
             time: Time(1),
             shard: "orders/1".parse().unwrap(),
             step: ShardStep::Claimed,
@@ -247,7 +253,7 @@ pub(crate) mod tests {
             to: Some(NodeName::new("b").unwrap()),
             epoch: Epoch::first(1),
             session: SessionId(1),
-            why: Why::OwnerEnded,
+            why: Reason::OwnerEnded,
         });
         let line = logged(&note);
         for part in [

@@ -8,15 +8,15 @@ use std::time::Duration;
 
 use tenure_core::ids::ShardId;
 use tenure_core::lease::LeasePhase;
-use tenure_core::machine::{Kept, Reply, StoreFailure};
+use tenure_core::machine::{LeaseState, Reply, StoreFailure};
 use tenure_core::members::Unserved;
 use tenure_core::node::Waiting;
-use tenure_core::note::{Note, ShardStep, Transition};
+use tenure_core::note::{NodeEvent, ShardEvent, ShardStep};
 use tenure_core::record::NodeMode;
 use tenure_core::time::Time;
 
 use crate::clock::Clock;
-use crate::enter::Reason;
+use crate::enter::RejectReason;
 
 /// What a metric is.
 #[derive(Debug)]
@@ -171,7 +171,7 @@ impl Metrics {
         }
     }
 
-    pub(crate) fn refused(&self, reason: Reason) {
+    pub(crate) fn refused(&self, reason: RejectReason) {
         self.add(&REFUSED, &labels(&[("reason", reason.as_str())]));
     }
 
@@ -250,8 +250,8 @@ impl Metrics {
     pub(crate) fn store_request(&self, kind: &'static str, reply: &Reply) {
         let outcome = match reply {
             Reply::Got(_) | Reply::Listed(_) | Reply::Revision(_) | Reply::Lease(_) => "ok",
-            Reply::Won(_) | Reply::Granted(_) | Reply::Kept(Kept::Alive(_)) => "won",
-            Reply::Kept(Kept::Loose | Kept::Gone) => "lost",
+            Reply::Won(_) | Reply::Granted(_) | Reply::Kept(LeaseState::Alive(_)) => "won",
+            Reply::Kept(LeaseState::Unattached | LeaseState::Gone) => "lost",
             Reply::Lost => "lost",
             Reply::Failed(StoreFailure::Unavailable(_)) => "unavailable",
             Reply::Failed(StoreFailure::Unknown(_)) => "unknown",
@@ -260,48 +260,48 @@ impl Metrics {
         self.add(&STORE, &labels(&[("kind", kind), ("outcome", outcome)]));
     }
 
-    pub(crate) fn note(&self, note: &Note) {
+    pub(crate) fn note(&self, note: &NodeEvent) {
         match note {
-            Note::Shard(transition) => self.transition(transition),
-            Note::Lease { from, to } => {
+            NodeEvent::Shard(transition) => self.transition(transition),
+            NodeEvent::Lease { from, to } => {
                 let detached = matches!(to, LeasePhase::Detached | LeasePhase::Recovering);
                 self.set(&DETACHED, "", f64::from(u8::from(detached)));
                 let change = [("from", from.as_str()), ("to", to.as_str())];
                 self.add(&LEASE_CHANGES, &labels(&change));
             }
-            Note::Renewed { took, .. } => {
+            NodeEvent::Renewed { took, .. } => {
                 self.add(&SUCCESSES, "");
                 self.set(&STREAK, "", 0.0);
                 self.set(&TOOK, "", took.as_secs_f64());
             }
-            Note::RenewalFailed { streak, .. } => {
+            NodeEvent::RenewalFailed { streak, .. } => {
                 self.add(&FAILURES, "");
                 self.set(&STREAK, "", f64::from(*streak));
             }
-            Note::SessionLost { why, .. } => {
+            NodeEvent::SessionLost { why, .. } => {
                 self.set(&DETACHED, "", 1.0);
                 self.add(&SESSIONS_LOST, &labels(&[("why", why.as_str())]));
             }
-            Note::Ended { why, .. } => {
+            NodeEvent::Ended { why, .. } => {
                 self.add(&SESSIONS_ENDED, &labels(&[("why", &why.to_string())]));
             }
-            Note::Would { step, why, .. } => {
+            NodeEvent::WouldDo { step, why, .. } => {
                 let would = [("step", step.as_str()), ("why", why.as_str())];
                 self.add(&WOULD, &labels(&would));
             }
-            Note::AcquireRetry { .. } => self.add(&RETRIES, ""),
-            Note::AcquireWindowExhausted { .. } => self.add(&EXHAUSTED, ""),
-            Note::LoadFailed { .. } => self.add(&LOAD_FAILURES, ""),
-            Note::Damaged { .. } => self.add(&DAMAGED, ""),
-            Note::Missing { .. } => self.add(&MISSING, ""),
-            Note::Estranged { .. } => self.add(&ESTRANGED, ""),
-            Note::Wedged { .. } => self.add(&WEDGED, ""),
-            Note::Leads { term } => {
+            NodeEvent::AcquireRetry { .. } => self.add(&RETRIES, ""),
+            NodeEvent::AcquireWindowExhausted { .. } => self.add(&EXHAUSTED, ""),
+            NodeEvent::LoadFailed { .. } => self.add(&LOAD_FAILURES, ""),
+            NodeEvent::Damaged { .. } => self.add(&DAMAGED, ""),
+            NodeEvent::Missing { .. } => self.add(&MISSING, ""),
+            NodeEvent::StoreReplaced { .. } => self.add(&ESTRANGED, ""),
+            NodeEvent::Wedged { .. } => self.add(&WEDGED, ""),
+            NodeEvent::LeadershipAcquired { term } => {
                 self.set(&LEADER, "", 1.0);
                 self.set(&TERM, "", *term as f64);
             }
-            Note::LeadsNoLonger { .. } => self.set(&LEADER, "", 0.0),
-            Note::Planned {
+            NodeEvent::LeadershipLost { .. } => self.set(&LEADER, "", 0.0),
+            NodeEvent::Planned {
                 plan,
                 intended,
                 moved,
@@ -324,29 +324,31 @@ impl Metrics {
                     self.add_n(&PLANNED, &labels(&[("kind", kind)]), n as f64);
                 }
             }
-            Note::PlanProblem { .. } => self.add(&PLAN_PROBLEMS, ""),
-            Note::SweptStale { keys, .. } => {
+            NodeEvent::PlanProblem { .. } => self.add(&PLAN_PROBLEMS, ""),
+            NodeEvent::SweptStale { keys, .. } => {
                 self.add_n(&STALE_SWEPT, "", keys.len() as f64);
             }
-            Note::SealFailed { .. } => self.add(&SEAL_FAILURES, ""),
-            Note::SweepFailed { .. } => self.add(&SWEEP_FAILURES, ""),
-            Note::Overslept { .. } => self.add(&OVERSLEPT, ""),
-            Note::Swept { .. } => self.add(&SWEPT, ""),
-            Note::Overdue { .. } => self.add(&OVERDUE, ""),
+            NodeEvent::SealFailed { .. } => self.add(&SEAL_FAILURES, ""),
+            NodeEvent::SweepFailed { .. } => self.add(&SWEEP_FAILURES, ""),
+            NodeEvent::ClockJump { .. } => self.add(&OVERSLEPT, ""),
+            NodeEvent::Swept { .. } => self.add(&SWEPT, ""),
+            NodeEvent::Overdue { .. } => self.add(&OVERDUE, ""),
             // A new session begins attached, whatever became of the one before.
-            Note::Registered { mode, .. } => {
+            NodeEvent::Registered { mode, .. } => {
                 self.mode(mode);
                 self.set(&DETACHED, "", 0.0);
                 self.set(&STREAK, "", 0.0);
             }
-            Note::Mode { mode } => self.mode(mode),
-            Note::Evicted { .. } => self.leaving(),
-            Note::StartedWith { .. } => self.health.store(STARTED, Ordering::Release),
-            Note::WaitingForName { .. } | Note::Denied { .. } | Note::LongLease { .. } => {}
+            NodeEvent::Mode { mode } => self.mode(mode),
+            NodeEvent::Evicted { .. } => self.leaving(),
+            NodeEvent::StartedWith { .. } => self.health.store(STARTED, Ordering::Release),
+            NodeEvent::WaitingForName { .. }
+            | NodeEvent::Denied { .. }
+            | NodeEvent::LongLease { .. } => {}
         }
     }
 
-    fn transition(&self, transition: &Transition) {
+    fn transition(&self, transition: &ShardEvent) {
         let step = transition.step;
         let both = [("step", step.as_str()), ("why", transition.why.as_str())];
         self.add(&TRANSITIONS, &labels(&both));

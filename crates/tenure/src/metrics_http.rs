@@ -159,9 +159,9 @@ mod tests {
     #[tokio::test]
     async fn probes_tell_a_node_that_is_cut_off_from_one_that_has_ended() {
         use tenure_core::ids::SessionId;
-        use tenure_core::note::Note;
+        use tenure_core::note::NodeEvent;
         use tenure_core::time::Time;
-        use tenure_core::why::Why;
+        use tenure_core::why::Reason;
         let clock = Clock::boot();
         let metrics = Arc::new(Metrics::new(clock.clone()));
         let server = MetricsServer::bind(":0", metrics.clone()).await.unwrap();
@@ -175,12 +175,12 @@ mod tests {
             let got = probe("/readyz").await;
             assert_eq!((got.0.as_str(), got.1.as_str()), (ready, said));
         };
-        let (session, why) = (SessionId(1), Why::SessionEnded);
+        let (session, why) = (SessionId(1), Reason::SessionEnded);
         let mode = tenure_core::record::NodeMode::Active;
         check("200", "503", "not ready: starting").await;
         metrics.deadline(Time::NEVER);
-        metrics.note(&Note::Registered { session, mode });
-        metrics.note(&Note::StartedWith {
+        metrics.note(&NodeEvent::Registered { session, mode });
+        metrics.note(&NodeEvent::StartedWith {
             loaded: 1,
             failed: 0,
         });
@@ -188,7 +188,7 @@ mod tests {
         metrics.deadline(clock.now());
         check("200", "503", "not ready: detached").await;
         metrics.deadline(Time::NEVER);
-        metrics.note(&Note::SessionLost { session, why });
+        metrics.note(&NodeEvent::SessionLost { session, why });
         check("200", "503", "not ready: detached").await;
         metrics.leaving();
         check("200", "503", "not ready: stopping").await;

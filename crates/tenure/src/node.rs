@@ -5,17 +5,17 @@ use std::sync::Arc;
 
 use tenure_core::ids::{Epoch, NodeName, ShardId, ShardName};
 use tenure_core::machine::{Close, Event};
-use tenure_core::note::Note;
+use tenure_core::note::NodeEvent;
 use tokio::sync::{broadcast, watch};
 
-use crate::board::{Board, Seen, Shards};
+use crate::board::{LocalShards, OwnerInfo, Shards};
 use crate::builder::Builder;
 use crate::driver::{Input, Inputs, Life};
-use crate::enter::{Entered, NotOwner, OwnerAt, Reason};
+use crate::enter::{Entered, NotOwner, OwnerAt, RejectReason};
 use crate::error::{StartError, StopError};
 use crate::handler::{Handler, StateCell};
 use crate::metrics::Metrics;
-use crate::stay::Stay;
+use crate::stay::LocalShard;
 
 /// A node: a process's part in a cluster. Cheap to clone.
 ///
@@ -26,11 +26,11 @@ use crate::stay::Stay;
 pub struct Node(Arc<Inner>);
 
 struct Inner {
-    board: Arc<Board>,
+    board: Arc<LocalShards>,
     inputs: Inputs,
     life: watch::Receiver<Life>,
     metrics: Arc<Metrics>,
-    notes: broadcast::Sender<Arc<Note>>,
+    notes: broadcast::Sender<Arc<NodeEvent>>,
 }
 
 impl Node {
@@ -40,11 +40,11 @@ impl Node {
     }
 
     pub(crate) fn new(
-        board: Arc<Board>,
+        board: Arc<LocalShards>,
         inputs: Inputs,
         life: watch::Receiver<Life>,
         metrics: Arc<Metrics>,
-        notes: broadcast::Sender<Arc<Note>>,
+        notes: broadcast::Sender<Arc<NodeEvent>>,
     ) -> Self {
         Self(Arc::new(Inner {
             board,
@@ -74,7 +74,7 @@ impl Node {
         let stay = shards.stay_of_key(key);
         self.admit(stay, None, || match shards.shard_of_key(key) {
             Some(shard) => self.not_owner(shards, shard),
-            None => nobody(keyspace, Reason::UnknownShard),
+            None => nobody(keyspace, RejectReason::UnknownShard),
         })
     }
 
@@ -91,7 +91,7 @@ impl Node {
         let stay = shards.stay_of_key(key);
         self.admit(stay, Some(epoch), || match shards.shard_of_key(key) {
             Some(shard) => self.not_owner(shards, shard),
-            None => nobody(keyspace, Reason::UnknownShard),
+            None => nobody(keyspace, RejectReason::UnknownShard),
         })
     }
 
@@ -139,7 +139,7 @@ impl Node {
     }
 
     /// Everything worth telling, from now on. A listener that falls far behind misses some.
-    pub fn notes(&self) -> broadcast::Receiver<Arc<Note>> {
+    pub fn events(&self) -> broadcast::Receiver<Arc<NodeEvent>> {
         self.0.notes.subscribe()
     }
 
@@ -178,8 +178,8 @@ impl Node {
     fn shards<H: Handler>(&self, keyspace: &str) -> Result<&Shards, NotOwner> {
         let reason = match self.0.board.keyspace(keyspace) {
             Some(shards) if shards.handler == TypeId::of::<H>() => return Ok(shards),
-            Some(_) => Reason::OtherHandler,
-            None => Reason::UnknownKeyspace,
+            Some(_) => RejectReason::OtherHandler,
+            None => RejectReason::UnknownKeyspace,
         };
         self.0.metrics.refused(reason);
         Err(nobody(keyspace, reason))
@@ -187,7 +187,7 @@ impl Node {
 
     fn admit<H: Handler>(
         &self,
-        stay: Option<Arc<Stay>>,
+        stay: Option<Arc<LocalShard>>,
         at: Option<Epoch>,
         refuse: impl FnOnce() -> NotOwner,
     ) -> Result<Entered<H>, NotOwner> {
@@ -204,7 +204,7 @@ impl Node {
             drop(entered);
             let refused = NotOwner {
                 epoch,
-                reason: Reason::OtherEpoch,
+                reason: RejectReason::OtherEpoch,
                 ..refuse()
             };
             self.0.metrics.refused(refused.reason);
@@ -217,14 +217,14 @@ impl Node {
 
     fn not_owner(&self, shards: &Shards, shard: ShardName) -> NotOwner {
         let keyspace = shards.name.clone();
-        let mut answer = nobody(keyspace.as_str(), Reason::UnknownShard);
+        let mut answer = nobody(keyspace.as_str(), RejectReason::UnknownShard);
         let slot = shards.look_up(&shard);
         answer.shard = Some(ShardId::new(keyspace, shard));
         let Some(slot) = slot else {
             return answer;
         };
         let here = slot.stay.is_some();
-        let Some(Seen {
+        let Some(OwnerInfo {
             owner,
             epoch,
             serving,
@@ -232,18 +232,18 @@ impl Node {
         }) = slot.seen
         else {
             answer.reason = if here {
-                Reason::NotReady
+                RejectReason::NotReady
             } else {
-                Reason::Unowned
+                RejectReason::Unowned
             };
             return answer;
         };
         (answer.epoch, answer.rev) = (epoch, rev);
         answer.reason = match &owner {
-            _ if here => Reason::NotReady,
-            Some(owner) if owner.node == *self.name() => Reason::NotReady,
-            Some(_) => Reason::Elsewhere,
-            None => Reason::Unowned,
+            _ if here => RejectReason::NotReady,
+            Some(owner) if owner.node == *self.name() => RejectReason::NotReady,
+            Some(_) => RejectReason::Elsewhere,
+            None => RejectReason::Unowned,
         };
         answer.owner = owner.map(|owner| {
             Box::new(OwnerAt {
@@ -257,7 +257,7 @@ impl Node {
     }
 }
 
-fn nobody(keyspace: &str, reason: Reason) -> NotOwner {
+fn nobody(keyspace: &str, reason: RejectReason) -> NotOwner {
     NotOwner {
         keyspace: keyspace.to_owned(),
         shard: None,

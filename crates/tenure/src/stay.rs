@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tenure_core::ids::{Epoch, SessionId, ShardId};
-use tenure_core::machine::{Close, RunId};
+use tenure_core::machine::{ActivationId, Close};
 use tenure_core::time::Time;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
@@ -16,8 +16,8 @@ use crate::driver::Inputs;
 use crate::gate::{Gate, LeaseCell};
 
 /// One stay, from load to drained.
-pub(crate) struct Stay {
-    pub(crate) run: RunId,
+pub(crate) struct LocalShard {
+    pub(crate) run: ActivationId,
     pub(crate) shard: ShardId,
     epoch: AtomicU64,
     owned: AtomicBool,
@@ -45,7 +45,7 @@ pub(crate) struct Stay {
 
 /// What a stay begins with.
 pub(crate) struct Begin {
-    pub(crate) run: RunId,
+    pub(crate) run: ActivationId,
     pub(crate) shard: ShardId,
     pub(crate) epoch: Epoch,
     pub(crate) session: SessionId,
@@ -68,7 +68,7 @@ pub(crate) enum Order {
     Seal,
 }
 
-impl Stay {
+impl LocalShard {
     pub(crate) fn new(
         begin: &Begin,
         clock: Clock,

@@ -216,7 +216,7 @@ mod tests {
 
     use rustix::fs::{CWD, FileType, Mode, mknodat};
     use tenure_core::ids::{ClusterName, NodeName};
-    use tenure_core::machine::RunId;
+    use tenure_core::machine::ActivationId;
     use tenure_core::node::NodeConfig;
     use tenure_core::record::Role;
     use tenure_core::rules::Rules;
@@ -278,7 +278,7 @@ mod tests {
         let mut steps = 0;
         while recorder.lines.is_some() {
             let error = "x".repeat(100_000);
-            let run = RunId(1);
+            let run = ActivationId(1);
             let step = Step::default();
             recorder.stepped(Time(1), Event::LoadFailed { run, error }, &step);
             steps += 1;

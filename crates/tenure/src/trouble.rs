@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tenure_core::note::Note;
+use tenure_core::note::NodeEvent;
 use tenure_core::time::Time;
 use tracing::{info, warn};
 
@@ -27,11 +27,11 @@ pub(crate) struct Trouble {
     clock: Clock,
     /// How long nothing may fail before a success ends it: a store that fails every other time is one trouble.
     quiet: Duration,
-    told: Mutex<Told>,
+    told: Mutex<LoggedError>,
 }
 
 #[derive(Default)]
-struct Told {
+struct LoggedError {
     renewals: BTreeSet<String>,
     calls: BTreeMap<String, Cause>,
 }
@@ -51,15 +51,15 @@ impl Trouble {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Told> {
+    fn lock(&self) -> MutexGuard<'_, LoggedError> {
         self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Logs a note, and the cause of a failed renewal if it is a new one.
-    pub(crate) fn log(&self, note: &Note) {
+    pub(crate) fn log(&self, note: &NodeEvent) {
         match note {
-            Note::Renewed { .. } => self.lock().renewals.clear(),
-            Note::RenewalFailed { streak, error } => {
+            NodeEvent::Renewed { .. } => self.lock().renewals.clear(),
+            NodeEvent::RenewalFailed { streak, error } => {
                 let renewals = &mut self.lock().renewals;
                 if renewals.len() < REASONS && renewals.insert(error.clone()) {
                     warn!(streak, error, "lease renewal failed");
@@ -75,7 +75,7 @@ impl Trouble {
     pub(crate) fn failed(&self, kind: &'static str, error: &str) {
         let now = self.clock.now();
         let mut told = self.lock();
-        let Told { renewals, calls } = &mut *told;
+        let LoggedError { renewals, calls } = &mut *told;
         calls.retain(|_, cause| now.since(cause.last) < FORGOTTEN);
         if let Some(cause) = calls.get_mut(error) {
             cause.kinds.insert(kind);
@@ -124,7 +124,7 @@ mod tests {
 
     fn renewal_failed(trouble: &Trouble, streak: u32, error: &str) -> String {
         let error = error.to_owned();
-        page(|| trouble.log(&Note::RenewalFailed { streak, error }))
+        page(|| trouble.log(&NodeEvent::RenewalFailed { streak, error }))
     }
 
     #[tokio::test(start_paused = true)]
@@ -137,7 +137,7 @@ mod tests {
         assert!(failed(3, "no connection to spare").contains("to spare"));
         assert_eq!(failed(4, "away"), "");
         let (took, left) = Default::default();
-        trouble.log(&Note::Renewed { took, left });
+        trouble.log(&NodeEvent::Renewed { took, left });
         assert_eq!(failed(1, "away"), told);
     }
 

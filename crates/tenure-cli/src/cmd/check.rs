@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::Args;
 
 use crate::cmd::exec::grant_file::GrantState;
-use crate::fail::Fail;
+use crate::fail::Exit;
 use crate::supervise::boot_now;
 
 /// Ask, from a child of `tenure exec`, whether its grant still holds
@@ -29,17 +29,17 @@ pub(crate) struct Check {
 }
 
 impl Check {
-    pub(crate) fn run(self) -> Result<ExitCode, Fail> {
+    pub(crate) fn run(self) -> Result<ExitCode, Exit> {
         let path = self
             .grant
             .or_else(|| std::env::var_os("TENURE_GRANT").map(PathBuf::from))
             .ok_or_else(|| {
-                Fail::bad("no grant is named: TENURE_GRANT is not set; run this under `tenure exec`, or pass --grant")
+                Exit::usage("no grant is named: TENURE_GRANT is not set; run this under `tenure exec`, or pass --grant")
             })?;
         let epoch = match (self.epoch, std::env::var("TENURE_EPOCH")) {
             (Some(epoch), _) => Some(epoch),
             (None, Ok(text)) => Some(text.parse().map_err(|_| {
-                Fail::bad(format!("TENURE_EPOCH is {text:?}, which is not a number"))
+                Exit::usage(format!("TENURE_EPOCH is {text:?}, which is not a number"))
             })?),
             (None, Err(_)) => None,
         };
@@ -47,17 +47,17 @@ impl Check {
     }
 }
 
-fn check(path: &Path, epoch: Option<u64>) -> Result<(), Fail> {
+fn check(path: &Path, epoch: Option<u64>) -> Result<(), Exit> {
     let state = match GrantState::read(path) {
         Ok(state) => state,
         Err(e) if e.kind() == ErrorKind::NotFound => {
-            return Err(Fail::no(format!(
+            return Err(Exit::failed(format!(
                 "the grant is over: {} is gone",
                 path.display()
             )));
         }
         Err(e) => {
-            return Err(Fail::bad(format!(
+            return Err(Exit::usage(format!(
                 "grant file {} cannot be read: {e}",
                 path.display()
             )));
@@ -65,20 +65,20 @@ fn check(path: &Path, epoch: Option<u64>) -> Result<(), Fail> {
     };
     if epoch.is_some_and(|epoch| epoch != state.epoch) {
         let was = epoch.unwrap_or_default();
-        return Err(Fail::no(format!(
+        return Err(Exit::failed(format!(
             "the grant at epoch {was} is over: the shard is at epoch {}",
             state.epoch
         )));
     }
     if state.boot_id != tenure_store::host::boot_id() {
-        return Err(Fail::no(
+        return Err(Exit::failed(
             "the grant is from another boot or another time namespace of this machine",
         ));
     }
     let now = boot_now();
     if now >= state.closes_at_ns {
         let late = now.since(state.closes_at_ns);
-        return Err(Fail::no(format!(
+        return Err(Exit::failed(format!(
             "the grant is over since {} ms",
             late.as_millis()
         )));

@@ -9,14 +9,14 @@ use serde_json::json;
 use tenure::Clock;
 use tenure_core::ids::{ClusterName, SessionId, Version};
 use tenure_core::layout;
-use tenure_core::view::Cell;
+use tenure_core::view::KeyState;
 use tenure_store::DeleteIf;
 
 use crate::cmd::confirm::confirm;
 use crate::config::{Config, duration};
-use crate::fail::Fail;
+use crate::fail::Exit;
 use crate::out;
-use crate::place::{Place, clusters, open_store, within};
+use crate::place::{ClusterClient, clusters, open_store, within};
 use crate::snapshot::Snapshot;
 use crate::table::{Table, WIDTH};
 
@@ -65,7 +65,7 @@ struct Rm {
 }
 
 impl Cluster {
-    pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Fail> {
+    pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
         match &self.action {
             Action::Ls { json } => ls(config, *json).await,
             Action::Rm(rm) => rm.run(config).await,
@@ -73,7 +73,7 @@ impl Cluster {
     }
 }
 
-async fn ls(config: &Config, as_json: bool) -> Result<ExitCode, Fail> {
+async fn ls(config: &Config, as_json: bool) -> Result<ExitCode, Exit> {
     let store = open_store(config).await?;
     let names = clusters(&*store).await?;
     let mut shown = Vec::new();
@@ -115,17 +115,17 @@ async fn ls(config: &Config, as_json: bool) -> Result<ExitCode, Fail> {
 }
 
 impl Rm {
-    async fn run(&self, config: &Config) -> Result<ExitCode, Fail> {
+    async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
         let name = &self.name;
         if config
             .text("cluster")
             .is_some_and(|given| given != name.as_str())
         {
-            return Err(Fail::bad(format!(
+            return Err(Exit::usage(format!(
                 "--cluster (or TENURE_CLUSTER) names another cluster than {name}; name one"
             )));
         }
-        let place = Place::open_named(config, name.clone()).await?;
+        let place = ClusterClient::open_named(config, name.clone()).await?;
         let snapshot = place.existing().await?;
         let records = snapshot.view.present_keys().len();
         confirm(
@@ -143,10 +143,10 @@ impl Rm {
     /// Watches the sessions for as long as the longest of their leases: one that changes meanwhile is live.
     async fn refuse_if_live(
         &self,
-        place: &Place,
+        place: &ClusterClient,
         snapshot: &Snapshot,
         config: &Config,
-    ) -> Result<(), Fail> {
+    ) -> Result<(), Exit> {
         let before = live_sessions(snapshot);
         if before.is_empty() {
             return Ok(());
@@ -166,7 +166,7 @@ impl Rm {
             for (session, version) in live_sessions(&now) {
                 if before.get(&session) != Some(&version) {
                     let node = now.view.sessions.get(&session).map(|s| s.node.to_string());
-                    return Err(Fail::no(format!(
+                    return Err(Exit::failed(format!(
                         "session {session} of node {} is live; stop the nodes of cluster {} first, or pass --force",
                         node.unwrap_or_default(),
                         self.name
@@ -182,15 +182,15 @@ impl Rm {
 fn live_sessions(snapshot: &Snapshot) -> BTreeMap<SessionId, Version> {
     let all = snapshot.view.sessions.cells();
     all.filter_map(|(id, cell)| match cell {
-        Cell::Present(seen) if seen.record.is_live() => Some((*id, seen.version.clone())),
-        Cell::Damaged { version, .. } => Some((*id, version.clone())),
+        KeyState::Present(seen) if seen.record.is_live() => Some((*id, seen.version.clone())),
+        KeyState::Damaged { version, .. } => Some((*id, version.clone())),
         _ => None,
     })
     .collect()
 }
 
 /// Deletes what is there until nothing is; whoever writes meanwhile is deleted too.
-async fn delete_all(place: &Place) -> Result<usize, Fail> {
+async fn delete_all(place: &ClusterClient) -> Result<usize, Exit> {
     let prefix = layout::prefix(&place.cluster);
     let mut deleted = 0;
     for _ in 0..5 {
@@ -207,7 +207,7 @@ async fn delete_all(place: &Place) -> Result<usize, Fail> {
             deleted += usize::from(answer? == tenure_store::Delete::Won);
         }
     }
-    Err(Fail::no(format!(
+    Err(Exit::failed(format!(
         "{deleted} records were deleted, but somebody keeps writing new ones; stop the nodes of cluster {} and run the \
          command again",
         place.cluster

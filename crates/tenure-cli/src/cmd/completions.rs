@@ -6,7 +6,7 @@ use clap::{Args, CommandFactory as _};
 use clap_complete::Shell;
 
 use crate::cli::Cli;
-use crate::fail::Fail;
+use crate::fail::Exit;
 use crate::out;
 
 /// Print a completion script for a shell
@@ -20,7 +20,7 @@ pub(crate) struct Completions {
 }
 
 impl Completions {
-    pub(crate) fn run(&self) -> Result<ExitCode, Fail> {
+    pub(crate) fn run(&self) -> Result<ExitCode, Exit> {
         let mut script = Vec::new();
         clap_complete::generate(self.shell, &mut Cli::command(), "tenure", &mut script);
         out::text(&String::from_utf8_lossy(&script));

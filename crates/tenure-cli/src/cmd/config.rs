@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::cli::Global;
 use crate::config::flags::AllFlags;
 use crate::config::{Config, Effective, Value};
-use crate::fail::Fail;
+use crate::fail::Exit;
 use crate::out;
 use crate::table::{Table, WIDTH};
 
@@ -49,7 +49,7 @@ struct Settings {
 }
 
 impl ConfigCommand {
-    pub(crate) fn run(&self, global: &Global) -> Result<ExitCode, Fail> {
+    pub(crate) fn run(&self, global: &Global) -> Result<ExitCode, Exit> {
         match &self.action {
             Action::Check(settings) => check(global, settings),
             Action::Show(settings) => show(global, settings),
@@ -63,7 +63,7 @@ fn effective(global: &Global, settings: &Settings) -> Result<Vec<Effective>, Vec
     Ok(config.effective(&timing))
 }
 
-fn check(global: &Global, settings: &Settings) -> Result<ExitCode, Fail> {
+fn check(global: &Global, settings: &Settings) -> Result<ExitCode, Exit> {
     let problems = effective(global, settings).err().unwrap_or_default();
     if settings.json {
         out::json(&json!({ "ok": problems.is_empty(), "problems": problems }));
@@ -72,12 +72,12 @@ fn check(global: &Global, settings: &Settings) -> Result<ExitCode, Fail> {
     }
     match problems.is_empty() {
         true => Ok(ExitCode::SUCCESS),
-        false => Err(Fail::bad(problems.join("\n"))),
+        false => Err(Exit::usage(problems.join("\n"))),
     }
 }
 
-fn show(global: &Global, settings: &Settings) -> Result<ExitCode, Fail> {
-    let effective = effective(global, settings).map_err(|all| Fail::bad(all.join("\n")))?;
+fn show(global: &Global, settings: &Settings) -> Result<ExitCode, Exit> {
+    let effective = effective(global, settings).map_err(|all| Exit::usage(all.join("\n")))?;
     if settings.json {
         let shown: Vec<Shown> = effective.iter().map(Shown::of).collect();
         out::json(&json!({ "settings": shown }));

@@ -2,15 +2,15 @@
 
 use std::io::{self, BufRead as _, IsTerminal as _};
 
-use crate::fail::Fail;
+use crate::fail::Exit;
 
 /// Goes on if `yes` was passed or a person says so at the terminal.
-pub(crate) fn confirm(yes: bool, what: &str) -> Result<(), Fail> {
+pub(crate) fn confirm(yes: bool, what: &str) -> Result<(), Exit> {
     if yes {
         return Ok(());
     }
     if !io::stdin().is_terminal() {
-        return Err(Fail::bad(format!("{what}; pass --yes to do it")));
+        return Err(Exit::usage(format!("{what}; pass --yes to do it")));
     }
     eprint!("{what}. Type yes to go on: ");
     let mut answer = String::new();
@@ -18,5 +18,5 @@ pub(crate) fn confirm(yes: bool, what: &str) -> Result<(), Fail> {
     if read.is_ok() && answer.trim() == "yes" {
         return Ok(());
     }
-    Err(Fail::no("nothing was changed"))
+    Err(Exit::failed("nothing was changed"))
 }

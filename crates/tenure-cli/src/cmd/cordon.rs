@@ -11,9 +11,9 @@ use tenure_core::record::{NodeRecord, Record};
 use tenure_store::Expect;
 
 use crate::config::Config;
-use crate::fail::Fail;
+use crate::fail::Exit;
 use crate::out;
-use crate::place::{Place, Wrote};
+use crate::place::{CasResult, ClusterClient};
 
 /// How often a race against other writers is run again.
 const ROUNDS: usize = 20;
@@ -50,21 +50,21 @@ struct Which {
 }
 
 impl Cordon {
-    pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Fail> {
+    pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
         self.node.set(config, true).await
     }
 }
 
 impl Uncordon {
-    pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Fail> {
+    pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
         self.node.set(config, false).await
     }
 }
 
 impl Which {
-    async fn set(&self, config: &Config, cordoned: bool) -> Result<ExitCode, Fail> {
+    async fn set(&self, config: &Config, cordoned: bool) -> Result<ExitCode, Exit> {
         let name = &self.name;
-        let mut place = Place::open(config).await?;
+        let mut place = ClusterClient::open(config).await?;
         let key = Key::Node(name.clone());
         for _ in 0..ROUNDS {
             let snapshot = place.existing().await?;
@@ -78,7 +78,7 @@ impl Which {
                 };
                 let expect = Expect::Version(seen.version.clone());
                 let record = Record::Node(Arc::new(record));
-                if place.put(&key, expect, &record).await? == Wrote::Lost {
+                if place.put(&key, expect, &record).await? == CasResult::Lost {
                     continue;
                 }
             }
@@ -93,7 +93,7 @@ impl Which {
             }
             return Ok(ExitCode::SUCCESS);
         }
-        Err(Fail::no(format!(
+        Err(Exit::failed(format!(
             "others keep changing node {name}; run the command again"
         )))
     }

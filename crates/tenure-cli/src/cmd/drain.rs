@@ -6,13 +6,13 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::json;
 use tenure::NodeMode;
-use tenure::admin::Standing;
+use tenure::admin::NodeStatus;
 use tenure_core::ids::NodeName;
 
 use super::evict;
 use super::wait::{admin, at_once, or_interrupted};
 use crate::config::{Config, duration};
-use crate::fail::Fail;
+use crate::fail::Exit;
 use crate::out;
 
 /// Let a node give away everything it has, and take nothing, until it is activated
@@ -64,10 +64,10 @@ pub(crate) struct Activate {
 }
 
 impl Drain {
-    pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Fail> {
+    pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
         let Some(name) = &self.name else {
             let this = config.text("node").ok_or_else(|| {
-                Fail::bad("which node runs here is not said; set TENURE_NODE to its name")
+                Exit::usage("which node runs here is not said; set TENURE_NODE to its name")
             })?;
             let name = NodeName::new(this)?;
             return evict::evict(config, &name, self.timeout, self.json).await;
@@ -79,13 +79,13 @@ impl Drain {
             false => eprintln!("node {name} is drained, or draining, already"),
         }
         let standing = match at_once(self.timeout) {
-            true => Standing::of(&admin.look().await?, name)?,
+            true => NodeStatus::of(&admin.snapshot().await?, name)?,
             false => {
                 let left = format!(
                     "node {name} goes on giving away what it has; `tenure activate {name}` takes that back"
                 );
-                let told = |s: &Standing| eprintln!("node {name}: {}", shown(s));
-                or_interrupted(admin.drained(name, self.timeout, told), &left).await?
+                let told = |s: &NodeStatus| eprintln!("node {name}: {}", shown(s));
+                or_interrupted(admin.wait_until_drained(name, self.timeout, told), &left).await?
             }
         };
         if self.json {
@@ -98,8 +98,8 @@ impl Drain {
     }
 }
 
-fn shown(standing: &Standing) -> String {
-    let Standing {
+fn shown(standing: &NodeStatus) -> String {
+    let NodeStatus {
         mode,
         shards,
         moving,
@@ -111,7 +111,7 @@ fn shown(standing: &Standing) -> String {
 }
 
 impl Activate {
-    pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Fail> {
+    pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
         let name = &self.name;
         let admin = admin(config).await?;
         let (was, changed) = admin.activate(name).await?;
@@ -122,7 +122,7 @@ impl Activate {
             NodeMode::Active => eprintln!("node {name} is active already"),
             was => eprintln!("node {name} was {was}, and takes shards again"),
         }
-        let view = admin.look().await?;
+        let view = admin.snapshot().await?;
         if view.nodes.get(name).is_some_and(|n| n.cordoned) {
             eprintln!(
                 "warning: node {name} is cordoned, and is given no shards before `tenure uncordon {name}`"

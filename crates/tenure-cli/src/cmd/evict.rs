@@ -9,7 +9,7 @@ use tenure_core::ids::NodeName;
 
 use super::wait::{admin, at_once, or_interrupted};
 use crate::config::{Config, duration};
-use crate::fail::Fail;
+use crate::fail::Exit;
 use crate::out;
 
 /// Ask a node to give away what it has and to stop; wait until it is gone
@@ -34,7 +34,7 @@ pub(crate) struct Evict {
 }
 
 impl Evict {
-    pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Fail> {
+    pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
         evict(config, &self.name, self.timeout, self.json).await
     }
 }
@@ -45,7 +45,7 @@ pub(super) async fn evict(
     name: &NodeName,
     timeout: Duration,
     as_json: bool,
-) -> Result<ExitCode, Fail> {
+) -> Result<ExitCode, Exit> {
     let admin = admin(config).await?;
     let asked = admin.evict(name).await?;
     match asked {
@@ -60,7 +60,11 @@ pub(super) async fn evict(
     {
         let left = format!("node {name} stops all the same, now or at the end of its ttl");
         let told = |shards: usize| eprintln!("node {name}: {shards} shards left");
-        or_interrupted(admin.evicted(name, session, timeout, told), &left).await?;
+        or_interrupted(
+            admin.wait_until_stopped(name, session, timeout, told),
+            &left,
+        )
+        .await?;
         eprintln!("node {name} has stopped");
     }
     if as_json {

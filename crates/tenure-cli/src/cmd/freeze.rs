@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::wait::admin;
 use crate::config::Config;
-use crate::fail::Fail;
+use crate::fail::Exit;
 use crate::out;
 
 /// Let nothing that is served move, in the whole cluster
@@ -38,7 +38,7 @@ pub(crate) struct Unfreeze {
 }
 
 impl Freeze {
-    pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Fail> {
+    pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
         let changed = admin(config).await?.freeze(&self.reason).await?;
         match changed {
             true => eprintln!("nothing that is served moves until `tenure unfreeze`"),
@@ -52,7 +52,7 @@ impl Freeze {
 }
 
 impl Unfreeze {
-    pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Fail> {
+    pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
         let changed = admin(config).await?.unfreeze().await?;
         match changed {
             true => eprintln!("shards may move again"),

@@ -9,9 +9,9 @@ use tenure_core::ids::KeyspaceName;
 use tenure_core::record::KeyspaceKind;
 
 use crate::config::Config;
-use crate::fail::Fail;
+use crate::fail::Exit;
 use crate::out;
-use crate::place::Place;
+use crate::place::ClusterClient;
 
 /// Print the shard that a key belongs to
 #[derive(Debug, Args)]
@@ -34,7 +34,7 @@ pub(crate) struct Key {
 }
 
 impl Key {
-    pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Fail> {
+    pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
         let (keyspace, shards) = match self.shards {
             Some(shards) => (None, shards),
             None => {
@@ -59,8 +59,8 @@ impl Key {
         Ok(ExitCode::SUCCESS)
     }
 
-    async fn hashed(&self, config: &Config) -> Result<(KeyspaceName, u32), Fail> {
-        let place = Place::look(config).await?;
+    async fn hashed(&self, config: &Config) -> Result<(KeyspaceName, u32), Exit> {
+        let place = ClusterClient::look(config).await?;
         let snapshot = place.existing().await?;
         let name = match &self.keyspace {
             Some(name) => name.clone(),
@@ -68,7 +68,7 @@ impl Key {
         };
         match snapshot.keyspace(&name)?.kind {
             KeyspaceKind::Hashed(shards) => Ok((name, shards)),
-            KeyspaceKind::Named => Err(Fail::no(format!(
+            KeyspaceKind::Named => Err(Exit::failed(format!(
                 "keyspace {name} is named: its shards are chosen by name, not by key"
             ))),
         }

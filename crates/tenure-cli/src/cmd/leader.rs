@@ -10,7 +10,7 @@ use super::exec::{Signals, Waited, not_started};
 use crate::cli::Global;
 use crate::config::Config;
 use crate::config::flags::LeaderFlags;
-use crate::fail::Fail;
+use crate::fail::Exit;
 use crate::place;
 
 /// How long giving up the office may take, whatever the store does.
@@ -31,11 +31,11 @@ pub(crate) struct Leader {
 }
 
 impl Leader {
-    pub(crate) fn config(&self, global: &Global) -> Result<Config, Fail> {
+    pub(crate) fn config(&self, global: &Global) -> Result<Config, Exit> {
         global.load(self.flags.0.clone())
     }
 
-    pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Fail> {
+    pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
         let mut signals = Signals::new()?;
         if let Waited::Signal = place::ask_for_ttl(config, &mut signals).await {
             return Ok(ExitCode::SUCCESS);
@@ -44,7 +44,7 @@ impl Leader {
         let cluster = place::named_cluster(config)?;
         config
             .timing()
-            .map_err(|problems| Fail::bad(problems.join("\n")))?;
+            .map_err(|problems| Exit::usage(problems.join("\n")))?;
         let mut builder = Node::builder(url, cluster.as_str())
             .lead_only()
             .settings(config.settings());
@@ -66,23 +66,23 @@ impl Leader {
             Some(address) => Some(
                 MetricsServer::bind(address, node.metrics().clone())
                     .await
-                    .map_err(|e| Fail::bad(e.to_string()))?,
+                    .map_err(|e| Exit::usage(e.to_string()))?,
             ),
             None => None,
         };
         tracing::info!(node = %node.name(), "stands for leader");
         match signals.or(node.ended()).await {
-            Waited::Done(ended) => ended.map_err(|e| Fail::no(e.to_string()))?,
+            Waited::Done(ended) => ended.map_err(|e| Exit::failed(e.to_string()))?,
             Waited::Signal => stop(&node).await?,
         }
         Ok(ExitCode::SUCCESS)
     }
 }
 
-async fn stop(node: &Node) -> Result<(), Fail> {
+async fn stop(node: &Node) -> Result<(), Exit> {
     match tokio::time::timeout(STOP_LIMIT, node.stop()).await {
-        Ok(ended) => ended.map_err(|e| Fail::no(e.to_string())),
-        Err(_) => Err(Fail::no(
+        Ok(ended) => ended.map_err(|e| Exit::failed(e.to_string())),
+        Err(_) => Err(Exit::failed(
             "stopped without giving up the office, because the store does not answer; another leads when the ttl is over",
         )),
     }

@@ -10,7 +10,7 @@ use tenure_core::ids::{NodeName, ShardId};
 
 use super::wait::{admin, at_once, or_interrupted};
 use crate::config::{Config, duration};
-use crate::fail::Fail;
+use crate::fail::Exit;
 use crate::out;
 
 /// Move a shard to a node, once
@@ -39,7 +39,7 @@ pub(crate) struct Move {
 }
 
 impl Move {
-    pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Fail> {
+    pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
         let (id, to) = (&self.shard, &self.to);
         let admin = admin(config).await?;
         let changed = admin.move_shard(id, to).await?;
@@ -56,9 +56,10 @@ impl Move {
                 Moved::Done => eprintln!("shard {id} is served by {to}"),
                 Moved::CalledOff => {}
             };
-            let moved = or_interrupted(admin.moved(id, to, self.timeout, told), &left).await?;
+            let moved =
+                or_interrupted(admin.wait_until_moved(id, to, self.timeout, told), &left).await?;
             if moved == Moved::CalledOff {
-                return Err(Fail::no(format!(
+                return Err(Exit::failed(format!(
                     "the move of shard {id} to {to} was called off, and the shard is where it was; {to} logs why, and the \
                      command can be run again"
                 )));

@@ -8,12 +8,12 @@ use serde::Serialize;
 use tenure_core::hash;
 use tenure_core::ids::{Epoch, KeyspaceName, NodeName, SessionId, ShardId, ShardName};
 use tenure_core::record::KeyspaceKind;
-use tenure_core::view::Cell;
+use tenure_core::view::KeyState;
 
 use crate::config::Config;
-use crate::fail::Fail;
+use crate::fail::Exit;
 use crate::out;
-use crate::place::Place;
+use crate::place::ClusterClient;
 use crate::snapshot::{Lease, Snapshot, ago};
 
 /// Print which node owns the shard of a key
@@ -49,19 +49,19 @@ struct Answer {
 }
 
 impl Owner {
-    pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Fail> {
-        let place = Place::look(config).await?;
+    pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
+        let place = ClusterClient::look(config).await?;
         let snapshot = place.existing().await?;
         let id = self.shard(&snapshot)?;
         let record = match snapshot.view.shards.cell(&id) {
-            Some(Cell::Present(seen)) => &seen.record,
-            Some(Cell::Damaged { damage, .. }) => {
-                return Err(Fail::no(format!(
+            Some(KeyState::Present(seen)) => &seen.record,
+            Some(KeyState::Damaged { damage, .. }) => {
+                return Err(Exit::failed(format!(
                     "shard {id}: {damage}; see `tenure status`"
                 )));
             }
-            Some(Cell::Missing { .. }) | None => {
-                return Err(Fail::no(format!(
+            Some(KeyState::Missing { .. }) | None => {
+                return Err(Exit::failed(format!(
                     "there is no record of shard {id}; see `tenure status`"
                 )));
             }
@@ -70,7 +70,7 @@ impl Owner {
             keyspace: id.keyspace.clone(),
             shard: id.shard.clone(),
             epoch: record.epoch,
-            state: record.tenancy.name(),
+            state: record.ownership.name(),
             owner: None,
             session: None,
             addresses: BTreeMap::new(),
@@ -105,7 +105,7 @@ impl Owner {
         Ok(ExitCode::SUCCESS)
     }
 
-    fn shard(&self, snapshot: &Snapshot) -> Result<ShardId, Fail> {
+    fn shard(&self, snapshot: &Snapshot) -> Result<ShardId, Exit> {
         let keyspace = match &self.keyspace {
             Some(name) => name.clone(),
             None => snapshot.sole_keyspace()?,
@@ -119,11 +119,11 @@ impl Owner {
         Ok(ShardId::new(keyspace, shard))
     }
 
-    fn nobody(&self, answer: &Answer, why: String) -> Result<ExitCode, Fail> {
+    fn nobody(&self, answer: &Answer, why: String) -> Result<ExitCode, Exit> {
         if self.json {
             out::json(answer);
         }
-        Err(Fail::no(why))
+        Err(Exit::failed(why))
     }
 
     fn show(&self, answer: &Answer) {

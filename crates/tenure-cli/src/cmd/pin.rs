@@ -9,13 +9,13 @@ use tenure_core::ids::{NodeName, ShardId};
 use tenure_core::layout::Key;
 use tenure_core::record::{KeyspaceMode, Owner, Record, ShardRecord};
 use tenure_core::rules::Rules;
-use tenure_core::shard::{self, Change, Facts, Writer};
+use tenure_core::shard::{self, Facts, Transition, Writer};
 use tenure_store::Expect;
 
 use crate::config::Config;
-use crate::fail::Fail;
+use crate::fail::Exit;
 use crate::out;
-use crate::place::{Place, Wrote};
+use crate::place::{CasResult, ClusterClient};
 use crate::snapshot::Snapshot;
 
 /// How often a race against other writers is run again.
@@ -56,13 +56,13 @@ pub(crate) struct Unpin {
 }
 
 impl Pin {
-    pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Fail> {
+    pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
         set(config, &self.shard, Some(&self.to), self.json).await
     }
 }
 
 impl Unpin {
-    pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Fail> {
+    pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
         set(config, &self.shard, None, self.json).await
     }
 }
@@ -72,15 +72,15 @@ async fn set(
     id: &ShardId,
     to: Option<&NodeName>,
     json: bool,
-) -> Result<ExitCode, Fail> {
-    let mut place = Place::open(config).await?;
+) -> Result<ExitCode, Exit> {
+    let mut place = ClusterClient::open(config).await?;
     let key = Key::Shard(id.clone());
     for _ in 0..ROUNDS {
         let snapshot = place.existing().await?;
         let seen = snapshot.shard(id)?;
         let mode = snapshot.view.keyspaces.get(&id.keyspace).map(|k| k.mode);
         if let Some(mode) = mode.filter(|mode| to.is_some() && *mode != KeyspaceMode::Coordinated) {
-            return Err(Fail::no(format!(
+            return Err(Exit::failed(format!(
                 "keyspace {} is in mode {mode}, in which no leader plans: a pin would have no effect",
                 id.keyspace
             )));
@@ -91,7 +91,7 @@ async fn set(
             let record = changed_record(&mut place, &seen.record, id, to)?;
             let expect = Expect::Version(seen.version.clone());
             let record = Record::Shard(Arc::new(record));
-            if place.put(&key, expect, &record).await? == Wrote::Lost {
+            if place.put(&key, expect, &record).await? == CasResult::Lost {
                 continue;
             }
         }
@@ -107,17 +107,17 @@ async fn set(
         }
         return Ok(ExitCode::SUCCESS);
     }
-    Err(Fail::no(format!(
+    Err(Exit::failed(format!(
         "others keep changing shard {id}; run the command again"
     )))
 }
 
 fn changed_record(
-    place: &mut Place,
+    place: &mut ClusterClient,
     record: &ShardRecord,
     id: &ShardId,
     to: Option<&NodeName>,
-) -> Result<ShardRecord, Fail> {
+) -> Result<ShardRecord, Exit> {
     let writer = Writer {
         owner: Owner {
             node: NodeName::new("tenure pin")?,
@@ -127,14 +127,14 @@ fn changed_record(
     };
     let facts = Facts {
         ended: &|_| false,
-        highest: record.epoch,
-        floor: 0,
+        highest_epoch: record.epoch,
+        min_generation: 0,
         load: None,
         rules: Rules::sound(),
     };
-    let change = Change::Pin { node: to.cloned() };
+    let change = Transition::Pin { node: to.cloned() };
     shard::apply(record, &writer, change, &facts)
-        .map_err(|why| Fail::no(format!("shard {id} cannot be pinned: {why:?}")))
+        .map_err(|why| Exit::failed(format!("shard {id} cannot be pinned: {why:?}")))
 }
 
 /// What may keep a pin from having the effect that was meant.

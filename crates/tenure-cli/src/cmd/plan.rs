@@ -13,9 +13,9 @@ use tenure_core::record::{KeyspaceMode, KeyspaceRecord};
 use tenure_core::time::Time;
 
 use crate::config::Config;
-use crate::fail::Fail;
+use crate::fail::Exit;
 use crate::out;
-use crate::place::Place;
+use crate::place::ClusterClient;
 use crate::snapshot::Snapshot;
 
 /// Show what a leader would do, now or if things were otherwise
@@ -72,13 +72,13 @@ impl Plan {
         }
     }
 
-    pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Fail> {
+    pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
         let question = self.what_if.join("; ");
         let changes = match self.what_if.is_empty() {
             true => Vec::new(),
-            false => what_if::parse(&question).map_err(|e| Fail::bad(e.to_string()))?,
+            false => what_if::parse(&question).map_err(|e| Exit::usage(e.to_string()))?,
         };
-        let place = Place::look(config).await?;
+        let place = ClusterClient::look(config).await?;
         let snapshot = place.existing().await?;
         let mut all = Vec::new();
         for (name, record) in self.keyspaces(&snapshot)? {
@@ -108,7 +108,7 @@ impl Plan {
         Ok(ExitCode::SUCCESS)
     }
 
-    fn keyspaces(&self, snapshot: &Snapshot) -> Result<Vec<(KeyspaceName, KeyspaceRecord)>, Fail> {
+    fn keyspaces(&self, snapshot: &Snapshot) -> Result<Vec<(KeyspaceName, KeyspaceRecord)>, Exit> {
         if let Some(name) = &self.keyspace {
             return Ok(vec![(name.clone(), snapshot.keyspace(name)?.clone())]);
         }
@@ -118,7 +118,7 @@ impl Plan {
             .map(|(name, seen)| (name.clone(), (*seen.record).clone()))
             .collect();
         match there.is_empty() {
-            true => Err(Fail::no(
+            true => Err(Exit::failed(
                 "the cluster has no keyspace; `tenure keyspace create` makes one",
             )),
             false => Ok(there),
@@ -126,22 +126,22 @@ impl Plan {
     }
 }
 
-fn view(snapshot: &Snapshot, name: &KeyspaceName) -> Result<PlanView, Fail> {
+fn view(snapshot: &Snapshot, name: &KeyspaceName) -> Result<PlanView, Exit> {
     let view = snapshot.live(|live| live.plan_view(name, &mut NoMemory));
     view.map_err(|problems| {
         let all: Vec<String> = problems.iter().map(|p| format!("{p:?}")).collect();
-        Fail::no(format!(
+        Exit::failed(format!(
             "keyspace {name} cannot be planned: {}",
             all.join("; ")
         ))
     })
 }
 
-fn rules(name: &KeyspaceName, record: &KeyspaceRecord) -> Result<PlanRules, Fail> {
+fn rules(name: &KeyspaceName, record: &KeyspaceRecord) -> Result<PlanRules, Exit> {
     let checked = record.plan.settings().check();
     checked.map_err(|problems| {
         let all: Vec<String> = problems.iter().map(ToString::to_string).collect();
-        Fail::no(format!(
+        Exit::failed(format!(
             "keyspace {name} is planned by nobody, because its settings make no sense: {}; `tenure keyspace set {name}` \
              puts them right",
             all.join("; ")
@@ -158,7 +158,7 @@ fn ask(
     snapshot: &Snapshot,
     all: &[(KeyspaceName, KeyspaceRecord, PlanView, PlanRules)],
     changes: &[what_if::Change],
-) -> Result<Vec<Option<PlanView>>, Fail> {
+) -> Result<Vec<Option<PlanView>>, Exit> {
     if changes.is_empty() {
         return Ok(all.iter().map(|_| None).collect());
     }
@@ -174,7 +174,7 @@ fn ask(
         }
     }
     match unclear {
-        Some(why) if answers.iter().all(Option::is_none) => Err(Fail::bad(format!(
+        Some(why) if answers.iter().all(Option::is_none) => Err(Exit::usage(format!(
             "{why} (of nodes {})",
             snapshot.nodes_there_are()
         ))),

@@ -11,7 +11,7 @@ use tenure_core::record::KeyspaceMode;
 use super::plan;
 use super::wait::{admin, at_once, or_interrupted};
 use crate::config::{Config, duration};
-use crate::fail::Fail;
+use crate::fail::Exit;
 use crate::out;
 
 /// Even a keyspace out now, without the waits that usually keep a leader calm
@@ -38,7 +38,7 @@ pub(crate) struct Rebalance {
 }
 
 impl Rebalance {
-    pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Fail> {
+    pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
         if self.dry_run {
             return plan::Plan::of(self.keyspace.clone(), self.json)
                 .run(config)
@@ -48,7 +48,7 @@ impl Rebalance {
         let names = match &self.keyspace {
             Some(name) => vec![name.clone()],
             None => {
-                let view = admin.look().await?;
+                let view = admin.snapshot().await?;
                 let led = view.keyspaces.iter().filter(|(_, seen)| {
                     seen.record.mode == KeyspaceMode::Coordinated && !seen.record.removed
                 });
@@ -56,7 +56,7 @@ impl Rebalance {
             }
         };
         if names.is_empty() {
-            return Err(Fail::no(
+            return Err(Exit::failed(
                 "the cluster has no keyspace that a leader plans for: nodes even out by themselves",
             ));
         }
@@ -72,7 +72,7 @@ impl Rebalance {
                 let left = format!("the leader goes on evening keyspace {name} out");
                 let told =
                     |moving: usize| eprintln!("keyspace {name}: {moving} shards on their way");
-                let even = admin.rebalanced(&name, self.timeout, told);
+                let even = admin.wait_until_balanced(&name, self.timeout, told);
                 or_interrupted::<()>(even, &left).await?;
                 eprintln!("keyspace {name} is even");
             }

@@ -17,14 +17,14 @@ use tenure_core::ids::{NodeName, ShardId, ShardName, Version};
 use tenure_core::layout::Key;
 use tenure_core::record::{Damage, Head, KeyspaceKind, KeyspaceRecord, Owner, Record, ShardRecord};
 use tenure_core::rules::Rules;
-use tenure_core::shard::{self, Change, Facts, Writer};
-use tenure_core::view::Cell;
+use tenure_core::shard::{self, Facts, Transition, Writer};
+use tenure_core::view::KeyState;
 use tenure_store::Expect;
 
 use crate::cmd::keyspace::draw;
 use crate::config::{Config, duration};
-use crate::fail::Fail;
-use crate::place::{Place, Wrote};
+use crate::fail::Exit;
+use crate::place::{CasResult, ClusterClient};
 use crate::snapshot::Snapshot;
 
 /// How often what is watched is looked at again.
@@ -75,12 +75,12 @@ enum Trouble {
 }
 
 impl Repair {
-    pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Fail> {
+    pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
         let dry_run = self.dry_run;
         match (&self.key, &self.shard) {
             (Some(key), _) => key.repair(config, dry_run).await,
             (None, Some(shard)) => Shard { shard, dry_run }.repair(config).await,
-            (None, None) => Err(Fail::bad(
+            (None, None) => Err(Exit::usage(
                 "name the shard as KEYSPACE/SHARD, or another record with --key",
             )),
         }
@@ -88,8 +88,8 @@ impl Repair {
 }
 
 impl Shard<'_> {
-    async fn repair(&self, config: &Config) -> Result<ExitCode, Fail> {
-        let mut place = Place::open(config).await?;
+    async fn repair(&self, config: &Config) -> Result<ExitCode, Exit> {
+        let mut place = ClusterClient::open(config).await?;
         let snapshot = place.existing().await?;
         let id = self.shard;
         let keyspace = snapshot.keyspace(&id.keyspace)?;
@@ -123,11 +123,11 @@ impl Shard<'_> {
 
     async fn lift(
         &self,
-        place: &mut Place,
+        place: &mut ClusterClient,
         keyspace: &KeyspaceRecord,
         version: Version,
         record: &ShardRecord,
-    ) -> Result<(), Fail> {
+    ) -> Result<(), Exit> {
         let writer = Writer {
             owner: Owner {
                 node: NodeName::new("tenure repair")?,
@@ -137,13 +137,15 @@ impl Shard<'_> {
         };
         let facts = Facts {
             ended: &|_| false,
-            highest: record.epoch,
-            floor: keyspace.floor,
+            highest_epoch: record.epoch,
+            min_generation: keyspace.floor,
             load: None,
             rules: Rules::sound(),
         };
-        let lifted = shard::apply(record, &writer, Change::Lift, &facts)
-            .map_err(|why| Fail::no(format!("shard {} cannot be released: {why:?}", self.shard)))?;
+        let lifted =
+            shard::apply(record, &writer, Transition::ClearQuarantine, &facts).map_err(|why| {
+                Exit::failed(format!("shard {} cannot be released: {why:?}", self.shard))
+            })?;
         let record = Record::Shard(Arc::new(lifted));
         self.put(place, Expect::Version(version), &record).await
     }
@@ -151,11 +153,11 @@ impl Shard<'_> {
     /// Makes the record anew where there is `version` of a corrupt one, or none.
     async fn rewrite(
         &self,
-        place: &mut Place,
+        place: &mut ClusterClient,
         snapshot: &Snapshot,
         version: Option<Version>,
         config: &Config,
-    ) -> Result<(), Fail> {
+    ) -> Result<(), Exit> {
         let id = self.shard;
         let settings = config.settings();
         let proof = snapshot.proof(settings.ttl, settings.clock_drift_max_permille);
@@ -201,10 +203,10 @@ impl Shard<'_> {
     /// Whether the shard's key keeps its value, or stays absent, for this long.
     async fn unchanged(
         &self,
-        place: &Place,
+        place: &ClusterClient,
         version: Option<&Version>,
         proof: Duration,
-    ) -> Result<bool, Fail> {
+    ) -> Result<bool, Exit> {
         let key = Key::Shard(self.shard.clone());
         let clock = Clock::boot();
         let until = clock.now() + proof;
@@ -219,11 +221,16 @@ impl Shard<'_> {
         }
     }
 
-    async fn put(&self, place: &Place, expect: Expect, record: &Record) -> Result<(), Fail> {
+    async fn put(
+        &self,
+        place: &ClusterClient,
+        expect: Expect,
+        record: &Record,
+    ) -> Result<(), Exit> {
         let key = Key::Shard(self.shard.clone());
         match place.put(&key, expect, record).await? {
-            Wrote::Done => Ok(()),
-            Wrote::Lost => Err(Fail::no(format!(
+            CasResult::Done => Ok(()),
+            CasResult::Lost => Err(Exit::failed(format!(
                 "shard {} was changed at the same moment; look at `tenure status` and run the command again",
                 self.shard
             ))),
@@ -231,14 +238,14 @@ impl Shard<'_> {
     }
 }
 
-fn belongs(id: &ShardId, kind: KeyspaceKind) -> Result<(), Fail> {
+fn belongs(id: &ShardId, kind: KeyspaceKind) -> Result<(), Exit> {
     let KeyspaceKind::Hashed(count) = kind else {
         return Ok(());
     };
     let index = id.shard.as_str().parse::<u32>().ok();
     match index {
         Some(index) if index < count && ShardName::index(index) == id.shard => Ok(()),
-        _ => Err(Fail::bad(format!(
+        _ => Err(Exit::usage(format!(
             "there is no shard {id}: keyspace {} has the shards 0 to {}",
             id.keyspace,
             count - 1
@@ -246,27 +253,29 @@ fn belongs(id: &ShardId, kind: KeyspaceKind) -> Result<(), Fail> {
     }
 }
 
-fn trouble(snapshot: &Snapshot, id: &ShardId, kind: KeyspaceKind) -> Result<Trouble, Fail> {
+fn trouble(snapshot: &Snapshot, id: &ShardId, kind: KeyspaceKind) -> Result<Trouble, Exit> {
     Ok(match snapshot.view.shards.cell(id) {
-        Some(Cell::Present(seen)) if seen.record.quarantine.is_some() => Trouble::Quarantined {
+        Some(KeyState::Present(seen)) if seen.record.quarantine.is_some() => Trouble::Quarantined {
             version: seen.version.clone(),
             record: seen.record.clone(),
         },
-        Some(Cell::Present(_)) => Trouble::None,
-        Some(Cell::Damaged { damage, .. }) if matches!(damage, Damage::Newer(_)) => {
-            return Err(Fail::no(format!("shard {id}: {damage}; it is left alone")));
+        Some(KeyState::Present(_)) => Trouble::None,
+        Some(KeyState::Damaged { damage, .. }) if matches!(damage, Damage::Newer(_)) => {
+            return Err(Exit::failed(format!(
+                "shard {id}: {damage}; it is left alone"
+            )));
         }
-        Some(Cell::Damaged {
+        Some(KeyState::Damaged {
             version, damage, ..
         }) => Trouble::Corrupt {
             version: version.clone(),
             problem: damage.to_string(),
         },
-        Some(Cell::Missing { .. }) | None if kind == KeyspaceKind::Named => {
-            return Err(Fail::no(format!(
+        Some(KeyState::Missing { .. }) | None if kind == KeyspaceKind::Named => {
+            return Err(Exit::failed(format!(
                 "there is no record of shard {id}; in a named keyspace nothing says that there should be one"
             )));
         }
-        Some(Cell::Missing { .. }) | None => Trouble::Missing,
+        Some(KeyState::Missing { .. }) | None => Trouble::Missing,
     })
 }

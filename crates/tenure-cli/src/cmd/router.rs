@@ -12,7 +12,7 @@ use tenure::Router;
 use tenure::router::HoldLimits;
 use tenure_core::ids::KeyspaceName;
 use tenure_server::{
-    ADDRESS, Admin, Health, HttpMetrics, KeyRule, KeySource, Lanes, Proxy, ProxySettings,
+    ADDRESS, Health, HealthServer, HttpMetrics, KeyRule, KeySource, Lanes, Proxy, ProxySettings,
     ServeLimits, Server, Service, bind,
 };
 use tokio::net::TcpListener;
@@ -22,7 +22,7 @@ use crate::cli::Global;
 use crate::config::Config;
 use crate::config::duration;
 use crate::config::flags::RouterFlags;
-use crate::fail::Fail;
+use crate::fail::Exit;
 use crate::place;
 
 /// Send HTTP requests to the owners of their keys, and hold them while a shard changes hands
@@ -124,17 +124,17 @@ impl Health for Doing {
 }
 
 impl RouterCommand {
-    pub(crate) fn config(&self, global: &Global) -> Result<Config, Fail> {
+    pub(crate) fn config(&self, global: &Global) -> Result<Config, Exit> {
         global.load(self.flags.0.clone())
     }
 
-    pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Fail> {
+    pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
         let mut signals = Signals::new()?;
         if let Waited::Signal = place::ask_for_ttl(config, &mut signals).await {
             return Ok(ExitCode::SUCCESS);
         }
         let (url, cluster) = (place::store_url(config)?, place::named_cluster(config)?);
-        let unfit = |problems: Vec<String>| Fail::bad(problems.join("\n"));
+        let unfit = |problems: Vec<String>| Exit::usage(problems.join("\n"));
         config.timing().map_err(unfit)?;
         let listener = bind(&self.listen).await.map_err(bad_address)?;
         let address = listener.local_addr().map_err(bad_address)?;
@@ -174,9 +174,11 @@ impl RouterCommand {
             router.stop().await
         };
         match signals.again_or(Box::pin(stopping)).await {
-            Waited::Done(ended) => ended.map_err(|e| Fail::no(e.to_string()))?,
+            Waited::Done(ended) => ended.map_err(|e| Exit::failed(e.to_string()))?,
             Waited::Signal => {
-                return Err(Fail::no("stopped at once; what it held was not answered"));
+                return Err(Exit::failed(
+                    "stopped at once; what it held was not answered",
+                ));
             }
         }
         Ok(ExitCode::SUCCESS)
@@ -184,7 +186,7 @@ impl RouterCommand {
 }
 
 /// Takes the address for health and metrics, if there is to be one: early, so that one that is taken costs nothing.
-pub(crate) async fn bind_admin(address: Option<&str>) -> Result<Option<TcpListener>, Fail> {
+pub(crate) async fn bind_admin(address: Option<&str>) -> Result<Option<TcpListener>, Exit> {
     match address {
         Some(address) => bind(address).await.map(Some).map_err(bad_address),
         None => Ok(None),
@@ -196,9 +198,9 @@ pub(crate) fn serve(
     listener: TcpListener,
     limits: ServeLimits,
     service: Arc<impl Service>,
-) -> Result<Server, Fail> {
+) -> Result<Server, Exit> {
     let lanes = Lanes::per_processor();
-    let lanes = lanes.map_err(|e| Fail::no(format!("no threads to serve on: {e}")))?;
+    let lanes = lanes.map_err(|e| Exit::failed(format!("no threads to serve on: {e}")))?;
     Server::start_on(Some(lanes), listener, limits, service).map_err(bad_address)
 }
 
@@ -206,7 +208,7 @@ pub(crate) fn serve(
 pub(crate) fn admin(
     listener: Option<TcpListener>,
     health: Arc<impl Health>,
-) -> Result<Option<Server>, Fail> {
+) -> Result<Option<Server>, Exit> {
     let Some(listener) = listener else {
         return Ok(None);
     };
@@ -214,11 +216,11 @@ pub(crate) fn admin(
         connections: 64,
         ..ServeLimits::default()
     };
-    let server = Server::start(listener, limits, Admin::new(health)).map_err(bad_address)?;
+    let server = Server::start(listener, limits, HealthServer::new(health)).map_err(bad_address)?;
     tracing::info!(address = %server.address(), "serves health and metrics");
     Ok(Some(server))
 }
 
-pub(crate) fn bad_address(error: std::io::Error) -> Fail {
-    Fail::bad(error.to_string())
+pub(crate) fn bad_address(error: std::io::Error) -> Exit {
+    Exit::usage(error.to_string())
 }

@@ -13,7 +13,7 @@ use tenure_core::ids::{KeyspaceName, ShardId, ShardName};
 
 use super::wait::{admin, or_interrupted};
 use crate::config::{Config, duration};
-use crate::fail::Fail;
+use crate::fail::Exit;
 use crate::out;
 
 /// Create, delete or list the shards of named keyspaces
@@ -96,7 +96,7 @@ struct Ls {
 }
 
 impl Shard {
-    pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Fail> {
+    pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
         match &self.action {
             Action::Create(action) => action.run(config).await,
             Action::Delete(action) => action.run(config).await,
@@ -106,10 +106,10 @@ impl Shard {
 }
 
 impl Which {
-    fn named(&self) -> Result<(KeyspaceName, Vec<ShardName>), Fail> {
+    fn named(&self) -> Result<(KeyspaceName, Vec<ShardName>), Exit> {
         let Some(path) = &self.from else {
             let id: ShardId = self.what.parse().map_err(|e| {
-                Fail::bad(format!(
+                Exit::usage(format!(
                     "{:?} is no shard: {e}; write KEYSPACE/NAME, or KEYSPACE with --from FILE",
                     self.what
                 ))
@@ -124,7 +124,7 @@ impl Which {
                 continue;
             }
             let name = ShardName::new(line)
-                .map_err(|e| Fail::bad(format!("{}, line {}: {e}", path.display(), n + 1)))?;
+                .map_err(|e| Exit::usage(format!("{}, line {}: {e}", path.display(), n + 1)))?;
             names.push(name);
         }
         Ok((keyspace, names))
@@ -152,7 +152,7 @@ fn progress(keyspace: &KeyspaceName, work: &ShardWork) {
 }
 
 impl Create {
-    async fn run(&self, config: &Config) -> Result<ExitCode, Fail> {
+    async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
         let (keyspace, names) = self.which.named()?;
         let meta = self.meta.as_deref().map(read).transpose()?;
         let new = |name| NewShard {
@@ -170,7 +170,7 @@ impl Create {
 }
 
 impl Delete {
-    async fn run(&self, config: &Config) -> Result<ExitCode, Fail> {
+    async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
         let (keyspace, names) = self.which.named()?;
         let admin = admin(config).await?;
         let told = |work: &ShardWork| progress(&keyspace, work);
@@ -183,7 +183,7 @@ impl Delete {
 }
 
 impl Ls {
-    async fn run(&self, config: &Config) -> Result<ExitCode, Fail> {
+    async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
         let shards = admin(config).await?.shards(&self.keyspace).await?;
         if !self.json {
             let lines: Vec<String> = shards.iter().map(|(name, _)| format!("{name}\n")).collect();
@@ -195,7 +195,7 @@ impl Ls {
             .map(|(name, record)| {
                 json!({
                     "name": name, "owner": record.owner().map(|o| &o.node), "epoch": record.epoch,
-                    "state": if record.doomed { "doomed" } else { record.tenancy.name() }, "meta": record.meta,
+                    "state": if record.deleting { "doomed" } else { record.ownership.name() }, "meta": record.meta,
                 })
             })
             .collect();
@@ -204,7 +204,7 @@ impl Ls {
     }
 }
 
-fn read(path: &Path) -> Result<String, Fail> {
+fn read(path: &Path) -> Result<String, Exit> {
     let text = match path == Path::new("-") {
         true => {
             let mut text = String::new();
@@ -212,5 +212,5 @@ fn read(path: &Path) -> Result<String, Fail> {
         }
         false => fs::read_to_string(path),
     };
-    text.map_err(|e| Fail::bad(format!("{} cannot be read: {e}", path.display())))
+    text.map_err(|e| Exit::usage(format!("{} cannot be read: {e}", path.display())))
 }

@@ -11,16 +11,16 @@ use serde::Serialize;
 use tenure::Clock;
 use tenure_core::ids::{NodeName, SessionId, ShardId};
 use tenure_core::layout::Key;
-use tenure_core::plan::{Stale, StaleWhy};
+use tenure_core::plan::{Stale, StaleReason};
 use tenure_core::record::{Owner, Record};
 use tenure_core::rules::Rules;
-use tenure_core::shard::{self, Change, Facts, Writer};
+use tenure_core::shard::{self, Facts, Transition, Writer};
 use tenure_store::{Expect, Version};
 
 use crate::config::{Config, duration};
-use crate::fail::Fail;
+use crate::fail::Exit;
 use crate::out;
-use crate::place::{Place, Wrote};
+use crate::place::{CasResult, ClusterClient};
 use crate::snapshot::Snapshot;
 
 /// How many records are listed as text before "and so many more".
@@ -73,10 +73,10 @@ struct Swept {
 }
 
 impl Sweep {
-    pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Fail> {
+    pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
         let mut place = match self.dry_run {
-            true => Place::look(config).await?,
-            false => Place::open(config).await?,
+            true => ClusterClient::look(config).await?,
+            false => ClusterClient::open(config).await?,
         };
         let snapshot = place.existing().await?;
         let stale = snapshot.live(|live| live.stale());
@@ -156,17 +156,17 @@ fn line(stale: &Stale, outcome: &'static str, error: Option<String>) -> Line {
 }
 
 /// How one record fared.
-fn told(stale: &Stale, wrote: Result<Wrote, Fail>) -> Line {
+fn told(stale: &Stale, wrote: Result<CasResult, Exit>) -> Line {
     match wrote {
-        Ok(Wrote::Done) => line(stale, "swept", None),
-        Ok(Wrote::Lost) => line(stale, "changed", None),
+        Ok(CasResult::Done) => line(stale, "swept", None),
+        Ok(CasResult::Lost) => line(stale, "changed", None),
         Err(fail) => line(stale, "failed", Some(fail.message)),
     }
 }
 
 /// Goes on after a failure: each record stands for itself.
 async fn put_right(
-    place: &mut Place,
+    place: &mut ClusterClient,
     config: &Config,
     snapshot: &Snapshot,
     stale: &[Stale],
@@ -175,11 +175,11 @@ async fn put_right(
     let mut unused: Vec<(&Stale, SessionId, Version)> = Vec::new();
     for one in stale {
         match (&one.key, one.why) {
-            (Key::Shard(id), StaleWhy::IntendedGone) => {
+            (Key::Shard(id), StaleReason::IntendedGone) => {
                 let wrote = take_back(place, snapshot, id).await;
                 lines.push(told(one, wrote));
             }
-            (Key::Session(id), StaleWhy::SessionUnused) => {
+            (Key::Session(id), StaleReason::SessionUnused) => {
                 if let Some(seen) = snapshot.view.sessions.seen(id) {
                     unused.push((one, *id, seen.version.clone()));
                 }
@@ -194,7 +194,11 @@ async fn put_right(
 }
 
 /// Takes back an intention, in the name of the plan that had it: a newer one may have spoken since, and then this is refused.
-async fn take_back(place: &mut Place, snapshot: &Snapshot, id: &ShardId) -> Result<Wrote, Fail> {
+async fn take_back(
+    place: &mut ClusterClient,
+    snapshot: &Snapshot,
+    id: &ShardId,
+) -> Result<CasResult, Exit> {
     let seen = snapshot.shard(id)?;
     let writer = Writer {
         owner: Owner {
@@ -205,17 +209,17 @@ async fn take_back(place: &mut Place, snapshot: &Snapshot, id: &ShardId) -> Resu
     };
     let facts = Facts {
         ended: &|_| false,
-        highest: seen.record.epoch,
-        floor: 0,
+        highest_epoch: seen.record.epoch,
+        min_generation: 0,
         load: None,
         rules: Rules::sound(),
     };
-    let change = Change::Intend {
+    let change = Transition::Assign {
         node: None,
         plan: seen.record.plan,
     };
     let record = shard::apply(&seen.record, &writer, change, &facts)
-        .map_err(|why| Fail::no(format!("the intention cannot be taken back: {why:?}")))?;
+        .map_err(|why| Exit::failed(format!("the intention cannot be taken back: {why:?}")))?;
     let expect = Expect::Version(seen.version.clone());
     let key = Key::Shard(id.clone());
     let record = Record::Shard(Arc::new(record));
@@ -224,7 +228,7 @@ async fn take_back(place: &mut Place, snapshot: &Snapshot, id: &ShardId) -> Resu
 
 /// Deletes tombstones that nothing refers to, once they have stood unchanged for as long as any lease lasts.
 async fn bury(
-    place: &Place,
+    place: &ClusterClient,
     config: &Config,
     snapshot: &Snapshot,
     unused: &[(&Stale, SessionId, Version)],
@@ -257,7 +261,7 @@ async fn bury(
         let unused = same && !now.live(|live| live.is_referred_to(*id));
         let wrote = match unused {
             true => place.delete(&stale.key, version.clone()).await,
-            false => Ok(Wrote::Lost),
+            false => Ok(CasResult::Lost),
         };
         lines.push(told(stale, wrote));
     }

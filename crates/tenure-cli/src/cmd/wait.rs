@@ -2,30 +2,30 @@
 
 use std::time::Duration;
 
-use tenure::{Admin, AdminError};
+use tenure::{AdminClient, AdminError};
 
 use super::exec::Signals;
 use crate::config::Config;
-use crate::fail::Fail;
-use crate::place::Place;
+use crate::fail::Exit;
+use crate::place::ClusterClient;
 
 /// An operator's hands on the cluster that the configuration names, which must be there.
-pub(crate) async fn admin(config: &Config) -> Result<Admin, Fail> {
-    let place = Place::open(config).await?;
+pub(crate) async fn admin(config: &Config) -> Result<AdminClient, Exit> {
+    let place = ClusterClient::open(config).await?;
     place.existing().await?;
-    Ok(Admin::new(place.store.clone(), place.cluster.clone()))
+    Ok(AdminClient::new(place.store.clone(), place.cluster.clone()))
 }
 
 /// Waits for `work`, or until Ctrl-C or SIGTERM: then says what stands as it is.
 pub(crate) async fn or_interrupted<T>(
     work: impl Future<Output = Result<T, AdminError>>,
     left: &str,
-) -> Result<T, Fail> {
+) -> Result<T, Exit> {
     // Listens before the work begins: whoever sees its first progress may press Ctrl-C at once.
     let mut signals = Signals::new()?;
     tokio::select! {
-        done = work => done.map_err(Fail::from),
-        () = signals.any() => Err(Fail::no(format!("interrupted: {left}"))),
+        done = work => done.map_err(Exit::from),
+        () = signals.any() => Err(Exit::failed(format!("interrupted: {left}"))),
     }
 }
 
@@ -34,8 +34,8 @@ pub(crate) fn at_once(limit: Duration) -> bool {
     limit.is_zero()
 }
 
-impl From<AdminError> for Fail {
+impl From<AdminError> for Exit {
     fn from(error: AdminError) -> Self {
-        Self::no(error.to_string())
+        Self::failed(error.to_string())
     }
 }

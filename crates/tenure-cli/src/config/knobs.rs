@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tenure_core::record::PlanSpec;
+use tenure_core::record::PlanningSettings;
 use tenure_core::settings::{Settings, Timing};
 
 use super::planning;
@@ -37,11 +37,11 @@ pub(crate) enum Kind {
     /// What a node says of itself, as `NAME=VALUE,…`.
     Labels,
     /// A duration of a keyspace's [`PlanSpec`]; nothing: the usual.
-    PlanTime(fn(&mut PlanSpec, Option<Duration>)),
+    PlanTime(fn(&mut PlanningSettings, Option<Duration>)),
     /// A number of it.
-    PlanCount(fn(&mut PlanSpec, Option<u32>)),
+    PlanCount(fn(&mut PlanningSettings, Option<u32>)),
     /// A word or a rule of it.
-    PlanText(fn(&mut PlanSpec, Option<&str>) -> Result<(), String>),
+    PlanText(fn(&mut PlanningSettings, Option<&str>) -> Result<(), String>),
     /// A directory, which may not exist yet.
     Directory,
     /// A file, which may not exist yet.

@@ -8,12 +8,12 @@ use tenure_core::ids::KeyspaceName;
 use tenure_core::layout::Key;
 use tenure_core::node::weight_without_effect;
 use tenure_core::plan::{Budgets, Measure, ZoneRule};
-use tenure_core::record::{KeyspaceMode, KeyspaceRecord, PlanSpec, Record};
+use tenure_core::record::{KeyspaceMode, KeyspaceRecord, PlanningSettings, Record};
 
 use super::knobs::{KNOBS, Kind, Knob};
 use super::{Config, Source, Value, knobs};
-use crate::fail::Fail;
-use crate::place::Place;
+use crate::fail::Exit;
+use crate::place::ClusterClient;
 
 /// The usual value of a setting that is about planning.
 pub(crate) fn default_text(name: &str) -> Option<&'static str> {
@@ -34,12 +34,12 @@ pub(crate) fn default_text(name: &str) -> Option<&'static str> {
     })
 }
 
-pub(super) fn policy(spec: &mut PlanSpec, text: Option<&str>) -> Result<(), String> {
+pub(super) fn policy(spec: &mut PlanningSettings, text: Option<&str>) -> Result<(), String> {
     spec.policy = text.map(str::parse).transpose()?;
     Ok(())
 }
 
-pub(super) fn measure(spec: &mut PlanSpec, text: Option<&str>) -> Result<(), String> {
+pub(super) fn measure(spec: &mut PlanningSettings, text: Option<&str>) -> Result<(), String> {
     spec.measure = match text {
         None => None,
         Some("shards") => Some(Measure::Shards),
@@ -53,13 +53,17 @@ pub(super) fn measure(spec: &mut PlanSpec, text: Option<&str>) -> Result<(), Str
     Ok(())
 }
 
-pub(super) fn budget(spec: &mut PlanSpec, value: Option<u32>, which: fn(&mut Budgets) -> &mut u32) {
+pub(super) fn budget(
+    spec: &mut PlanningSettings,
+    value: Option<u32>,
+    which: fn(&mut Budgets) -> &mut u32,
+) {
     let mut budgets = spec.budgets.unwrap_or_default();
     *which(&mut budgets) = value.unwrap_or_else(|| *which(&mut Budgets::default()));
     spec.budgets = (budgets != Budgets::default()).then_some(budgets);
 }
 
-pub(super) fn zones(spec: &mut PlanSpec, text: Option<&str>) -> Result<(), String> {
+pub(super) fn zones(spec: &mut PlanningSettings, text: Option<&str>) -> Result<(), String> {
     let unknown = |text: &str| {
         format!("{text:?} is no rule for zones; write any, spread:PERCENT or prefer:ZONE,ZONE")
     };
@@ -79,7 +83,10 @@ pub(super) fn zones(spec: &mut PlanSpec, text: Option<&str>) -> Result<(), Strin
     Ok(())
 }
 
-pub(super) fn required_labels(spec: &mut PlanSpec, text: Option<&str>) -> Result<(), String> {
+pub(super) fn required_labels(
+    spec: &mut PlanningSettings,
+    text: Option<&str>,
+) -> Result<(), String> {
     spec.required_labels = text.map(labels).transpose()?.unwrap_or_default();
     Ok(())
 }
@@ -105,7 +112,7 @@ pub(crate) fn labels(text: &str) -> Result<BTreeMap<String, String>, String> {
 }
 
 /// How a spec's settings are written, by their names, as far as they are not the usual.
-pub(crate) fn shown(spec: &PlanSpec) -> Vec<(&'static str, String)> {
+pub(crate) fn shown(spec: &PlanningSettings) -> Vec<(&'static str, String)> {
     let time = |time: Option<std::time::Duration>| time.map(super::duration::show);
     let count = |count: Option<u32>| count.map(|n| n.to_string());
     let usual = Budgets::default();
@@ -154,7 +161,7 @@ fn zone_text(rule: &ZoneRule) -> String {
 }
 
 /// Makes a setting of the spec the usual again; `None` if there is none of that name.
-pub(crate) fn unset(spec: &mut PlanSpec, name: &str) -> Option<()> {
+pub(crate) fn unset(spec: &mut PlanningSettings, name: &str) -> Option<()> {
     let knob = knobs::find(name).filter(|knob| knob.is_plan())?;
     match knob.kind {
         Kind::PlanTime(set) => set(spec, None),
@@ -166,7 +173,7 @@ pub(crate) fn unset(spec: &mut PlanSpec, name: &str) -> Option<()> {
     Some(())
 }
 
-fn set(knob: &Knob, spec: &mut PlanSpec, value: &Value) {
+fn set(knob: &Knob, spec: &mut PlanningSettings, value: &Value) {
     match (&knob.kind, value) {
         (Kind::PlanTime(set), Value::Time(time)) => set(spec, Some(*time)),
         (Kind::PlanCount(set), Value::Count(count)) => set(spec, Some(*count)),
@@ -181,7 +188,7 @@ const READ: Duration = Duration::from_secs(5);
 
 /// Reads the record of a keyspace, if the store answers and has one.
 async fn existing(config: &Config, name: &KeyspaceName) -> Option<Arc<KeyspaceRecord>> {
-    let place = Place::open(config).await.ok()?;
+    let place = ClusterClient::open(config).await.ok()?;
     let key = Key::Keyspace(name.clone());
     let entry = place.get(&key).await.ok()??;
     match Record::decode(&key, &entry.value) {
@@ -191,7 +198,7 @@ async fn existing(config: &Config, name: &KeyspaceName) -> Option<Arc<KeyspaceRe
 }
 
 /// Warns on standard error that only handlers in Rust report load, if a keyspace is planned by it.
-pub(crate) fn warn_of_load(plan: &PlanSpec) {
+pub(crate) fn warn_of_load(plan: &PlanningSettings) {
     if plan.measure == Some(Measure::Load) {
         eprintln!(
             "warning: measure = \"load\": only handlers in Rust report load (`Grant::report_load`); `tenure exec` and `tenure \
@@ -202,12 +209,12 @@ pub(crate) fn warn_of_load(plan: &PlanSpec) {
 
 impl Config {
     /// How a leader is to plan for a keyspace that is created now, checked as a whole.
-    pub(crate) fn plan(&self) -> Result<PlanSpec, Vec<String>> {
-        self.plan_from(PlanSpec::default(), |_| true)
+    pub(crate) fn plan(&self) -> Result<PlanningSettings, Vec<String>> {
+        self.plan_from(PlanningSettings::default(), |_| true)
     }
 
     /// The same for a process whose application has no way to report what its shards cost.
-    pub(crate) fn plan_without_load(&self, command: &str) -> Result<PlanSpec, Vec<String>> {
+    pub(crate) fn plan_without_load(&self, command: &str) -> Result<PlanningSettings, Vec<String>> {
         let plan = self.plan()?;
         match plan.measure {
             Some(Measure::Load) => Err(vec![format!(
@@ -224,12 +231,12 @@ impl Config {
         &self,
         name: &KeyspaceName,
         command: &str,
-    ) -> Result<(), Fail> {
+    ) -> Result<(), Exit> {
         let Ok(Some(record)) = tokio::time::timeout(READ, existing(self, name)).await else {
             return Ok(());
         };
         if record.mode == KeyspaceMode::Coordinated && record.plan.measure == Some(Measure::Load) {
-            return Err(Fail::bad(format!(
+            return Err(Exit::usage(format!(
                 "keyspace {name} has measure = \"load\", and an application of `tenure {command}` has no way to report the load \
                  of its shards; run `tenure keyspace set {name} --measure shards`, or use the library (`Grant::report_load`)"
             )));
@@ -239,21 +246,24 @@ impl Config {
             _ => None,
         };
         match weight_without_effect(weight, [(record.mode, &record.plan)]) {
-            Some(problem) => Err(Fail::bad(format!("keyspace {name}: {problem}"))),
+            Some(problem) => Err(Exit::usage(format!("keyspace {name}: {problem}"))),
             None => Ok(()),
         }
     }
 
     /// What flags alone make of the settings that a keyspace has, checked as a whole.
-    pub(crate) fn plan_by_flags(&self, base: PlanSpec) -> Result<PlanSpec, Vec<String>> {
+    pub(crate) fn plan_by_flags(
+        &self,
+        base: PlanningSettings,
+    ) -> Result<PlanningSettings, Vec<String>> {
         self.plan_from(base, |source| *source == Source::Flag)
     }
 
     fn plan_from(
         &self,
-        mut spec: PlanSpec,
+        mut spec: PlanningSettings,
         counts: impl Fn(&Source) -> bool,
-    ) -> Result<PlanSpec, Vec<String>> {
+    ) -> Result<PlanningSettings, Vec<String>> {
         for knob in KNOBS.iter().filter(|knob| knob.is_plan()) {
             if let Some((value, source)) = self.given.get(knob.name)
                 && counts(source)

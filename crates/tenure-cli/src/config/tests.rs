@@ -1,7 +1,7 @@
 use std::io::Write as _;
 
 use tenure_core::plan::PlanSettings;
-use tenure_core::record::PlanSpec;
+use tenure_core::record::PlanningSettings;
 
 use super::*;
 
@@ -152,7 +152,7 @@ fn every_knob_of_the_settings_reaches_its_own_setting_and_no_other() {
 }
 
 /// What a single flag makes of the way in which a keyspace is planned.
-fn planned(name: &'static str, text: &str) -> PlanSpec {
+fn planned(name: &'static str, text: &str) -> PlanningSettings {
     let flags = BTreeMap::from([(name, text.to_owned())]);
     let sources = Sources {
         flags,
@@ -172,9 +172,12 @@ fn every_knob_of_planning_reaches_its_own_setting_is_shown_as_given_and_can_be_u
         assert_eq!(planning::shown(&spec), [(knob.name, text.to_owned())]);
         assert_ne!(spec.settings(), PlanSettings::default(), "{}", knob.name);
         planning::unset(&mut spec, knob.name).unwrap();
-        assert_eq!(spec, PlanSpec::default(), "{}", knob.name);
+        assert_eq!(spec, PlanningSettings::default(), "{}", knob.name);
     }
-    assert_eq!(planning::unset(&mut PlanSpec::default(), "ttl"), None);
+    assert_eq!(
+        planning::unset(&mut PlanningSettings::default(), "ttl"),
+        None
+    );
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use tenure_core::ids::{ClusterName, NodeName};
-use tenure_core::record::{PlanSpec, Rejoin};
+use tenure_core::record::{PlanningSettings, Rejoin};
 use tracing_subscriber::EnvFilter;
 
 use super::duration;
@@ -122,7 +122,7 @@ fn check_text(knob: &Knob, text: &str) -> Result<(), String> {
         _ if text.is_empty() => Err("is empty; leave it out instead".to_owned()),
         Kind::Rejoin => text.parse::<Rejoin>().map(|_| ()),
         Kind::Labels => planning::labels(text).map(|_| ()),
-        Kind::PlanText(set) => set(&mut PlanSpec::default(), Some(text)),
+        Kind::PlanText(set) => set(&mut PlanningSettings::default(), Some(text)),
         Kind::Directory if Path::new(text).exists() && !Path::new(text).is_dir() => Err(format!(
             "{text:?} is not a directory; name one, or a path that does not exist yet"
         )),

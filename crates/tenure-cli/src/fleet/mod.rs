@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, getpid, kill_process_group};
 
-use crate::fail::Fail;
+use crate::fail::Exit;
 use crate::supervise::myself;
 pub(crate) use journal::Journal;
 
@@ -64,7 +64,7 @@ impl Site {
     }
 
     /// Starts a sidecar with the example application behind it; returns when it serves.
-    pub(crate) fn node(&self, name: &str) -> Result<Proc, Fail> {
+    pub(crate) fn node(&self, name: &str) -> Result<Proc, Exit> {
         let app = free_port()?;
         let mut args = self.command("node", name, ANY_PORT);
         let data = self.dir.join(name).to_string_lossy().into_owned();
@@ -110,12 +110,12 @@ impl Site {
     }
 
     /// Starts a router; returns when it knows everything.
-    pub(crate) fn router(&self, name: &str) -> Result<Proc, Fail> {
+    pub(crate) fn router(&self, name: &str) -> Result<Proc, Exit> {
         self.router_at(name, ANY_PORT)
     }
 
     /// Starts a router where clients look for it.
-    pub(crate) fn router_at(&self, name: &str, listen: SocketAddr) -> Result<Proc, Fail> {
+    pub(crate) fn router_at(&self, name: &str, listen: SocketAddr) -> Result<Proc, Exit> {
         let mut args = self.command("router", name, listen);
         args.extend(["--hold-count".to_owned(), self.hold.to_string()]);
         Proc::start(name, &args)
@@ -123,7 +123,7 @@ impl Site {
 }
 
 impl Proc {
-    fn start(name: &str, args: &[String]) -> Result<Self, Fail> {
+    fn start(name: &str, args: &[String]) -> Result<Self, Exit> {
         let me = std::env::current_exe().map_err(|e| not_begun(name, &e.to_string()))?;
         let mut command = myself();
         command
@@ -202,11 +202,11 @@ impl Drop for Proc {
     }
 }
 
-pub(crate) fn free_port() -> Result<SocketAddr, Fail> {
+pub(crate) fn free_port() -> Result<SocketAddr, Exit> {
     let bound = TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr());
-    bound.map_err(|e| Fail::no(format!("no port is free: {e}")))
+    bound.map_err(|e| Exit::failed(format!("no port is free: {e}")))
 }
 
-fn not_begun(name: &str, why: &str) -> Fail {
-    Fail::no(format!("{name} did not start: {why}"))
+fn not_begun(name: &str, why: &str) -> Exit {
+    Exit::failed(format!("{name} did not start: {why}"))
 }

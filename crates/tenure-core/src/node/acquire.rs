@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use crate::ids::ShardId;
 use crate::layout::Key;
-use crate::note::Note;
+use crate::note::NodeEvent;
 use crate::rules::Mutant;
 use crate::time::Time;
 
@@ -93,7 +93,7 @@ impl Node {
             self.acquire.until = None;
             let sooner = self.now + self.config.timing.tick_interval / 4;
             self.timers.set_sooner(Timer::Tick, sooner);
-            return self.note(Note::AcquireWindowExhausted { shards });
+            return self.note(NodeEvent::AcquireWindowExhausted { shards });
         }
         let from = self.acquire.next % shards;
         let some: Vec<_> = self
@@ -106,7 +106,7 @@ impl Node {
             .cloned()
             .collect();
         self.acquire.next = from + some.len();
-        self.note(Note::AcquireRetry { shards });
+        self.note(NodeEvent::AcquireRetry { shards });
         for id in some {
             self.read(Key::Shard(id));
         }

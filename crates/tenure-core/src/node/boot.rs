@@ -10,13 +10,13 @@ use std::sync::Arc;
 use crate::ids::{KeyspaceName, SessionId, ShardId, ShardName, Version};
 use crate::layout::Key;
 use crate::machine::{Expect, Refusal, Reply, StoreFailure};
-use crate::note::Note;
+use crate::note::NodeEvent;
 use crate::record::{
-    ClusterRecord, EndedWhy, Head, KeyspaceKind, KeyspaceRecord, NodeRecord, Record, Unknown,
+    ClusterRecord, EndReason, Head, KeyspaceKind, KeyspaceRecord, NodeRecord, Record, Unknown,
 };
 use crate::rules::Mutant;
 use crate::time::Time;
-use crate::view::Cell;
+use crate::view::KeyState;
 
 use super::ops::{Purpose, Settled};
 use super::rejoin::Entering;
@@ -115,8 +115,8 @@ impl Node {
             .get(&self.config.name)
             .map(|n| n.mode.clone())
             .unwrap_or_default();
-        self.note(Note::Registered { session, mode });
-        self.timers.set(Timer::Around, self.now);
+        self.note(NodeEvent::Registered { session, mode });
+        self.timers.set(Timer::OwnRecord, self.now);
         self.peers.trust_from(self.now);
         self.registered = self.now;
         self.timers
@@ -144,12 +144,12 @@ impl Node {
             .unwrap_or_default();
         let ttl = self.longest_ttl();
         match self.view.cluster.cell(&()) {
-            None | Some(Cell::Missing { .. }) if self.estranged.is_some() => {
+            None | Some(KeyState::Missing { .. }) if self.store_replaced.is_some() => {
                 // A store that lost everything: only people can say what it should become.
                 self.relist_later();
                 Ok(Next::Wait)
             }
-            None | Some(Cell::Missing { .. }) => {
+            None | Some(KeyState::Missing { .. }) => {
                 let rev = self.view.fresh_rev(&Key::Cluster);
                 let head = Head {
                     rev,
@@ -171,11 +171,11 @@ impl Node {
                 );
                 Ok(Next::Wait)
             }
-            Some(Cell::Damaged { damage, .. }) => Err(Refusal::Damaged {
+            Some(KeyState::Damaged { damage, .. }) => Err(Refusal::Damaged {
                 key: Key::Cluster,
                 damage: damage.clone(),
             }),
-            Some(Cell::Present(seen)) if seen.record.store != store => {
+            Some(KeyState::Present(seen)) if seen.record.store != store => {
                 let expected = seen.record.store.clone();
                 if !self.started {
                     return Err(Refusal::StoreChanged {
@@ -186,7 +186,7 @@ impl Node {
                 self.relist_later();
                 Ok(Next::Wait)
             }
-            Some(Cell::Present(seen))
+            Some(KeyState::Present(seen))
                 if seen.record.longest_ttl < ttl || self.lists_too_low(&seen.record) =>
             {
                 let mut record = (*seen.record).clone();
@@ -197,7 +197,7 @@ impl Node {
                 self.boot_put(Key::Cluster, expect, Record::Cluster(Arc::new(record)));
                 Ok(Next::Wait)
             }
-            Some(Cell::Present(_)) => {
+            Some(KeyState::Present(_)) => {
                 if self.is_estranged() {
                     self.relist_later();
                     return Ok(Next::Wait);
@@ -217,7 +217,7 @@ impl Node {
 
     /// Whether a store that went back in time still lacks the raised generations that make it safe to go on.
     fn is_estranged(&mut self) -> bool {
-        let Some(known) = &self.estranged else {
+        let Some(known) = &self.store_replaced else {
             return false;
         };
         let raised = known.iter().all(|(name, generation)| {
@@ -227,7 +227,7 @@ impl Node {
                 .is_some_and(|k| k.floor > *generation)
         });
         if raised {
-            self.estranged = None;
+            self.store_replaced = None;
         }
         !raised
     }
@@ -246,19 +246,19 @@ impl Node {
         for (name, wanted) in &config.keyspaces {
             let key = Key::Keyspace(name.clone());
             match self.view.keyspaces.cell(name) {
-                Some(Cell::Damaged { damage, .. }) => {
+                Some(KeyState::Damaged { damage, .. }) => {
                     return Err(Refusal::Damaged {
                         key,
                         damage: damage.clone(),
                     });
                 }
-                Some(Cell::Present(seen)) if !seen.record.removed => {
+                Some(KeyState::Present(seen)) if !seen.record.removed => {
                     if let Some(problem) = difference(name, wanted, &seen.record) {
                         return Err(Refusal::KeyspaceDiffers { problem });
                     }
                 }
                 // One that was removed while this node ran stays removed.
-                Some(Cell::Present(_)) if self.started => {}
+                Some(KeyState::Present(_)) if self.started => {}
                 _ => return Ok(self.create_keyspace(name, wanted)),
             }
         }
@@ -283,7 +283,7 @@ impl Node {
                 self.absent.insert(key);
                 return Next::At(self.now + self.config.timing.renew_interval);
             }
-            if let Some(Cell::Missing { since: noticed }) = self.view.keyspaces.cell(name) {
+            if let Some(KeyState::Missing { since: noticed }) = self.view.keyspaces.cell(name) {
                 since = *noticed;
             }
             if let Some(next) = self.wait_to_restore(since) {
@@ -373,11 +373,13 @@ impl Node {
         ids.filter_map(|id| {
             let since = match self.view.shards.cell(&id) {
                 None => Time::ZERO,
-                Some(Cell::Missing { since }) => *since,
-                Some(Cell::Damaged { damage, since, .. }) if !fresh && damage.is_placeholder() => {
+                Some(KeyState::Missing { since }) => *since,
+                Some(KeyState::Damaged { damage, since, .. })
+                    if !fresh && damage.is_placeholder() =>
+                {
                     *since
                 }
-                Some(Cell::Damaged { .. } | Cell::Present(_)) => return None,
+                Some(KeyState::Damaged { .. } | KeyState::Present(_)) => return None,
             };
             Some((id, since))
         })
@@ -393,13 +395,13 @@ impl Node {
 
     /// Takes the node's name, once nobody else can be using it.
     fn boot_name(&mut self) -> Result<Next, Refusal> {
-        self.meet();
+        self.record_startup_peers();
         let name = self.config.name.clone();
         let key = Key::Node(name.clone());
         let cell = self.view.nodes.cell(&name).cloned();
         let (expect, recorded) = match cell {
-            Some(Cell::Damaged { damage, .. }) => return Err(Refusal::Damaged { key, damage }),
-            Some(Cell::Present(seen)) => (Expect::Version(seen.version), Some(seen.record)),
+            Some(KeyState::Damaged { damage, .. }) => return Err(Refusal::Damaged { key, damage }),
+            Some(KeyState::Present(seen)) => (Expect::Version(seen.version), Some(seen.record)),
             _ => (Expect::Absent, None),
         };
         let holder = recorded.as_ref().map(|record| record.session);
@@ -476,7 +478,7 @@ impl Node {
             return Next::Done;
         }
         self.count_under_way();
-        self.end_session(last, EndedWhy::Replaced, Purpose::Boot);
+        self.end_session(last, EndReason::Replaced, Purpose::Boot);
         Next::Wait
     }
 
@@ -494,7 +496,7 @@ impl Node {
         }
         if rules.broken_by(Mutant::StealName) {
             self.count_under_way();
-            self.end_session(session, EndedWhy::Replaced, Purpose::Boot);
+            self.end_session(session, EndReason::Replaced, Purpose::Boot);
             return Ok(Next::Wait);
         }
         let now = self.now;
@@ -516,7 +518,7 @@ impl Node {
                 if let Some(boot) = self.boot() {
                     boot.waiting = Some(waiting.clone());
                 }
-                self.note(Note::WaitingForName {
+                self.note(NodeEvent::WaitingForName {
                     session,
                     at_most: limit,
                 });
@@ -543,7 +545,7 @@ impl Node {
         match self.expires_at(session) {
             Some(at) if now >= at => {
                 self.count_under_way();
-                self.end_session(session, EndedWhy::Expired, Purpose::Boot);
+                self.end_session(session, EndReason::Expired, Purpose::Boot);
                 Ok(Next::Wait)
             }
             Some(at) if first == version || now >= since + limit => Ok(Next::At(at)),
@@ -551,7 +553,7 @@ impl Node {
             None => {
                 if self.view.is_missing(&Key::Session(session)) {
                     self.count_under_way();
-                    self.end_session(session, EndedWhy::Missing, Purpose::Boot);
+                    self.end_session(session, EndReason::Missing, Purpose::Boot);
                     return Ok(Next::Wait);
                 }
                 self.absent.insert(Key::Session(session));

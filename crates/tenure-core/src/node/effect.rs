@@ -1,7 +1,7 @@
 //! Settings that would have no effect: they are rejected, never accepted and ignored.
 
 use crate::plan::{Measure, PolicyKind};
-use crate::record::{KeyspaceMode, PlanSpec};
+use crate::record::{KeyspaceMode, PlanningSettings};
 
 /// Planning attributes that a node is started with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,8 +18,8 @@ pub struct Said {
 
 /// Returns the problem with planning settings for a keyspace of this mode, if any: without a leader nobody reads them, and
 /// without `measure = "load"` nobody reads those of load.
-pub fn plan_without_effect(mode: KeyspaceMode, plan: &PlanSpec) -> Option<String> {
-    if mode != KeyspaceMode::Coordinated && *plan != PlanSpec::default() {
+pub fn plan_without_effect(mode: KeyspaceMode, plan: &PlanningSettings) -> Option<String> {
+    if mode != KeyspaceMode::Coordinated && *plan != PlanningSettings::default() {
         return Some(format!(
             "planning settings (policy, measure, zones, required labels, budgets and waits of a leader) have no effect in mode \
              {mode}, in which no leader plans; leave them out, or use mode coordinated"
@@ -48,10 +48,10 @@ pub fn plan_without_effect(mode: KeyspaceMode, plan: &PlanSpec) -> Option<String
 /// has an effect with every policy: the node gets no shards.
 pub fn weight_without_effect<'a>(
     weight: Option<u32>,
-    keyspaces: impl IntoIterator<Item = (KeyspaceMode, &'a PlanSpec)>,
+    keyspaces: impl IntoIterator<Item = (KeyspaceMode, &'a PlanningSettings)>,
 ) -> Option<String> {
     let weight = weight.filter(|weight| ![0, 100].contains(weight))?;
-    let jumps = |(mode, plan): (KeyspaceMode, &PlanSpec)| {
+    let jumps = |(mode, plan): (KeyspaceMode, &PlanningSettings)| {
         mode == KeyspaceMode::Coordinated && plan.policy == Some(PolicyKind::Jump)
     };
     let mut keyspaces = keyspaces.into_iter().peekable();
@@ -66,7 +66,7 @@ pub fn weight_without_effect<'a>(
 /// Lists the attributes and planning settings of a node that would have no effect in its keyspaces, one sentence each.
 pub fn without_effect<'a>(
     said: Said,
-    keyspaces: impl IntoIterator<Item = (&'a str, KeyspaceMode, &'a PlanSpec)>,
+    keyspaces: impl IntoIterator<Item = (&'a str, KeyspaceMode, &'a PlanningSettings)>,
 ) -> Vec<String> {
     let mut problems = Vec::new();
     let (mut led, mut any) = (false, false);
@@ -102,10 +102,10 @@ mod tests {
 
     #[test]
     fn what_would_have_no_effect_is_named() {
-        let usual = PlanSpec::default();
-        let planned = PlanSpec {
+        let usual = PlanningSettings::default();
+        let planned = PlanningSettings {
             band_shards: Some(3),
-            ..PlanSpec::default()
+            ..PlanningSettings::default()
         };
         let all = Said {
             weight: Some(50),
@@ -113,7 +113,7 @@ mod tests {
             labels: true,
             zone: true,
         };
-        let problems = |said, of: &[(KeyspaceMode, &PlanSpec)]| {
+        let problems = |said, of: &[(KeyspaceMode, &PlanningSettings)]| {
             let named = of.iter().map(|(mode, plan)| ("orders", *mode, *plan));
             without_effect(said, named).len()
         };
@@ -123,9 +123,9 @@ mod tests {
         assert_eq!(problems(all, &[(Symmetric, &usual)]), 3);
         assert_eq!(problems(Said::default(), &[(Greedy, &planned)]), 1);
         assert_eq!(problems(Said::default(), &[(Symmetric, &planned)]), 1);
-        let jump = PlanSpec {
+        let jump = PlanningSettings {
             policy: Some(PolicyKind::Jump),
-            ..PlanSpec::default()
+            ..PlanningSettings::default()
         };
         assert_eq!(problems(all, &[(Coordinated, &jump)]), 1);
         assert_eq!(problems(all, &[(Coordinated, &jump), (Greedy, &usual)]), 0);
@@ -140,17 +140,17 @@ mod tests {
     #[test]
     fn settings_of_load_without_its_measure_are_named() {
         let plans = [
-            PlanSpec {
+            PlanningSettings {
                 band_load_permille: Some(50),
-                ..PlanSpec::default()
+                ..PlanningSettings::default()
             },
-            PlanSpec {
+            PlanningSettings {
                 load_floor: Some(5),
-                ..PlanSpec::default()
+                ..PlanningSettings::default()
             },
-            PlanSpec {
+            PlanningSettings {
                 load_window: Some(std::time::Duration::from_secs(5)),
-                ..PlanSpec::default()
+                ..PlanningSettings::default()
             },
         ];
         for plan in plans {
@@ -159,7 +159,7 @@ mod tests {
                 problem.contains("has no effect without measure"),
                 "{problem}"
             );
-            let measured = PlanSpec {
+            let measured = PlanningSettings {
                 measure: Some(Measure::Load),
                 ..plan
             };

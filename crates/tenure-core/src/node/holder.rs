@@ -7,12 +7,14 @@ use std::time::Duration;
 use crate::ids::{Nonce, SessionId, Version};
 use crate::layout::Key;
 use crate::lease::{Lease, LeasePhase};
-use crate::machine::{Action, Expect, Found, Lane, Reply, Request, StoreFailure};
-use crate::note::Note;
-use crate::record::{BootClock, Damage, FORMAT, Head, Held, Record, SessionRecord, Unknown};
+use crate::machine::{Action, Connection, Expect, Found, Reply, Request, StoreFailure};
+use crate::note::NodeEvent;
+use crate::record::{
+    BootClock, Damage, FORMAT, Head, HeldByRouter, Record, SessionRecord, Unknown,
+};
 use crate::rules::Mutant;
 use crate::time::Time;
-use crate::why::Why;
+use crate::why::Reason;
 
 use super::boot::Boot;
 use super::ops::{Pending, Settled};
@@ -69,7 +71,7 @@ impl Node {
     pub(super) fn may_own(&self) -> bool {
         matches!(self.life, Life::Running | Life::Stopping)
             && self.lease_phase().is_some_and(LeasePhase::may_own)
-            && self.estranged.is_none()
+            && self.store_replaced.is_none()
             && !self.has_resigned()
     }
 
@@ -140,7 +142,7 @@ impl Node {
             record: Record::Session(Arc::clone(&holder.record)),
         };
         self.ask(
-            Lane::Renewal,
+            Connection::Renewal,
             request,
             Pending::CreateSession { nonce, sent },
         );
@@ -205,7 +207,7 @@ impl Node {
                 self.now + self.config.timing.renew_retry_interval,
             );
             if !std::mem::replace(&mut self.wedged, true) {
-                self.note(Note::Wedged { since });
+                self.note(NodeEvent::Wedged { since });
             }
             return;
         }
@@ -253,7 +255,7 @@ impl Node {
             record: record.clone(),
         };
         self.ask(
-            Lane::Renewal,
+            Connection::Renewal,
             request,
             Pending::Renew {
                 id,
@@ -268,7 +270,7 @@ impl Node {
     }
 
     /// A router holds other shards than before: owners wait to hear of it.
-    pub(super) fn hold(&mut self, held: Held) {
+    pub(super) fn hold(&mut self, held: HeldByRouter) {
         if self.held != held {
             // Nobody waits to hear of what is no longer held: the next renewal says it.
             let news = held.iter().any(|(keyspace, shards)| {
@@ -307,7 +309,7 @@ impl Node {
                         .as_ref()
                         .is_none_or(|l| self.now >= l.deadline()) =>
             {
-                self.session_over(Why::RecordDamaged);
+                self.session_over(Reason::RecordDamaged);
             }
             Reply::Won(version) => {
                 holder.busy = false;
@@ -334,7 +336,7 @@ impl Node {
             }
             Reply::Lost => {
                 self.ask(
-                    Lane::Renewal,
+                    Connection::Renewal,
                     Request::Get(key),
                     Pending::ReadSession { id },
                 );
@@ -393,7 +395,7 @@ impl Node {
                         }
                         self.learn(&key, found);
                         match own {
-                            Some(_) if late => self.session_over(Why::RecordDamaged),
+                            Some(_) if late => self.session_over(Reason::RecordDamaged),
                             Some(_) if leased => self.found_own_write(),
                             Some((_, sent)) => self.renewal_confirmed(sent, self.config.timing.ttl),
                             None => self.timers.set(Timer::Renew, self.now),
@@ -401,13 +403,13 @@ impl Node {
                     }
                     Ok(_) => {
                         self.learn(&key, found);
-                        self.session_over(Why::SessionEnded);
+                        self.session_over(Reason::SessionEnded);
                     }
                     Err(Damage::Corrupt(_)) => self.rewrite_session(found),
                     Err(newer) => self.renewal_failed(StoreFailure::Denied(newer.to_string())),
                 }
             }
-            Reply::Got(None) => self.session_over(Why::RecordMissing),
+            Reply::Got(None) => self.session_over(Reason::RecordMissing),
             Reply::Failed(failure) => self.renewal_failed(failure),
             _ => {}
         }
@@ -424,7 +426,7 @@ impl Node {
         self.learn(&key, found);
         let rev = self.view.fresh_rev(&key);
         let Some(holder) = self.holder.as_mut().filter(|_| may_own) else {
-            return self.session_over(Why::RecordDamaged);
+            return self.session_over(Reason::RecordDamaged);
         };
         let mut record = (*holder.record).clone();
         record.head.rev = record.head.rev.max(rev);
@@ -452,7 +454,7 @@ impl Node {
         let left = lease.deadline().since(self.now);
         self.timers
             .set(Timer::Renew, (sent + timing.renew_interval).max(self.now));
-        self.note(Note::Renewed {
+        self.note(NodeEvent::Renewed {
             took: self.now.since(sent),
             left,
         });
@@ -475,7 +477,7 @@ impl Node {
         let (StoreFailure::Unavailable(error)
         | StoreFailure::Unknown(error)
         | StoreFailure::Denied(error)) = failure;
-        self.note(Note::RenewalFailed { streak, error });
+        self.note(NodeEvent::RenewalFailed { streak, error });
         self.lease_moved(from, to);
     }
 
@@ -506,10 +508,10 @@ impl Node {
         if from == to {
             return;
         }
-        self.note(Note::Lease { from, to });
+        self.note(NodeEvent::Lease { from, to });
         self.look_at_leader();
         if to == LeasePhase::Detached {
-            self.cut_all(Why::LeaseLost);
+            self.cut_all(Reason::LeaseLost);
         }
         if to == LeasePhase::Attached {
             // What was observed while the store was away proves nothing about others.
@@ -527,7 +529,7 @@ impl Node {
         let closes_at = lease.closes_at(&self.config.timing, self.config.rules);
         self.out.push(Action::Lease {
             session: holder.id,
-            closes_at,
+            stop_time: closes_at,
             deadline: lease.deadline(),
         });
         let wake = lease.wake(&self.config.timing, self.config.rules);
@@ -537,7 +539,7 @@ impl Node {
     }
 
     /// The node's session is over: everything closes before anything else happens, then the node registers anew.
-    pub(super) fn session_over(&mut self, why: Why) {
+    pub(super) fn session_over(&mut self, why: Reason) {
         let Some(holder) = self.holder.take() else {
             return;
         };
@@ -545,7 +547,7 @@ impl Node {
         self.stop_leading();
         self.timers.clear(&Timer::Renew);
         self.timers.clear(&Timer::Lease);
-        self.note(Note::SessionLost {
+        self.note(NodeEvent::SessionLost {
             session: holder.id,
             why,
         });

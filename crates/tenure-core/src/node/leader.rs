@@ -9,10 +9,10 @@ use std::sync::Arc;
 use crate::ids::SessionId;
 use crate::layout::Key;
 use crate::machine::Expect;
-use crate::note::Note;
-use crate::record::{Damage, Head, KeyspaceMode, LeaderRecord, PlanMark, Record, Role, Unknown};
+use crate::note::NodeEvent;
+use crate::record::{Damage, Head, KeyspaceMode, LeaderRecord, PlanId, Record, Role, Unknown};
 use crate::rules::Mutant;
-use crate::view::Cell;
+use crate::view::KeyState;
 
 use super::ops::{Pending, Purpose, Settled};
 use super::planning::Planning;
@@ -23,15 +23,15 @@ use super::{Life, Node};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Lead {
     /// The highest plan that any record was seen to name.
-    pub(super) highest: PlanMark,
+    pub(super) highest: PlanId,
     /// What a leader remembers between plans; nothing while somebody else leads.
     pub(super) planning: Option<Planning>,
 }
 
 /// How somebody who is not the leader finds the office.
-enum Office {
+enum Leadership {
     /// Somebody has it.
-    Held,
+    Taken,
     /// It can be had by this write.
     Open { expect: Expect, term: u64 },
 }
@@ -39,10 +39,10 @@ enum Office {
 impl Node {
     /// Whether this node leads now: by the record, and by its own clock.
     pub(super) fn leads(&self) -> bool {
-        self.lead.planning.is_some() && self.holds_office() && self.may_lead()
+        self.lead.planning.is_some() && self.holds_leadership() && self.may_lead()
     }
 
-    fn holds_office(&self) -> bool {
+    fn holds_leadership(&self) -> bool {
         let me = self.session();
         self.view
             .leader
@@ -77,16 +77,16 @@ impl Node {
             let term = record.term;
             self.lead.highest.term = self.lead.highest.term.max(term);
         }
-        if !self.holds_office() || !self.may_lead() {
+        if !self.holds_leadership() || !self.may_lead() {
             self.stop_leading();
         }
         if !self.may_lead() || !self.has_coordinated() {
             return;
         }
-        if self.holds_office() {
+        if self.holds_leadership() {
             return self.start_leading();
         }
-        if let Office::Open { .. } = self.office() {
+        if let Leadership::Open { .. } = self.office() {
             // One after the other, so that not all of them write.
             let turn = self.config.timing.ttl / 100 * self.turn();
             self.timers.set_sooner(Timer::Lead, self.now + turn);
@@ -103,45 +103,46 @@ impl Node {
         u32::try_from(place).unwrap_or(5)
     }
 
-    fn office(&mut self) -> Office {
+    fn office(&mut self) -> Leadership {
         let cell = self.view.leader.cell(&()).cloned();
         let (expect, term) = match cell {
-            None | Some(Cell::Missing { .. }) => (Expect::Absent, 0),
+            None | Some(KeyState::Missing { .. }) => (Expect::Absent, 0),
             // A newer version's leader is nobody's to judge.
-            Some(Cell::Damaged {
+            Some(KeyState::Damaged {
                 damage: Damage::Newer(_),
                 ..
-            }) => return Office::Held,
-            Some(Cell::Damaged { version, .. }) => (Expect::Version(version), 0),
-            Some(Cell::Present(seen)) => {
+            }) => return Leadership::Taken,
+            Some(KeyState::Damaged { version, .. }) => (Expect::Version(version), 0),
+            Some(KeyState::Present(seen)) => {
                 let record = &seen.record;
                 let left = record.resigned || self.ended(record.session);
                 if !left {
-                    self.mourn(record.session);
-                    return Office::Held;
+                    self.check_expired(record.session);
+                    return Leadership::Taken;
                 }
                 (Expect::Version(seen.version), record.term)
             }
         };
         let raised = u64::from(!self.config.rules.broken_by(Mutant::TermKept));
         let term = term.max(self.lead.highest.term) + raised;
-        Office::Open { expect, term }
+        Leadership::Open { expect, term }
     }
 
     /// Tries to take the office, if it can still be had.
-    pub(super) fn stand_for_office(&mut self) {
+    pub(super) fn try_become_leader(&mut self) {
         let standing = |p: &Pending| {
             matches!(p, Pending::Put { purpose, .. } | Pending::ReadBack { purpose, .. }
                 if *purpose == Purpose::Lead)
         };
         if !self.may_lead()
             || !self.has_coordinated()
-            || self.holds_office()
+            || self.holds_leadership()
             || self.pending.values().any(standing)
         {
             return;
         }
-        let (Office::Open { expect, term }, Some(session)) = (self.office(), self.session()) else {
+        let (Leadership::Open { expect, term }, Some(session)) = (self.office(), self.session())
+        else {
             return;
         };
         self.put_leader(expect, term, session, false, Purpose::Lead);
@@ -191,28 +192,28 @@ impl Node {
         }
         let term = self.view.leader.get(&()).map_or(0, |l| l.term);
         self.lead.planning = Some(Planning::new(term, self.lead.highest.seq));
-        self.note(Note::Leads { term });
+        self.note(NodeEvent::LeadershipAcquired { term });
         self.plan_soon();
     }
 
     pub(super) fn stop_leading(&mut self) {
         if let Some(planning) = self.lead.planning.take() {
             self.timers.clear(&Timer::Plan);
-            self.note(Note::LeadsNoLonger {
+            self.note(NodeEvent::LeadershipLost {
                 term: planning.term(),
             });
         }
     }
 
     /// Gives up the office, so that a standby need not wait: a stopping leader deletes nothing and says so at once.
-    pub(super) fn resign_office(&mut self) {
-        if !self.holds_office() {
+    pub(super) fn resign_leadership(&mut self) {
+        if !self.holds_leadership() {
             return;
         }
         if let Some(seen) = self.view.leader.seen(&()).cloned() {
             let (term, session) = (seen.record.term, seen.record.session);
             let expect = Expect::Version(seen.version);
-            self.put_leader(expect, term, session, true, Purpose::Plain);
+            self.put_leader(expect, term, session, true, Purpose::Unimportant);
         }
         self.stop_leading();
     }

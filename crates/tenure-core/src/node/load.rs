@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use crate::ids::ShardId;
-use crate::machine::RunId;
+use crate::machine::ActivationId;
 use crate::plan::Smooth;
 use crate::record::{Loads, ShardRecord};
 use crate::time::Time;
@@ -22,7 +22,7 @@ const BAND_PERCENT: u32 = 20;
 
 impl Node {
     /// The application said what a shard costs.
-    pub(super) fn on_load_told(&mut self, run: RunId, load: u32) {
+    pub(super) fn on_load_told(&mut self, run: ActivationId, load: u32) {
         let Some(id) = self.runs.get(&run).cloned() else {
             return;
         };
@@ -34,7 +34,7 @@ impl Node {
         let known = self.known_load(&id);
         let now = self.now;
         self.measured = true;
-        let Some(stay) = self.stays.get_mut(&id).filter(|s| s.is_run(run)) else {
+        let Some(stay) = self.shards.get_mut(&id).filter(|s| s.is_run(run)) else {
             return;
         };
         let before = stay.load.unwrap_or_else(|| {
@@ -46,7 +46,7 @@ impl Node {
     /// What a shard costs, as far as the records and this node know.
     pub(super) fn known_load(&self, id: &ShardId) -> Option<u32> {
         let record = self.view.shards.get(id)?;
-        let own = self.stays.get(id).filter(|_| self.is_mine(record));
+        let own = self.shards.get(id).filter(|_| self.is_mine(record));
         own.and_then(|stay| stay.load)
             .map(Smooth::load)
             .or_else(|| load_in_records(&self.view, id, record))
@@ -58,7 +58,7 @@ impl Node {
             return Loads::new();
         }
         let load = |id: &ShardId| {
-            let stay = self.stays.get(id).filter(|stay| stay.is_serving())?;
+            let stay = self.shards.get(id).filter(|stay| stay.is_serving())?;
             Some(stay.load?.load())
         };
         let mut all: Vec<(Reverse<u32>, &ShardId)> = self

@@ -56,29 +56,29 @@ use serde::{Deserialize, Serialize};
 use crate::ids::{KeyspaceName, NodeName, Nonce, Revision, SessionId, ShardId};
 use crate::layout::Key;
 use crate::lease::LeasePhase;
-use crate::machine::{Action, Event, Found, Refusal, RunId, Step};
+use crate::machine::{Action, ActivationId, Event, Found, Refusal, Step};
 use crate::members::{self, Unserved};
-use crate::note::{Note, ShardStep, Transition};
+use crate::note::{NodeEvent, ShardEvent, ShardStep};
 use crate::plan::Policy;
 use crate::record::{
-    ClusterRecord, Held, KeyspaceKind, KeyspaceMode, NodeMode, PlanSpec, Record, Rejoin, Role,
-    ShardRecord, Tenancy,
+    ClusterRecord, HeldByRouter, KeyspaceKind, KeyspaceMode, NodeMode, Ownership, PlanningSettings,
+    Record, Rejoin, Role, ShardRecord,
 };
 use crate::rules::Rules;
 use crate::settings::Timing;
 use crate::time::Time;
-use crate::view::{Seen, View};
-use crate::why::Why;
+use crate::view::{Versioned, View};
+use crate::why::Reason;
 
 use acquire::Acquire;
 use boot::Boot;
 use holder::Holder;
 use leader::Lead;
 use peers::Peers;
-use rejoin::Company;
+use rejoin::StartupPeers;
 use restore::Drawn;
-use share::Wants;
-use stays::Stay;
+use share::Assignments;
+use stays::ShardSlot;
 use timers::{Timer, Timers};
 
 pub use effect::{Said, plan_without_effect, weight_without_effect, without_effect};
@@ -93,7 +93,7 @@ pub struct KeyspaceConfig {
     /// Who assigns them.
     pub mode: KeyspaceMode,
     /// How a leader plans for it.
-    pub plan: PlanSpec,
+    pub plan: PlanningSettings,
     /// Its application can load a shard while another node still serves it, and then catch up.
     #[serde(default)]
     pub catches_up: bool,
@@ -230,9 +230,9 @@ pub struct Node {
     view: View,
     holder: Option<Holder>,
     peers: Peers,
-    wants: Wants,
-    stays: BTreeMap<ShardId, Stay>,
-    runs: BTreeMap<RunId, ShardId>,
+    assignments: Assignments,
+    shards: BTreeMap<ShardId, ShardSlot>,
+    runs: BTreeMap<ActivationId, ShardId>,
     /// Shards of this node's own on their way to other nodes.
     leaving: BTreeSet<ShardId>,
     acquire: Acquire,
@@ -283,11 +283,11 @@ pub struct Node {
     /// The session of this node's own that the store said has run out of time.
     ran_out: Option<SessionId>,
     /// The others that were there when this node started; nothing before it has looked.
-    company: Option<Company>,
+    company: Option<StartupPeers>,
     /// The highest generation that was seen of each keyspace.
     generations: BTreeMap<KeyspaceName, u32>,
     /// Generations that must be exceeded before anything is owned again: the store was exchanged or went back.
-    estranged: Option<BTreeMap<KeyspaceName, u32>>,
+    store_replaced: Option<BTreeMap<KeyspaceName, u32>>,
     /// Shards of which a write may still land, and the rev that it would replace: read at every tick until it has moved.
     doubtful: BTreeMap<ShardId, u64>,
     /// Leading, and what is known of it.
@@ -295,7 +295,7 @@ pub struct Node {
     /// When the node began to stop.
     stopping_since: Time,
     /// Router: moves for which requests are held. Node: moves to it that have loaded and wait for others.
-    held: Held,
+    held: HeldByRouter,
     /// Shards that move to this node and freeze together.
     together: stays::Together,
     /// The application has said what a shard costs.
@@ -322,8 +322,8 @@ impl Node {
             view,
             holder: None,
             peers: Peers::default(),
-            wants: Wants::default(),
-            stays: BTreeMap::new(),
+            assignments: Assignments::default(),
+            shards: BTreeMap::new(),
             runs: BTreeMap::new(),
             leaving: BTreeSet::new(),
             acquire: Acquire::default(),
@@ -356,11 +356,11 @@ impl Node {
             ran_out: None,
             company: None,
             generations: BTreeMap::new(),
-            estranged: None,
+            store_replaced: None,
             doubtful: BTreeMap::new(),
             lead: Lead::default(),
             stopping_since: Time::ZERO,
-            held: Held::new(),
+            held: HeldByRouter::new(),
             together: stays::Together::default(),
             measured: false,
             load_told: Time::ZERO,
@@ -442,7 +442,7 @@ impl Node {
             waiting.held_elsewhere_for = waiting.held_elsewhere_for.max(self.now.since(since));
         }
         for (id, seen) in self.view.shards.iter() {
-            let free = matches!(seen.record.tenancy, Tenancy::Free { .. });
+            let free = matches!(seen.record.ownership, Ownership::Free { .. });
             if free && self.config.keyspaces.contains_key(&id.keyspace) {
                 waiting.unclaimed += 1;
                 waiting.unclaimed_for = waiting.unclaimed_for.max(self.now.since(seen.since));
@@ -468,7 +468,7 @@ impl Node {
     pub(super) fn unserved_for_long(
         &self,
         id: &ShardId,
-        seen: &Seen<ShardRecord>,
+        seen: &Versioned<ShardRecord>,
         blocked: impl FnOnce() -> Option<Unserved>,
     ) -> Option<Unserved> {
         let owner = seen.record.owner().map(|owner| owner.session);
@@ -511,7 +511,7 @@ impl Node {
             Event::Sealed { run, seal } => self.on_sealed(run, seal),
             Event::SealFailed { run, error } => self.on_seal_failed(run, error),
             Event::LoadFailed { run, error } => self.on_load_failed(run, error),
-            Event::RunEnded { run, error } => self.on_run_ended(run, error),
+            Event::LoopEnded { run, error } => self.on_run_ended(run, error),
             Event::Trouble { run, said } => self.on_trouble(run, said),
             Event::Load { run, load } => self.on_load_told(run, load),
             Event::Drained(run) => self.on_drained(run),
@@ -526,22 +526,22 @@ impl Node {
             Timer::Boot => self.resume_boot(),
             Timer::Renew => self.renew(),
             Timer::Lease => {}
-            Timer::Judge(session) => self.judge(session),
+            Timer::SessionExpiry(session) => self.judge(session),
             Timer::Stay(shard) => self.look_at(&shard),
             Timer::Tick => self.on_tick(),
             Timer::Rebalance => {
-                self.wants.all_stale();
+                self.assignments.all_stale();
                 self.look_at_all = true;
             }
             Timer::Acquire => self.retry_acquire(),
             Timer::Absent => {}
             Timer::Look => self.look_on(),
             Timer::Restore => self.restore_lost(),
-            Timer::Around => {
-                self.look_around();
-                self.obey();
+            Timer::OwnRecord => {
+                self.resolve_unsure();
+                self.apply_own_record();
             }
-            Timer::Lead => self.stand_for_office(),
+            Timer::Lead => self.try_become_leader(),
             Timer::Plan => self.plan(),
             Timer::Stop => self.finish_stop(true),
         }
@@ -598,7 +598,7 @@ impl Node {
             && !damage.is_placeholder()
             && self.view.version(key).as_ref() != Some(&found.version)
         {
-            self.note(Note::Damaged {
+            self.note(NodeEvent::Damaged {
                 key: key.clone(),
                 damage: damage.clone(),
             });
@@ -639,7 +639,7 @@ impl Node {
             }
             Key::Leader => self.look_at_leader(),
             Key::Session(id) => {
-                self.see_company(*id);
+                self.note_peer_alive(*id);
                 self.on_session_changed(*id);
                 let session = self.view.sessions.get(id);
                 if session.is_some_and(|s| s.role == Role::Node && !s.held.is_empty()) {
@@ -654,10 +654,10 @@ impl Node {
                     let other = self.mode != record.mode;
                     self.mode = record.mode.clone();
                     self.cordoned = record.cordoned;
-                    self.timers.set_sooner(Timer::Around, self.now);
+                    self.timers.set_sooner(Timer::OwnRecord, self.now);
                     if other && matches!(self.life, Life::Running) {
                         let mode = self.mode.clone();
-                        self.note(Note::Mode { mode });
+                        self.note(NodeEvent::Mode { mode });
                     }
                 }
                 self.refresh_members();
@@ -669,7 +669,7 @@ impl Node {
                     let known = self.generations.entry(name.clone()).or_default();
                     *known = (*known).max(record.generation);
                 }
-                self.wants.stale(name);
+                self.assignments.stale(name);
                 self.look_at_all = true;
                 self.look_at_leader();
                 self.plan_soon();
@@ -680,10 +680,10 @@ impl Node {
                 self.plan_soon();
                 if self.mode == NodeMode::Draining {
                     let soon = self.now + self.config.timing.renew_retry_interval;
-                    self.timers.set_sooner(Timer::Around, soon);
+                    self.timers.set_sooner(Timer::OwnRecord, soon);
                 }
-                if self.wants.depends_on_shards(&id.keyspace) {
-                    self.wants.stale(&id.keyspace);
+                if self.assignments.depends_on_shards(&id.keyspace) {
+                    self.assignments.stale(&id.keyspace);
                     self.look_at_all = true;
                 }
                 self.look_at(id);
@@ -708,18 +708,18 @@ impl Node {
             }
         }
         self.lead.highest = self.lead.highest.max(record.plan);
-        match self.stays.get_mut(id) {
+        match self.shards.get_mut(id) {
             Some(stay) => stay.highest = stay.highest.max(record.epoch),
             None => {
-                let stay = self.stays.entry(id.clone()).or_default();
+                let stay = self.shards.entry(id.clone()).or_default();
                 stay.highest = record.epoch;
             }
         }
         let serving = matches!(
-            record.tenancy,
-            Tenancy::Held { serving: true, .. }
-                | Tenancy::Warming { .. }
-                | Tenancy::Freezing { .. }
+            record.ownership,
+            Ownership::Owned { serving: true, .. }
+                | Ownership::Warming { .. }
+                | Ownership::Freezing { .. }
         );
         let owner = record.owner().cloned();
         self.out.push(Action::Seen {
@@ -727,7 +727,7 @@ impl Node {
             owner,
             epoch: record.epoch,
             serving,
-            moving: record.tenancy.moving().map(|(mv, phase)| (mv.id, phase)),
+            moving: record.ownership.moving().map(|(mv, phase)| (mv.id, phase)),
             rev: record.head.rev,
         });
     }
@@ -738,7 +738,7 @@ impl Node {
         self.out.push(Action::Refused(refusal));
     }
 
-    fn note(&mut self, note: Note) {
+    fn note(&mut self, note: NodeEvent) {
         self.out.push(Action::Note(note));
     }
 
@@ -747,7 +747,7 @@ impl Node {
         shard: &ShardId,
         step: ShardStep,
         epoch: crate::ids::Epoch,
-        why: Why,
+        why: Reason,
         to: Option<NodeName>,
     ) {
         let from = self
@@ -757,7 +757,7 @@ impl Node {
             .and_then(|r| r.history.last())
             .and_then(|p| p.from.clone());
         let session = self.session().unwrap_or(SessionId(self.config.entropy));
-        let transition = Transition {
+        let transition = ShardEvent {
             time: self.now,
             shard: shard.clone(),
             step,
@@ -767,7 +767,7 @@ impl Node {
             session,
             why,
         };
-        self.note(Note::Shard(transition));
+        self.note(NodeEvent::Shard(transition));
     }
 
     fn nonce(&mut self) -> Nonce {

@@ -7,7 +7,7 @@ use super::{Life, Node, NodeConfig};
 use crate::ids::Revision;
 use crate::layout::Key;
 use crate::time::Time;
-use crate::view::{Cell, Table};
+use crate::view::{KeyState, Table};
 
 /// Where the counters of a node begin. They name requests, stays and writes; only their order means anything.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -83,7 +83,7 @@ impl Node {
             lease.forget_recovery();
         }
         let old = now - timing.load_retry_max;
-        let stays = node.stays.values_mut();
+        let stays = node.shards.values_mut();
         stays.for_each(|stay| stay.forget(old, timing));
         for (id, mark) in &mut node.doubtful {
             *mark = u64::from(self.view.mark(&Key::Shard(id.clone())) == *mark);
@@ -120,8 +120,8 @@ impl Node {
             .sessions
             .cells()
             .filter_map(|(_, cell)| match cell {
-                Cell::Present(seen) if seen.record.ended.is_none() => Some(seen.since),
-                Cell::Damaged { since, .. } => Some(*since),
+                KeyState::Present(seen) if seen.record.ended.is_none() => Some(seen.since),
+                KeyState::Damaged { since, .. } => Some(*since),
                 _ => None,
             });
         doubts.min().unwrap_or(Time::NEVER)
@@ -130,7 +130,7 @@ impl Node {
     /// True if no record is missing or damaged and no start is under way, so that no decision waits for a complete read.
     fn lacks_nothing(&self) -> bool {
         fn there<K: Ord + Clone, R>(table: &Table<K, R>) -> bool {
-            let present = |cell: &Cell<R>| matches!(cell, Cell::Present(_));
+            let present = |cell: &KeyState<R>| matches!(cell, KeyState::Present(_));
             table.cells().all(|(_, cell)| present(cell))
         }
         let view = &self.view;

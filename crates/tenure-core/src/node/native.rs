@@ -11,13 +11,13 @@ use std::time::Duration;
 
 use crate::ids::SessionId;
 use crate::layout::Key;
-use crate::machine::{Found, Kept, Lane, Refusal, Reply, Request, StoreFailure};
-use crate::note::Note;
-use crate::record::{Damage, EndedWhy, Role};
+use crate::machine::{Connection, Found, LeaseState, Refusal, Reply, Request, StoreFailure};
+use crate::note::NodeEvent;
+use crate::record::{Damage, EndReason, Role};
 use crate::rules::Mutant;
 use crate::time::Time;
-use crate::view::Cell;
-use crate::why::Why;
+use crate::view::KeyState;
+use crate::why::Reason;
 
 use super::ops::{Pending, Purpose, Settled};
 use super::timers::Timer;
@@ -29,8 +29,8 @@ impl Node {
         let ttl = self.config.timing.ttl;
         let sent = self.now;
         self.ask(
-            Lane::Renewal,
-            Request::Grant { session: id, ttl },
+            Connection::Renewal,
+            Request::CreateLease { session: id, ttl },
             Pending::Grant { id, sent },
         );
     }
@@ -50,7 +50,7 @@ impl Node {
         record.leased = Some(granted);
         record.ttl = asked.min(granted);
         if granted > asked {
-            self.note(Note::LongLease { asked, granted });
+            self.note(NodeEvent::LongLease { asked, granted });
         }
         self.put_new_session(sent);
     }
@@ -65,7 +65,7 @@ impl Node {
         holder.refused = false;
         let id = holder.id;
         self.ask(
-            Lane::Renewal,
+            Connection::Renewal,
             Request::KeepAlive(id),
             Pending::KeepAlive { id, sent },
         );
@@ -78,7 +78,7 @@ impl Node {
         holder.busy = false;
         let (id, ttl) = (holder.id, holder.record.ttl);
         match reply {
-            Reply::Kept(Kept::Alive(left)) => {
+            Reply::Kept(LeaseState::Alive(left)) => {
                 let sure = self.config.timing.sure_of(left);
                 self.renewal_confirmed(sent, sure);
                 self.look_at_own_record(id);
@@ -87,16 +87,18 @@ impl Node {
                     self.timers.set(Timer::Renew, self.now);
                 }
             }
-            Reply::Kept(Kept::Loose) if self.config.rules.broken_by(Mutant::LooseKeyIgnored) => {
+            Reply::Kept(LeaseState::Unattached)
+                if self.config.rules.broken_by(Mutant::LooseKeyIgnored) =>
+            {
                 self.renewal_confirmed(sent, ttl);
             }
-            Reply::Kept(Kept::Loose) => {
+            Reply::Kept(LeaseState::Unattached) => {
                 // What stands there now says how to go on; until then the deadline stays where it is.
                 self.read_own_record(id);
             }
-            Reply::Kept(Kept::Gone) => {
+            Reply::Kept(LeaseState::Gone) => {
                 self.ran_out = Some(id);
-                self.session_over(Why::SessionEnded);
+                self.session_over(Reason::SessionEnded);
             }
             Reply::Failed(failure) => self.renewal_failed(failure),
             _ => {}
@@ -120,7 +122,7 @@ impl Node {
             holder.busy = true;
         }
         self.ask(
-            Lane::Renewal,
+            Connection::Renewal,
             Request::Get(Key::Session(id)),
             Pending::ReadSession { id },
         );
@@ -164,11 +166,11 @@ impl Node {
             return;
         }
         if self.config.rules.broken_by(Mutant::LeaseNotAsked) {
-            return self.end_session(id, EndedWhy::LeaseGone, purpose);
+            return self.end_session(id, EndReason::LeaseGone, purpose);
         }
         self.ask(
-            Lane::Ordinary,
-            Request::AskLease(id),
+            Connection::Default,
+            Request::CheckLease(id),
             Pending::AskLease { id, purpose },
         );
     }
@@ -185,10 +187,10 @@ impl Node {
             // Never rewritten, not even then.
             self.settled(purpose, Settled::Lost);
         } else if !alive {
-            self.end_session(id, EndedWhy::LeaseGone, purpose);
+            self.end_session(id, EndReason::LeaseGone, purpose);
         } else if missing {
             // Its holder finds out at its next renewal, and has stopped a ttl from now at the latest.
-            self.end_session(id, EndedWhy::Missing, purpose);
+            self.end_session(id, EndReason::Missing, purpose);
         } else if purpose == Purpose::Boot && self.has_waited_for(id) {
             let record = self.view.sessions.get(&id);
             if record.is_some_and(|s| !s.is_live() || s.leased.is_none()) || self.is_corrupt(id) {
@@ -217,9 +219,9 @@ impl Node {
         let mut asked: Vec<SessionId> = Vec::new();
         let cells = || self.view.sessions.cells();
         let odd = cells().filter(|(_, cell)| match cell {
-            Cell::Present(seen) => seen.record.is_live() && seen.record.leased.is_none(),
-            Cell::Damaged { .. } => true,
-            Cell::Missing { .. } => false,
+            KeyState::Present(seen) => seen.record.is_live() && seen.record.leased.is_none(),
+            KeyState::Damaged { .. } => true,
+            KeyState::Missing { .. } => false,
         });
         asked.extend(odd.map(|(id, _)| *id));
         let (before, after): (Vec<_>, Vec<_>) = self
@@ -238,7 +240,7 @@ impl Node {
         }
         for id in asked {
             if id != me {
-                self.ask_lease(id, Purpose::Judge(id));
+                self.ask_lease(id, Purpose::ExpireSession(id));
             }
         }
     }
@@ -247,7 +249,7 @@ impl Node {
         let cell = self.view.sessions.cell(&id);
         matches!(
             cell,
-            Some(Cell::Damaged {
+            Some(KeyState::Damaged {
                 damage: Damage::Corrupt(_),
                 ..
             })

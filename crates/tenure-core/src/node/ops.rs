@@ -5,8 +5,8 @@
 
 use crate::ids::{KeyspaceName, Nonce, Revision, SessionId, ShardId, Version};
 use crate::layout::Key;
-use crate::machine::{Action, Expect, Found, Lane, OpId, Reply, Request, StoreFailure};
-use crate::note::Note;
+use crate::machine::{Action, Connection, Expect, Found, OpId, Reply, Request, StoreFailure};
+use crate::note::NodeEvent;
 use crate::record::Record;
 use crate::rules::Mutant;
 use crate::time::Time;
@@ -20,7 +20,7 @@ pub(super) enum Purpose {
     /// A step of the start.
     Boot,
     /// Ending somebody's session.
-    Judge(SessionId),
+    ExpireSession(SessionId),
     /// A change to a shard's record that belongs to its stay here.
     Stay(ShardId),
     /// Drawing a generation in order to make lost records anew.
@@ -38,9 +38,9 @@ pub(super) enum Purpose {
     /// A leader's word on a shard.
     Plan(ShardId),
     /// What the node's own record, or the cluster's, says of its start and of its mode.
-    Around,
+    OwnRecord,
     /// Nothing hangs on it.
-    Plain,
+    Unimportant,
 }
 
 /// How a write ended.
@@ -118,11 +118,15 @@ pub(super) enum Pending {
 }
 
 impl Node {
-    pub(super) fn ask(&mut self, lane: Lane, request: Request, pending: Pending) -> OpId {
+    pub(super) fn ask(&mut self, lane: Connection, request: Request, pending: Pending) -> OpId {
         self.ops += 1;
         let op = OpId(self.ops);
         self.pending.push(op, pending);
-        self.out.push(Action::Store { op, lane, request });
+        self.out.push(Action::Store {
+            op,
+            connection: lane,
+            request,
+        });
         op
     }
 
@@ -133,7 +137,7 @@ impl Node {
             record: record.clone(),
         };
         self.ask(
-            Lane::Ordinary,
+            Connection::Default,
             request,
             Pending::Put {
                 key,
@@ -147,7 +151,7 @@ impl Node {
     pub(super) fn read(&mut self, key: Key) {
         let mark = self.view.mark(&key);
         self.ask(
-            Lane::Ordinary,
+            Connection::Default,
             Request::Get(key.clone()),
             Pending::Read { key, mark },
         );
@@ -159,7 +163,7 @@ impl Node {
             key: key.clone(),
             version,
         };
-        self.ask(Lane::Ordinary, request, Pending::Delete { key, mark });
+        self.ask(Connection::Default, request, Pending::Delete { key, mark });
     }
 
     pub(super) fn list(&mut self) {
@@ -171,7 +175,7 @@ impl Node {
             let asked_at = self.asked_at;
             let begun = self.now;
             self.ask(
-                Lane::Ordinary,
+                Connection::Default,
                 Request::List,
                 Pending::List { asked_at, begun },
             );
@@ -262,12 +266,12 @@ impl Node {
                 self.timers.set(Timer::Absent, self.absent_not_before);
             }
             (Pending::Delete { key, mark }, Reply::Won(_)) => {
-                self.note(Note::Swept { key: key.clone() });
+                self.note(NodeEvent::Swept { key: key.clone() });
                 self.learn_missing(key, mark);
             }
             (Pending::Delete { key, .. }, Reply::Failed(failure)) => {
                 let error = failure.text().to_owned();
-                self.note(Note::SweepFailed { key, error });
+                self.note(NodeEvent::SweepFailed { key, error });
             }
             (Pending::List { asked_at, begun }, Reply::Listed(listed)) => {
                 self.on_listed(listed, asked_at, begun);
@@ -348,7 +352,7 @@ impl Node {
             mark,
             unknown,
         };
-        self.ask(Lane::Ordinary, Request::Get(key), pending);
+        self.ask(Connection::Default, Request::Get(key), pending);
     }
 
     #[allow(
@@ -412,7 +416,7 @@ impl Node {
     pub(super) fn settled(&mut self, purpose: Purpose, outcome: Settled) {
         match purpose {
             Purpose::Boot => self.on_boot_settled(outcome),
-            Purpose::Judge(session) => self.on_judged(session, outcome),
+            Purpose::ExpireSession(session) => self.on_judged(session, outcome),
             Purpose::Stay(shard) => self.on_stay_settled(shard, outcome),
             Purpose::Generation(name) => {
                 self.on_generation_drawn(&name, &outcome);
@@ -426,8 +430,8 @@ impl Node {
             Purpose::Resign => self.on_resigned(outcome),
             Purpose::Lead => self.on_stood(outcome),
             Purpose::Plan(shard) => self.on_planned(&shard, outcome),
-            Purpose::Around => self.on_around_settled(matches!(outcome, Settled::Failed { .. })),
-            Purpose::Plain => {}
+            Purpose::OwnRecord => self.on_around_settled(matches!(outcome, Settled::Failed { .. })),
+            Purpose::Unimportant => {}
         }
     }
 
@@ -474,7 +478,7 @@ impl Node {
 
     pub(super) fn tell_denied(&mut self, key: &Key, failure: &StoreFailure) {
         if let StoreFailure::Denied(error) = failure {
-            self.note(Note::Denied {
+            self.note(NodeEvent::Denied {
                 key: key.clone(),
                 error: error.clone(),
             });

@@ -14,13 +14,13 @@ use crate::layout::Key;
 use crate::lease::LeasePhase;
 use crate::machine::Expect;
 use crate::members;
-use crate::note::Note;
+use crate::note::NodeEvent;
 use crate::plan::NodeState;
-use crate::record::{Damage, Ended, EndedWhy, FORMAT, Head, Record, Role, SessionRecord, Unknown};
+use crate::record::{Damage, EndReason, Ended, FORMAT, Head, Record, Role, SessionRecord, Unknown};
 use crate::rules::Mutant;
 use crate::time::Time;
-use crate::view::Cell;
-use crate::why::Why;
+use crate::view::KeyState;
+use crate::why::Reason;
 
 use super::ops::{Purpose, Settled};
 use super::timers::Timer;
@@ -135,7 +135,7 @@ impl Node {
             self.peers.trust_from(now);
             // Nothing of this process ran: that the application was silent says nothing about it.
             self.progress = self.progress.max(now);
-            self.note(Note::Overslept { gap: late });
+            self.note(NodeEvent::ClockJump { gap: late });
         }
     }
 
@@ -145,10 +145,10 @@ impl Node {
     }
 
     /// The same of what is known of a session.
-    fn is_end(&self, cell: Option<&Cell<SessionRecord>>) -> bool {
+    fn is_end(&self, cell: Option<&KeyState<SessionRecord>>) -> bool {
         match cell {
-            Some(Cell::Present(seen)) => seen.record.is_proven_end(),
-            Some(Cell::Missing { .. }) => self.config.rules.broken_by(Mutant::AbsenceIsProof),
+            Some(KeyState::Present(seen)) => seen.record.is_proven_end(),
+            Some(KeyState::Missing { .. }) => self.config.rules.broken_by(Mutant::AbsenceIsProof),
             _ => false,
         }
     }
@@ -159,7 +159,7 @@ impl Node {
     }
 
     /// The same of what is known of a session.
-    fn is_old_at(&self, cell: &Cell<SessionRecord>) -> Option<Time> {
+    fn is_old_at(&self, cell: &KeyState<SessionRecord>) -> Option<Time> {
         let timing = &self.config.timing;
         let rules = self.config.rules;
         let trusted = if rules.broken_by(Mutant::JudgeOverslept) {
@@ -168,12 +168,12 @@ impl Node {
             self.peers.trusted_since
         };
         match cell {
-            Cell::Present(seen) if seen.record.ended.is_some() => {
+            KeyState::Present(seen) if seen.record.ended.is_some() => {
                 Some(seen.since + timing.proof_of(seen.record.ttl))
             }
             // Its lease is asked about. What a record says of its time, without a lease, is somebody else's word.
             _ if self.config.timekeeper == Timekeeper::Store => None,
-            Cell::Present(seen) => {
+            KeyState::Present(seen) => {
                 let ttl = seen.record.ttl;
                 if rules.broken_by(Mutant::ImpatientJudge) {
                     return Some(seen.since.max(trusted) + ttl / 2);
@@ -190,10 +190,10 @@ impl Node {
                 }
                 Some(seen.since.max(trusted) + timing.proof_of(ttl))
             }
-            Cell::Damaged { since, .. } => {
+            KeyState::Damaged { since, .. } => {
                 Some((*since).max(trusted) + timing.proof_of(self.longest_ttl()))
             }
-            Cell::Missing { .. } => None,
+            KeyState::Missing { .. } => None,
         }
     }
 
@@ -216,21 +216,22 @@ impl Node {
     fn watch_session(&mut self, id: SessionId) {
         let cell = self.view.sessions.cell(&id);
         if self.session() == Some(id) || self.is_end(cell) {
-            return self.timers.clear(&Timer::Judge(id));
+            return self.timers.clear(&Timer::SessionExpiry(id));
         }
         if let Some(at) = cell.and_then(|cell| self.is_old_at(cell)) {
-            self.timers.set(Timer::Judge(id), at + self.peers.turn);
+            self.timers
+                .set(Timer::SessionExpiry(id), at + self.peers.turn);
         }
     }
 
     pub(super) fn judge(&mut self, id: SessionId) {
-        self.judge_by(id, !self.is_dated_back(id));
+        self.schedule_expiry(id, !self.is_dated_back(id));
     }
 
     /// A session's record was read. If only reads tell of it, what was read is judged.
     pub(super) fn judge_read(&mut self, id: SessionId) {
         if self.is_dated_back(id) {
-            self.judge_by(id, true);
+            self.schedule_expiry(id, true);
         }
     }
 
@@ -243,7 +244,7 @@ impl Node {
 
     /// Ends a session that was watched for long enough. `heard`: what is known of it is what the store has; otherwise that is
     /// read first.
-    fn judge_by(&mut self, id: SessionId, heard: bool) {
+    fn schedule_expiry(&mut self, id: SessionId, heard: bool) {
         if !matches!(self.life, Life::Running) || self.session() == Some(id) {
             return;
         }
@@ -255,7 +256,7 @@ impl Node {
         if self.now < at {
             self.watch_session(id);
         } else if self.ended(id) {
-            self.wants.all_stale();
+            self.assignments.all_stale();
             self.look_at_all = true;
         } else if !heard && self.config.role != Role::Observer {
             let key = Key::Session(id);
@@ -264,14 +265,14 @@ impl Node {
             }
         } else if self.is_unproven(id) && self.config.role != Role::Observer {
             // Old enough to count; but only the write shows that it has stood there all the time.
-            self.end_session(id, EndedWhy::Expired, Purpose::Judge(id));
+            self.end_session(id, EndReason::Expired, Purpose::ExpireSession(id));
         } else if self.config.role != Role::Observer && !self.is_newer(id) {
             let healthy = self.lease_phase() == Some(LeasePhase::Attached);
             if healthy || self.config.rules.broken_by(Mutant::JudgeOverslept) {
-                self.end_session(id, EndedWhy::Expired, Purpose::Judge(id));
+                self.end_session(id, EndReason::Expired, Purpose::ExpireSession(id));
             } else {
                 self.timers.set(
-                    Timer::Judge(id),
+                    Timer::SessionExpiry(id),
                     self.now + self.config.timing.renew_interval,
                 );
             }
@@ -290,7 +291,7 @@ impl Node {
     pub(super) fn is_newer(&self, id: SessionId) -> bool {
         matches!(
             self.view.sessions.cell(&id),
-            Some(Cell::Damaged {
+            Some(KeyState::Damaged {
                 damage: Damage::Newer(_),
                 ..
             })
@@ -304,7 +305,7 @@ impl Node {
                     && let Some(ended) = record.ended
                 {
                     let node = record.node.clone();
-                    self.note(Note::Ended {
+                    self.note(NodeEvent::Ended {
                         session: id,
                         node,
                         why: ended.why,
@@ -314,7 +315,7 @@ impl Node {
             Settled::Lost => self.watch_session(id),
             Settled::Failed { .. } => {
                 self.timers.set(
-                    Timer::Judge(id),
+                    Timer::SessionExpiry(id),
                     self.later(self.config.timing.renew_retry_interval),
                 );
             }
@@ -322,13 +323,13 @@ impl Node {
     }
 
     /// Writes a session's tombstone over exactly the value that was seen.
-    pub(super) fn end_session(&mut self, id: SessionId, why: EndedWhy, purpose: Purpose) {
+    pub(super) fn end_session(&mut self, id: SessionId, why: EndReason, purpose: Purpose) {
         let nonce = self.nonce();
         let by = self.session().unwrap_or(SessionId(self.config.entropy));
         let ended = Some(Ended { why, by });
         let key = Key::Session(id);
         let (expect, record) = match self.view.sessions.cell(&id) {
-            Some(Cell::Present(seen)) => {
+            Some(KeyState::Present(seen)) => {
                 let mut head = seen.record.head.next(nonce);
                 // What somebody wrote by hand may have an old rev, and a tombstone that seems old is seen by nobody.
                 head.rev = head.rev.max(self.view.fresh_rev(&key));
@@ -339,7 +340,7 @@ impl Node {
                 };
                 (Expect::Version(seen.version.clone()), record)
             }
-            Some(Cell::Damaged { version, .. }) => (
+            Some(KeyState::Damaged { version, .. }) => (
                 Expect::Version(version.clone()),
                 self.bare_tombstone(id, nonce, ended),
             ),
@@ -398,7 +399,7 @@ impl Node {
     }
 
     /// Makes sure that the end of a session that a record refers to, but that has no record, will be proven.
-    pub(super) fn mourn(&mut self, id: SessionId) {
+    pub(super) fn check_expired(&mut self, id: SessionId) {
         if self.config.role == Role::Observer || !self.may_own() {
             return;
         }
@@ -406,8 +407,8 @@ impl Node {
             None => {
                 self.absent.insert(Key::Session(id));
             }
-            Some(Cell::Missing { .. }) => {
-                let purpose = Purpose::Judge(id);
+            Some(KeyState::Missing { .. }) => {
+                let purpose = Purpose::ExpireSession(id);
                 if self.config.timekeeper == Timekeeper::Store {
                     let writing = |p: &super::ops::Pending| {
                         matches!(p,
@@ -421,7 +422,7 @@ impl Node {
                 let under_way = self.pending.values().any(|p| matches!(p,
                     super::ops::Pending::Put { purpose: q, .. } | super::ops::Pending::ReadBack { purpose: q, .. } if *q == purpose));
                 if !under_way {
-                    self.end_session(id, EndedWhy::Missing, purpose);
+                    self.end_session(id, EndReason::Missing, purpose);
                 }
             }
             _ => {}
@@ -442,14 +443,14 @@ impl Node {
         }
         if self.my_session().is_some_and(|h| h.id == id) {
             match self.view.sessions.cell(&id) {
-                Some(Cell::Present(seen))
+                Some(KeyState::Present(seen))
                     if seen.record.ended.is_some() && !self.is_resigning() =>
                 {
-                    self.session_over(Why::SessionEnded);
+                    self.session_over(Reason::SessionEnded);
                 }
-                Some(Cell::Missing { .. }) => self.session_over(Why::RecordMissing),
+                Some(KeyState::Missing { .. }) => self.session_over(Reason::RecordMissing),
                 // Until it is rewritten everyone takes this node for gone.
-                Some(Cell::Damaged { .. }) => self.timers.set(Timer::Renew, self.now),
+                Some(KeyState::Damaged { .. }) => self.timers.set(Timer::Renew, self.now),
                 _ => {}
             }
         } else if matches!(self.life, Life::Running) {
@@ -458,7 +459,7 @@ impl Node {
         if gone {
             self.look_at_leader();
             // What the ended session had can be had now, whether or not it was a member.
-            self.wants.all_stale();
+            self.assignments.all_stale();
             self.look_at_all = true;
         }
         self.refresh_members();
@@ -536,8 +537,8 @@ impl Node {
             return;
         }
         for (keyspace, group) in changed {
-            self.wants.new_ranking(&keyspace);
-            self.wants.stale(&keyspace);
+            self.assignments.new_ranking(&keyspace);
+            self.assignments.stale(&keyspace);
             self.peers.groups.insert(keyspace, group);
         }
         self.look_at_all = true;

@@ -13,16 +13,16 @@ use crate::ids::{Epoch, KeyspaceName, NodeName, SessionId, ShardId};
 use crate::layout::Key;
 use crate::machine::{Expect, StoreFailure};
 use crate::members::{self, Participant};
-use crate::note::Note;
+use crate::note::NodeEvent;
 use crate::plan::{
     Decision, Live, Memory, NodeState, Plan, PlanNode, PlanRules, PlanView, plan, plan_with,
 };
 use crate::record::{
-    KeyspaceMode, Move, MovePhase, Owner, PlanMark, Record, SessionRecord, ShardRecord, Tenancy,
+    KeyspaceMode, Move, MovePhase, Owner, Ownership, PlanId, Record, SessionRecord, ShardRecord,
 };
-use crate::shard::{self, Change, Facts, Writer};
+use crate::shard::{self, Facts, Transition, Writer};
 use crate::time::Time;
-use crate::why::Why;
+use crate::why::Reason;
 
 use super::Node;
 use super::ops::{Purpose, Settled};
@@ -35,7 +35,7 @@ const MEMORY: u32 = 100;
 const SOON: Duration = Duration::from_millis(50);
 
 /// How many words a leader has at a time. With more to say it plans again soon: between two plans it renews its session.
-const WORDS: usize = 10_000;
+const MAX_UPDATES: usize = 10_000;
 
 /// What a leader remembers between plans.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -56,15 +56,15 @@ pub(super) struct Planning {
 }
 
 /// A leader's word on a shard.
-pub(super) enum Word {
+pub(super) enum PlanUpdate {
     /// Who should have it.
-    Intend(Option<NodeName>),
+    Assign(Option<NodeName>),
     /// Move the shard to this node. True if further moves to the node wait for the budgets.
-    Move(NodeName, Why, bool),
+    Move(NodeName, Reason, bool),
     /// It stays where it is.
     Cancel,
     /// What an operator wished for it cannot be, or is so already.
-    Forget,
+    DropRequest,
 }
 
 /// A shard's moves at one epoch.
@@ -108,8 +108,8 @@ impl Planning {
         self.term
     }
 
-    fn mark(&self) -> PlanMark {
-        PlanMark {
+    fn mark(&self) -> PlanId {
+        PlanId {
             term: self.term,
             seq: self.seq,
         }
@@ -195,7 +195,7 @@ impl Node {
             return;
         };
         let last = planning.planned;
-        let shards = u32::try_from(self.stays.len()).unwrap_or(u32::MAX);
+        let shards = u32::try_from(self.shards.len()).unwrap_or(u32::MAX);
         let wait = (self.config.timing.ttl / 200).min(SOON) + Duration::from_micros(4) * shards;
         self.timers
             .set_sooner(Timer::Plan, self.now.max(last + wait));
@@ -251,7 +251,7 @@ impl Node {
         *told = problems;
         for problem in news {
             let keyspace = keyspace.clone();
-            self.note(Note::PlanProblem { keyspace, problem });
+            self.note(NodeEvent::PlanProblem { keyspace, problem });
         }
     }
 
@@ -307,16 +307,16 @@ impl Node {
 
     /// Writes what was decided; what does not fit any more is decided anew when that is seen.
     fn carry_out(&mut self, keyspace: &KeyspaceName, view: &PlanView, planned: &Plan) {
-        let mut words: Vec<(ShardId, Word, bool)> = Vec::new();
+        let mut words: Vec<(ShardId, PlanUpdate, bool)> = Vec::new();
         let mut count = Count::default();
         let mut decided = BTreeSet::new();
         for (id, word) in self.granted(keyspace) {
-            count.moved += usize::from(matches!(word, Word::Move(..)));
+            count.moved += usize::from(matches!(word, PlanUpdate::Move(..)));
             decided.insert(id.clone());
             words.push((id, word, false));
         }
         for decision in planned.actions() {
-            if words.len() >= WORDS {
+            if words.len() >= MAX_UPDATES {
                 self.plan_soon();
                 break;
             }
@@ -343,13 +343,13 @@ impl Node {
         }
         let all = self.view.shards.iter();
         for (id, seen) in all.filter(|(id, _)| id.keyspace == *keyspace) {
-            let stale = matches!(seen.record.tenancy, Tenancy::Free { .. })
+            let stale = matches!(seen.record.ownership, Ownership::Free { .. })
                 && self.names_departed(&seen.record, keyspace)
                 && !decided.contains(id)
                 && !self.is_writing(id);
             if stale {
                 count.swept.push(Key::Shard(id.clone()));
-                words.push((id.clone(), Word::Intend(None), true));
+                words.push((id.clone(), PlanUpdate::Assign(None), true));
             }
         }
         self.write_plan(keyspace, view, planned, words, count);
@@ -363,12 +363,12 @@ impl Node {
         view: &PlanView,
         planned: &Plan,
         decision: &Decision,
-    ) -> Option<Word> {
+    ) -> Option<PlanUpdate> {
         if self.is_writing(id) {
             return None;
         }
         let owner = record.owner().filter(|o| !self.ended(o.session));
-        let moving = record.tenancy.moving();
+        let moving = record.ownership.moving();
         let comes = |mv: &Move| !self.ended(mv.to.session);
         if moving.is_some_and(|(mv, phase)| phase == MovePhase::Sealed && comes(mv)) {
             // Its successor is about to take it, whatever became of its owner.
@@ -378,26 +378,26 @@ impl Node {
             Decision::Intend { to, .. } | Decision::Move { to, .. } => {
                 let more = planned.more_to.binary_search(to).is_ok();
                 let to = self.able(id, record, &id.keyspace, view.node(*to).name.clone())?;
-                let serving = matches!(record.tenancy, Tenancy::Held { serving: true, .. });
+                let serving = matches!(record.ownership, Ownership::Owned { serving: true, .. });
                 match owner {
                     Some(owner) if owner.node == to => return None,
                     Some(_) if moving.is_some() => return None,
                     Some(_) if serving && self.is_frozen() => return None,
                     // Who stops moves what it has by itself, and has shut its gate once it has given that up.
                     Some(owner) if serving && self.is_stopping(owner.session) => return None,
-                    Some(_) if serving => Word::Move(to, Why::Planned, more),
-                    _ => Word::Intend(Some(to)),
+                    Some(_) if serving => PlanUpdate::Move(to, Reason::Planned, more),
+                    _ => PlanUpdate::Assign(Some(to)),
                 }
             }
-            _ if moving.is_some_and(|(_, phase)| phase != MovePhase::Sealed) => Word::Cancel,
-            _ => Word::Intend(owner.map(|o| o.node.clone())),
+            _ if moving.is_some_and(|(_, phase)| phase != MovePhase::Sealed) => PlanUpdate::Cancel,
+            _ => PlanUpdate::Assign(owner.map(|o| o.node.clone())),
         };
-        if let Word::Intend(to) = &word
-            && record.intended == *to
+        if let PlanUpdate::Assign(to) = &word
+            && record.assigned == *to
         {
             return None;
         }
-        if let Word::Move(..) = &word
+        if let PlanUpdate::Move(..) = &word
             && let Some(until) = self.put_off_until(id, record)
         {
             self.timers.set_sooner(Timer::Plan, until);
@@ -432,7 +432,7 @@ impl Node {
         keyspace: &KeyspaceName,
         view: &PlanView,
         planned: &Plan,
-        words: Vec<(ShardId, Word, bool)>,
+        words: Vec<(ShardId, PlanUpdate, bool)>,
         count: Count,
     ) {
         let Some(planning) = self.lead.planning.as_mut() else {
@@ -444,11 +444,11 @@ impl Node {
         planning.seq += 1;
         let mark = planning.mark();
         for (id, word, sweeps) in words {
-            self.put_word(&id, word, mark, sweeps);
+            self.write_update(&id, word, mark, sweeps);
         }
         let alive = |n: &&PlanNode| n.state != NodeState::Away;
         let workers = view.nodes().iter().filter(alive).count();
-        self.note(Note::Planned {
+        self.note(NodeEvent::Planned {
             keyspace: keyspace.clone(),
             plan: mark,
             workers,
@@ -460,7 +460,7 @@ impl Node {
                 .map(|p| (p.shards as usize, p.why.as_str().to_owned())),
         });
         if !count.swept.is_empty() {
-            self.note(Note::SweptStale {
+            self.note(NodeEvent::SweptStale {
                 keys: count.swept,
                 plan: mark,
                 workers,
@@ -500,19 +500,22 @@ impl Node {
     }
 
     /// Writes the leader's word on a shard.
-    fn put_word(&mut self, id: &ShardId, word: Word, plan: PlanMark, sweeps: bool) {
+    fn write_update(&mut self, id: &ShardId, word: PlanUpdate, plan: PlanId, sweeps: bool) {
         let (Some(seen), Some(session)) = (self.view.shards.seen(id).cloned(), self.session())
         else {
             return;
         };
         let (to, change) = match word {
-            Word::Intend(node) => (node.clone(), Change::Intend { node, plan }),
-            Word::Cancel => {
+            PlanUpdate::Assign(node) => (node.clone(), Transition::Assign { node, plan }),
+            PlanUpdate::Cancel => {
                 let owner = seen.record.owner().map(|o| o.node.clone());
-                (owner, Change::Cancel { failed: None })
+                (owner, Transition::Cancel { failed: None })
             }
-            Word::Forget => (seen.record.intended.clone(), Change::Wish { node: None }),
-            Word::Move(node, why, more) => {
+            PlanUpdate::DropRequest => (
+                seen.record.assigned.clone(),
+                Transition::RequestMove { node: None },
+            ),
+            PlanUpdate::Move(node, why, more) => {
                 let Some((session, _)) = self.present(&node, &id.keyspace) else {
                     return;
                 };
@@ -521,7 +524,7 @@ impl Node {
                     session,
                 };
                 let id = self.move_id();
-                let change = Change::Plan {
+                let change = Transition::BeginMove {
                     id,
                     to,
                     plan,
@@ -531,7 +534,7 @@ impl Node {
                 (Some(node), change)
             }
         };
-        let moves = matches!(change, Change::Plan { .. });
+        let moves = matches!(change, Transition::BeginMove { .. });
         let writer = Writer {
             owner: Owner {
                 node: self.config.name.clone(),
@@ -541,8 +544,8 @@ impl Node {
         };
         let facts = Facts {
             ended: &|s| self.ended(s),
-            highest: seen.record.epoch,
-            floor: 0,
+            highest_epoch: seen.record.epoch,
+            min_generation: 0,
             load: None,
             rules: self.config.rules,
         };
@@ -585,7 +588,7 @@ impl Node {
         if let Settled::Failed { .. } = outcome {
             if let Some(Writing { error, .. }) = writing.filter(|w| w.sweeps) {
                 let key = Key::Shard(id.clone());
-                self.note(Note::SweepFailed { key, error });
+                self.note(NodeEvent::SweepFailed { key, error });
             }
             let again = self.later(self.config.timing.renew_retry_interval);
             self.timers.set_sooner(Timer::Plan, again);
@@ -596,7 +599,7 @@ impl Node {
 
     /// Whether what a leader planned for a shard that this node has, says that another should have it.
     pub(super) fn planned_away(&self, id: &ShardId, record: &ShardRecord) -> Option<NodeName> {
-        let intended = record.intended.as_ref()?;
+        let intended = record.assigned.as_ref()?;
         let seat = self.peers.of(&id.keyspace).seat(intended)?;
         let fits = *intended != self.config.name && seat.takes();
         (fits && !record.was_failed_by(seat.session)).then(|| intended.clone())

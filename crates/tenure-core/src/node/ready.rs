@@ -6,11 +6,11 @@
 use std::collections::BTreeSet;
 
 use crate::ids::ShardId;
-use crate::note::Note;
-use crate::record::{NodeMode, Role, Tenancy};
+use crate::note::NodeEvent;
+use crate::record::{NodeMode, Ownership, Role};
 use crate::time::Time;
 
-use super::stays::Stay;
+use super::stays::ShardSlot;
 use super::timers::Timer;
 use super::{Action, Node};
 
@@ -58,8 +58,8 @@ impl Node {
         let record = self.view.shards.get(id);
         mine && self.is_coordinated(&id.keyspace)
             && record.is_some_and(|record| {
-                record.tenancy == Tenancy::FREE
-                    && record.intended.is_none()
+                record.ownership == Ownership::FREE
+                    && record.assigned.is_none()
                     && record.quarantine.is_none()
             })
     }
@@ -86,11 +86,11 @@ impl Node {
             return false;
         }
         let settling = initial.settling.get_or_insert_with(|| {
-            let stays = self.stays.iter().filter(|(_, stay)| stay.is_settling());
+            let stays = self.shards.iter().filter(|(_, stay)| stay.is_settling());
             stays.map(|(id, _)| id.clone()).collect()
         });
         while let Some(first) = settling.first() {
-            if self.stays.get(first).is_some_and(Stay::is_settling) {
+            if self.shards.get(first).is_some_and(ShardSlot::is_settling) {
                 return false;
             }
             settling.pop_first();
@@ -102,9 +102,9 @@ impl Node {
         if std::mem::replace(&mut self.started, true) {
             return;
         }
-        let loaded = self.stays.values().filter(|s| s.is_serving()).count();
-        let failed = self.stays.values().filter(|s| s.attempts > 0).count();
-        self.note(Note::StartedWith { loaded, failed });
+        let loaded = self.shards.values().filter(|s| s.is_serving()).count();
+        let failed = self.shards.values().filter(|s| s.attempts > 0).count();
+        self.note(NodeEvent::StartedWith { loaded, failed });
         self.out.push(Action::Started);
     }
 }

@@ -16,10 +16,10 @@ use std::time::Duration;
 use crate::ids::{SessionId, Version};
 use crate::layout::Key;
 use crate::machine::Expect;
-use crate::note::Note;
-use crate::record::{EndedWhy, NodeMode, NodeRecord, Record, Rejoin, Role};
+use crate::note::NodeEvent;
+use crate::record::{EndReason, NodeMode, NodeRecord, Record, Rejoin, Role};
 use crate::time::Time;
-use crate::view::Cell;
+use crate::view::KeyState;
 
 use super::ops::{Pending, Purpose};
 use super::timers::Timer;
@@ -30,7 +30,7 @@ const KEPT: Duration = Duration::from_secs(24 * 3600);
 
 /// The others that a start found.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Company {
+pub(super) struct StartupPeers {
     /// The cluster's boot number then.
     boot: u64,
     /// Some node has run under that number.
@@ -41,7 +41,7 @@ pub(super) struct Company {
     lived: bool,
 }
 
-impl Company {
+impl StartupPeers {
     /// Whether it is known for good that the node was not alone.
     pub(super) fn is_sure(&self) -> bool {
         self.lived
@@ -80,7 +80,7 @@ pub(super) enum Entering {
     Unasked(SessionId),
 }
 
-impl Company {
+impl StartupPeers {
     /// What was observed before proves nothing: the store was away.
     pub(super) fn restart(&mut self, now: Time) {
         self.found.values_mut().for_each(|(_, since)| *since = now);
@@ -89,7 +89,7 @@ impl Company {
 
 impl Node {
     /// Takes down who is there, once for each start.
-    pub(super) fn meet(&mut self) {
+    pub(super) fn record_startup_peers(&mut self) {
         if self.company.is_some() || self.config.role != Role::Node {
             return;
         }
@@ -100,7 +100,7 @@ impl Node {
             let session = node.record.session;
             let cell = self.view.sessions.cell(&session);
             let role = match cell {
-                Some(Cell::Present(seen)) => seen.record.role,
+                Some(KeyState::Present(seen)) => seen.record.role,
                 _ => Role::Node,
             };
             if role != Role::Node {
@@ -108,16 +108,16 @@ impl Node {
             }
             begun |= node.record.boot.unwrap_or(boot) >= boot;
             let may_live = match cell {
-                Some(Cell::Present(seen)) => seen.record.is_live(),
-                Some(Cell::Damaged { .. }) => true,
-                Some(Cell::Missing { .. }) | None => false,
+                Some(KeyState::Present(seen)) => seen.record.is_live(),
+                Some(KeyState::Damaged { .. }) => true,
+                Some(KeyState::Missing { .. }) | None => false,
             };
             if may_live && *name != self.config.name {
                 let version = self.view.version(&Key::Session(session));
                 found.insert(session, (version, self.now));
             }
         }
-        self.company = Some(Company {
+        self.company = Some(StartupPeers {
             boot,
             begun,
             found,
@@ -126,7 +126,7 @@ impl Node {
     }
 
     /// Takes down that one of those that the start found has renewed its session: it may be over before anybody looks.
-    pub(super) fn see_company(&mut self, id: SessionId) {
+    pub(super) fn note_peer_alive(&mut self, id: SessionId) {
         let company = self.company.as_ref().filter(|company| !company.lived);
         let Some((version, since)) = company.and_then(|c| c.found.get(&id)) else {
             return;
@@ -138,7 +138,7 @@ impl Node {
             && !std::mem::replace(&mut company.lived, true)
         {
             // Who is sure says so at once: a node that starts next must not take it for one that knows nothing.
-            self.timers.set_sooner(Timer::Around, self.now);
+            self.timers.set_sooner(Timer::OwnRecord, self.now);
         }
     }
 
@@ -174,7 +174,7 @@ impl Node {
     fn other(&self, id: SessionId, version: Option<&Version>, since: Time) -> Others {
         let timing = &self.config.timing;
         let (changed, leased, until, unsure) = match self.view.sessions.cell(&id) {
-            Some(Cell::Present(seen)) if seen.record.is_live() => {
+            Some(KeyState::Present(seen)) if seen.record.is_live() => {
                 let record = &seen.record;
                 let since = since.max(seen.since);
                 let named = self.view.nodes.get(&record.node);
@@ -190,7 +190,7 @@ impl Node {
                 let changed = Some(&seen.version) != version;
                 (changed, record.leased.is_some(), until, unsure)
             }
-            Some(Cell::Damaged { version: now, .. }) => {
+            Some(KeyState::Damaged { version: now, .. }) => {
                 let until = since + timing.proof_of(self.longest_ttl());
                 (Some(now) != version, false, until, false)
             }
@@ -268,7 +268,7 @@ impl Node {
         let ran_out = match self.view.sessions.get(&record.session) {
             Some(session) => {
                 let why = session.ended.map(|ended| ended.why);
-                matches!(why, Some(EndedWhy::Expired | EndedWhy::LeaseGone))
+                matches!(why, Some(EndReason::Expired | EndReason::LeaseGone))
             }
             // Where the store keeps the time, what is gone has run out, unless its holder knows better.
             None => {
@@ -303,7 +303,7 @@ impl Node {
     }
 
     /// Finds out, while it runs, whether anybody lived when this node started, and says so in its record.
-    pub(super) fn look_around(&mut self) {
+    pub(super) fn resolve_unsure(&mut self) {
         if !matches!(self.life, Life::Running) || self.config.role != Role::Node {
             return;
         }
@@ -314,18 +314,18 @@ impl Node {
             return;
         }
         match self.others() {
-            Others::Open(at) => return self.timers.set(Timer::Around, at.max(self.now)),
+            Others::Open(at) => return self.timers.set(Timer::OwnRecord, at.max(self.now)),
             Others::Unread => {
                 self.list();
                 let again = self.now + self.config.timing.renew_interval;
-                return self.timers.set(Timer::Around, again);
+                return self.timers.set(Timer::OwnRecord, again);
             }
             Others::Unasked(_) => {
                 // Somebody asks after each session, now and then.
                 let again = self.now + self.config.timing.renew_interval;
-                return self.timers.set(Timer::Around, again);
+                return self.timers.set(Timer::OwnRecord, again);
             }
-            Others::Gone if self.raise_boot(Purpose::Around) => return,
+            Others::Gone if self.raise_boot(Purpose::OwnRecord) => return,
             Others::Gone | Others::Live => {}
         }
         let boot = self.view.cluster.get(&()).map(|c| c.boot);
@@ -347,12 +347,17 @@ impl Node {
 
     fn put_own_record(&mut self, expect: Expect, record: NodeRecord) {
         let key = Key::Node(self.config.name.clone());
-        self.put(key, expect, Record::Node(Arc::new(record)), Purpose::Around);
+        self.put(
+            key,
+            expect,
+            Record::Node(Arc::new(record)),
+            Purpose::OwnRecord,
+        );
     }
 
     fn is_writing_own_record(&self) -> bool {
         self.pending.values().any(|p| {
-            matches!(p, Pending::Put { purpose, .. } | Pending::ReadBack { purpose, .. } if *purpose == Purpose::Around)
+            matches!(p, Pending::Put { purpose, .. } | Pending::ReadBack { purpose, .. } if *purpose == Purpose::OwnRecord)
         })
     }
 
@@ -362,16 +367,16 @@ impl Node {
             true => self.later(self.config.timing.renew_retry_interval),
             false => self.now,
         };
-        self.timers.set_sooner(Timer::Around, at);
+        self.timers.set_sooner(Timer::OwnRecord, at);
     }
 
     /// Does what the node's own record asks of it: says that it is drained once it is, and stops if it is told to.
-    pub(super) fn obey(&mut self) {
+    pub(super) fn apply_own_record(&mut self) {
         let Some((record, expect)) = self.own_record() else {
             return;
         };
         if record.evict == Some(record.session) && matches!(self.life, Life::Running) {
-            self.note(Note::Evicted {
+            self.note(NodeEvent::Evicted {
                 session: record.session,
             });
             return self.begin_stop();
@@ -395,14 +400,14 @@ impl Node {
     fn has_nothing(&self, session: SessionId) -> bool {
         let shards = self.view.shards.iter();
         let mut mine = shards.filter(|(id, seen)| {
-            let coming = seen.record.tenancy.moving();
+            let coming = seen.record.ownership.moving();
             self.config.keyspaces.contains_key(&id.keyspace)
                 && (seen.record.is_owned_by(session)
                     || coming.is_some_and(|(mv, _)| mv.to.session == session))
         });
         self.runs.is_empty()
             && mine.next().is_none()
-            && self.stays.values().all(super::stays::Stay::is_quiet)
+            && self.shards.values().all(super::stays::ShardSlot::is_quiet)
     }
 
     /// Removes what is recorded of ephemeral nodes that are long gone, unless an operator has set something there.

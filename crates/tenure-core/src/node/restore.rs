@@ -18,16 +18,16 @@ use std::sync::Arc;
 use crate::ids::{KeyspaceName, SessionId, ShardId, ShardName};
 use crate::layout::Key;
 use crate::machine::Expect;
-use crate::note::{Note, ShardStep};
+use crate::note::{NodeEvent, ShardStep};
 use crate::record::{
     ClusterRecord, Damage, Head, KeyspaceKind, KeyspaceRecord, NodeRecord, Record, Role,
     ShardRecord, Unknown,
 };
 use crate::rules::Mutant;
-use crate::shard::{Change, restored};
+use crate::shard::{Transition, restored};
 use crate::time::Time;
-use crate::view::Cell;
-use crate::why::Why;
+use crate::view::KeyState;
+use crate::why::Reason;
 
 use super::ops::{Pending, Purpose, Settled};
 use super::timers::Timer;
@@ -57,7 +57,7 @@ impl Node {
         if !ours || !matches!(self.life, Life::Running) {
             return;
         }
-        self.note(Note::Missing { key: key.clone() });
+        self.note(NodeEvent::Missing { key: key.clone() });
         match key {
             Key::Node(_) => self.keep_name(),
             Key::Cluster => self.keep_cluster(),
@@ -70,7 +70,7 @@ impl Node {
 
     /// Sees to it that a shard record that has become unreadable is restored in time.
     pub(super) fn restore_later(&mut self, id: &ShardId) {
-        if let Some(Cell::Damaged { since, .. }) = self.view.shards.cell(id) {
+        if let Some(KeyState::Damaged { since, .. }) = self.view.shards.cell(id) {
             let at = self.restore_at(*since);
             self.timers.set_sooner(Timer::Restore, at);
         }
@@ -116,7 +116,7 @@ impl Node {
                 continue;
             }
             match self.view.keyspaces.cell(&name) {
-                Some(Cell::Missing { since }) => {
+                Some(KeyState::Missing { since }) => {
                     let (since, at) = (*since, self.restore_at(*since));
                     if self.now < at {
                         self.timers.set_sooner(Timer::Restore, at);
@@ -134,7 +134,7 @@ impl Node {
                         );
                     }
                 }
-                Some(Cell::Present(seen)) if !seen.record.removed => self.restore_shards(&name),
+                Some(KeyState::Present(seen)) if !seen.record.removed => self.restore_shards(&name),
                 _ => {}
             }
         }
@@ -260,7 +260,7 @@ impl Node {
         }
         let shards = self.view.shards.cells();
         let missing = shards.filter(|(id, cell)| {
-            id.keyspace == *name && matches!(cell, Cell::Missing { .. }) && is_of(kind, id)
+            id.keyspace == *name && matches!(cell, KeyState::Missing { .. }) && is_of(kind, id)
         });
         let missing: Vec<Key> = missing.map(|(id, _)| Key::Shard(id.clone())).collect();
         let any = !missing.is_empty();
@@ -280,10 +280,10 @@ impl Node {
     }
 
     /// Time since which a shard record is lost, time from which it may be replaced, and the value to replace.
-    fn lost(&self, cell: &Cell<ShardRecord>) -> Option<(Time, Time, Expect)> {
+    fn lost(&self, cell: &KeyState<ShardRecord>) -> Option<(Time, Time, Expect)> {
         let rules = self.config.rules;
         match cell {
-            Cell::Damaged {
+            KeyState::Damaged {
                 damage: damage @ Damage::Corrupt(_),
                 since,
                 version,
@@ -295,7 +295,7 @@ impl Node {
                 };
                 Some((*since, at, Expect::Version(version.clone())))
             }
-            Cell::Missing { since } if rules.broken_by(Mutant::RestoreIfAbsent) => {
+            KeyState::Missing { since } if rules.broken_by(Mutant::RestoreIfAbsent) => {
                 Some((*since, self.restore_at(*since), Expect::Absent))
             }
             _ => None,
@@ -360,7 +360,13 @@ impl Node {
         let witnesses_empty = witnesses.is_empty();
         let record = restored(head, generation, witnesses, self.config.rules);
         if purpose == Purpose::Restore || !witnesses_empty {
-            self.tell(&id, ShardStep::Restored, record.epoch, Why::Restored, None);
+            self.tell(
+                &id,
+                ShardStep::Restored,
+                record.epoch,
+                Reason::Restored,
+                None,
+            );
         }
         self.put(key, expect, Record::Shard(Arc::new(record)), purpose);
     }
@@ -369,11 +375,11 @@ impl Node {
     pub(super) fn possible_owners(&self) -> Vec<SessionId> {
         let cells = self.view.sessions.cells();
         let possible = cells.filter(|(id, cell)| match cell {
-            Cell::Present(seen) => {
+            KeyState::Present(seen) => {
                 self.view.may_own_shards(**id, &seen.record) && !self.ended(**id)
             }
-            Cell::Damaged { .. } => true,
-            Cell::Missing { since } => self.now < self.restore_at(*since),
+            KeyState::Damaged { .. } => true,
+            KeyState::Missing { since } => self.now < self.restore_at(*since),
         });
         possible.map(|(id, _)| *id).collect()
     }
@@ -393,12 +399,12 @@ impl Node {
     }
 
     /// What this node has to say about a restored shard.
-    pub(super) fn deny(&self, witnesses: &[SessionId]) -> Option<Change> {
+    pub(super) fn deny(&self, witnesses: &[SessionId]) -> Option<Transition> {
         let me = self.session()?;
         // Who owns nothing speaks for itself alone, and only if it is asked: its record may have been taken for a node's.
         let speaks = |of: SessionId| self.config.role == Role::Node && self.ended(of);
         let session = witnesses.iter().copied().find(|w| *w == me || speaks(*w))?;
-        Some(Change::Deny { session })
+        Some(Transition::DisclaimOwnership { session })
     }
 
     /// Writes the node's own record anew if it was lost, or if somebody took the name then and is gone: without it nobody,
@@ -413,14 +419,14 @@ impl Node {
         }
         let nonce = self.nonce();
         let (expect, head) = match self.view.nodes.cell(&self.config.name) {
-            Some(Cell::Missing { .. }) => (
+            Some(KeyState::Missing { .. }) => (
                 Expect::Absent,
                 Head {
                     rev: self.view.fresh_rev(&key),
                     ..Head::first(nonce)
                 },
             ),
-            Some(Cell::Present(seen))
+            Some(KeyState::Present(seen))
                 if seen.record.session != session && self.ended(seen.record.session) =>
             {
                 (
@@ -428,8 +434,8 @@ impl Node {
                     seen.record.head.next(nonce),
                 )
             }
-            Some(Cell::Present(seen)) if seen.record.session != session => {
-                return self.mourn(seen.record.session);
+            Some(KeyState::Present(seen)) if seen.record.session != session => {
+                return self.check_expired(seen.record.session);
             }
             _ => return,
         };
@@ -444,7 +450,12 @@ impl Node {
             evict: None,
             unknown: Unknown::new(),
         };
-        self.put(key, expect, Record::Node(Arc::new(record)), Purpose::Plain);
+        self.put(
+            key,
+            expect,
+            Record::Node(Arc::new(record)),
+            Purpose::Unimportant,
+        );
     }
 
     /// Raises the generations that the cluster's record lists to those that this node has seen.
@@ -476,7 +487,7 @@ impl Node {
             Key::Cluster,
             Expect::Absent,
             Record::Cluster(Arc::new(record)),
-            Purpose::Plain,
+            Purpose::Unimportant,
         );
     }
 }

@@ -7,17 +7,17 @@ use crate::assign::{Limit, Owned, Ranking, Sharer, Shares, greedy_surplus, rank}
 use crate::hash::shard_number;
 use crate::ids::{KeyspaceName, NodeName, ShardId};
 use crate::plan::{Decision, Delta, Live, NoMemory, PlanNode, PlanSettings, Planner};
-use crate::record::{KeyspaceMode, NodeMode, Role, ShardRecord, Tenancy};
+use crate::record::{KeyspaceMode, NodeMode, Ownership, Role, ShardRecord};
 use crate::rules::Mutant;
 use crate::time::Time;
-use crate::why::Why;
+use crate::why::Reason;
 
 use super::peers::Seat;
 use super::{Life, Node};
 
 /// What follows from the members and records; derived anew when they change.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct Wants {
+pub(super) struct Assignments {
     /// Who should have each shard that nobody failed to load: follows from the members alone.
     winners: BTreeMap<ShardId, Option<NodeName>>,
     greedy: BTreeMap<KeyspaceName, Option<Greedy>>,
@@ -32,7 +32,7 @@ pub(super) struct Greedy {
     give: BTreeMap<ShardId, NodeName>,
 }
 
-impl Wants {
+impl Assignments {
     pub(super) fn stale(&mut self, keyspace: &KeyspaceName) {
         if let Some(plan) = self.greedy.get_mut(keyspace) {
             *plan = None;
@@ -64,61 +64,71 @@ impl Wants {
 
 /// What follows for a node's shards from the mode of their keyspace.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Wanted<'a> {
+pub(super) enum KeyspaceAssignment<'a> {
     /// It takes and gives these.
-    These(&'a Greedy),
+    FairShare(&'a Greedy),
     /// It takes what a leader means it to have, or has left to whoever is there for as long as this.
-    Meant(Duration),
+    ByLeader(Duration),
     /// It takes what it ranks best for.
-    Won,
+    ByRank,
 }
 
 impl Node {
     /// What this node wants of a keyspace that it takes part in and that is there, as far as it was derived; and the lowest
     /// generation that counts there.
-    pub(super) fn wanted(&self, keyspace: &KeyspaceName) -> Option<(Wanted<'_>, u32)> {
+    pub(super) fn keyspace_assignment(
+        &self,
+        keyspace: &KeyspaceName,
+    ) -> Option<(KeyspaceAssignment<'_>, u32)> {
         let record = self.view.keyspaces.get(keyspace)?;
         if record.removed || !self.config.keyspaces.contains_key(keyspace) {
             return None;
         }
-        let wanted = match self.wants.greedy.get(keyspace) {
-            Some(plan) => Wanted::These(plan.as_ref()?),
-            None if record.mode == KeyspaceMode::Coordinated => Wanted::Meant(self.patience()),
-            None => Wanted::Won,
+        let wanted = match self.assignments.greedy.get(keyspace) {
+            Some(plan) => KeyspaceAssignment::FairShare(plan.as_ref()?),
+            None if record.mode == KeyspaceMode::Coordinated => {
+                KeyspaceAssignment::ByLeader(self.patience())
+            }
+            None => KeyspaceAssignment::ByRank,
         };
         Some((wanted, record.floor))
     }
 
     /// Whether this node plainly wants nothing of a shard that another live node has, as is known since then; where that takes
     /// more than a glance, no.
-    pub(super) fn leaves(
+    pub(super) fn leaves_to_owner(
         &self,
-        wanted: Wanted<'_>,
+        wanted: KeyspaceAssignment<'_>,
         id: &ShardId,
         record: &ShardRecord,
         since: Time,
     ) -> bool {
         let me = &self.config.name;
         match wanted {
-            Wanted::These(plan) => !plan.take.contains(id),
-            Wanted::Meant(patience) => {
-                record.intended.as_ref() != Some(me) && self.now < since + patience
+            KeyspaceAssignment::FairShare(plan) => !plan.take.contains(id),
+            KeyspaceAssignment::ByLeader(patience) => {
+                record.assigned.as_ref() != Some(me) && self.now < since + patience
             }
-            Wanted::Won => {
-                let winner = self.wants.winners.get(id).and_then(Option::as_ref);
+            KeyspaceAssignment::ByRank => {
+                let winner = self.assignments.winners.get(id).and_then(Option::as_ref);
                 record.failures.is_empty() && winner.is_some_and(|winner| winner != me)
             }
         }
     }
 
     /// Whether this node plainly wants to keep a shard that it has; where that takes more than a glance, no.
-    pub(super) fn keeps(&self, wanted: Wanted<'_>, id: &ShardId, record: &ShardRecord) -> bool {
+    pub(super) fn keeps_owned(
+        &self,
+        wanted: KeyspaceAssignment<'_>,
+        id: &ShardId,
+        record: &ShardRecord,
+    ) -> bool {
         let me = &self.config.name;
         match wanted {
-            Wanted::These(plan) => !plan.give.contains_key(id),
-            Wanted::Meant(_) => record.intended.as_ref().is_none_or(|to| to == me),
-            Wanted::Won => {
-                let winner = self.wants.winners.get(id).and_then(Option::as_ref);
+            KeyspaceAssignment::FairShare(plan) => !plan.give.contains_key(id),
+            KeyspaceAssignment::ByLeader(_) => record.assigned.as_ref().is_none_or(|to| to == me),
+            KeyspaceAssignment::ByRank => {
+                let winner = self.assignments.winners.get(id).and_then(Option::as_ref);
                 record.failures.is_empty() && winner == Some(me) || self.is_cordoned(&id.keyspace)
             }
         }
@@ -161,8 +171,8 @@ impl Node {
         let me = self.session();
         let all = self.view.shards.iter().filter(|(id, _)| of(&id.keyspace));
         all.filter(|(id, seen)| {
-            let moving = seen.record.tenancy.moving();
-            let stay = self.stays.get(id);
+            let moving = seen.record.ownership.moving();
+            let stay = self.shards.get(id);
             self.is_mine(&seen.record)
                 || moving.is_some_and(|(mv, _)| Some(mv.to.session) == me)
                 || stay.is_some_and(|stay| stay.is_claiming())
@@ -174,26 +184,30 @@ impl Node {
     pub(super) fn derive_wants(&mut self, keyspace: &KeyspaceName) {
         let runs = matches!(self.life, Life::Running | Life::Stopping)
             && self.config.keyspaces.contains_key(keyspace);
-        if !runs || matches!(self.wants.greedy.get(keyspace), Some(Some(_))) {
+        if !runs || matches!(self.assignments.greedy.get(keyspace), Some(Some(_))) {
             return;
         }
-        if self.imagines(keyspace) && !matches!(self.wants.imagined.get(keyspace), Some(Some(_))) {
+        if self.simulates_plan(keyspace)
+            && !matches!(self.assignments.imagined.get(keyspace), Some(Some(_)))
+        {
             let plan = self.imagine(keyspace);
-            self.wants.imagined.insert(keyspace.clone(), Some(plan));
+            self.assignments
+                .imagined
+                .insert(keyspace.clone(), Some(plan));
         }
         if self.is_greedy(keyspace) {
             let plan = self.greedy_plan(keyspace);
-            self.wants.greedy.insert(keyspace.clone(), Some(plan));
+            self.assignments.greedy.insert(keyspace.clone(), Some(plan));
         }
     }
 
     /// Whether this node should take the shard if it can be had.
-    pub(super) fn wants(&mut self, id: &ShardId, record: &ShardRecord) -> bool {
-        if let Some(Some(plan)) = self.wants.greedy.get(&id.keyspace) {
+    pub(super) fn should_take(&mut self, id: &ShardId, record: &ShardRecord) -> bool {
+        if let Some(Some(plan)) = self.assignments.greedy.get(&id.keyspace) {
             return plan.take.contains(id);
         }
-        if self.imagines(&id.keyspace) {
-            let plan = self.wants.imagined.get(&id.keyspace);
+        if self.simulates_plan(&id.keyspace) {
+            let plan = self.assignments.imagined.get(&id.keyspace);
             return plan.is_some_and(|plan| plan.as_ref().is_some_and(|p| p.contains(id)));
         }
         if self.is_coordinated(&id.keyspace) {
@@ -211,7 +225,7 @@ impl Node {
     }
 
     /// Whether this node only looks on while a leader plans for a keyspace.
-    pub(super) fn imagines(&self, keyspace: &KeyspaceName) -> bool {
+    pub(super) fn simulates_plan(&self, keyspace: &KeyspaceName) -> bool {
         self.config.role == Role::Observer && self.is_coordinated(keyspace)
     }
 
@@ -254,7 +268,7 @@ impl Node {
         let me = &self.config.name;
         let member = self.peers.of(&id.keyspace).seat(me).is_some();
         // A leader names who has failed to load it only where everyone has.
-        if member && record.intended.as_ref() == Some(me) {
+        if member && record.assigned.as_ref() == Some(me) {
             return true;
         }
         // What somebody has is not waited for, however long ago the leader spoke of it.
@@ -270,16 +284,16 @@ impl Node {
     }
 
     /// To whom this node should give a shard that it has, and why; nothing if it should keep it.
-    pub(super) fn gives(
+    pub(super) fn release_target(
         &mut self,
         id: &ShardId,
         record: &ShardRecord,
-    ) -> Option<(Option<NodeName>, Why)> {
+    ) -> Option<(Option<NodeName>, Reason)> {
         let coordinated = self.is_coordinated(&id.keyspace);
         let planned = self.planned_away(id, record).filter(|_| coordinated);
         if matches!(self.life, Life::Stopping) {
             let to = planned.or_else(|| self.winner_without_me(id, record));
-            return Some((to, Why::NodeStopping));
+            return Some((to, Reason::NodeStopping));
         }
         if self.is_frozen() {
             return None;
@@ -294,10 +308,10 @@ impl Node {
                 None if led => return None,
                 None => self.winner_without_me(id, record)?,
             };
-            return Some((Some(to), Why::NodeDraining));
+            return Some((Some(to), Reason::NodeDraining));
         }
         if coordinated {
-            return planned.map(|to| (Some(to), Why::Planned));
+            return planned.map(|to| (Some(to), Reason::Planned));
         }
         let since = self.peers.of(&id.keyspace).since;
         if self.now < since + self.config.timing.rebalance_debounce {
@@ -306,7 +320,7 @@ impl Node {
         if self.is_cordoned(&id.keyspace) {
             return None;
         }
-        let to = match self.wants.greedy.get(&id.keyspace) {
+        let to = match self.assignments.greedy.get(&id.keyspace) {
             Some(Some(plan)) => plan.give.get(id).cloned(),
             Some(None) => None,
             None => {
@@ -315,15 +329,15 @@ impl Node {
                 winner.filter(|name| **name != self.config.name).cloned()
             }
         };
-        to.map(|to| (Some(to), Why::Rebalance))
+        to.map(|to| (Some(to), Reason::Rebalance))
     }
 
     /// Sees to it that [`Self::winner`] knows whom to name.
     fn find_winner(&mut self, id: &ShardId, record: &ShardRecord) {
-        if record.failures.is_empty() && !self.wants.winners.contains_key(id) {
+        if record.failures.is_empty() && !self.assignments.winners.contains_key(id) {
             let ranking = &self.peers.of(&id.keyspace).ranking;
             let winner = ranking.winner(id, |_| true).cloned();
-            self.wants.winners.insert(id.clone(), winner);
+            self.assignments.winners.insert(id.clone(), winner);
         }
     }
 
@@ -333,7 +347,7 @@ impl Node {
             let allowed = |name: &NodeName| !self.has_failed(id, record, name);
             return self.peers.of(&id.keyspace).ranking.winner(id, allowed);
         }
-        self.wants.winners.get(id)?.as_ref()
+        self.assignments.winners.get(id)?.as_ref()
     }
 
     /// Whether the present incarnation of a node could not load the shard.
@@ -425,11 +439,11 @@ impl Node {
             .filter(|(id, _)| id.keyspace == *keyspace)
         {
             let record = &seen.record;
-            if matches!(record.tenancy, Tenancy::Deleted) {
+            if matches!(record.ownership, Ownership::Deleted) {
                 continue;
             }
             total += 1;
-            let claiming = || self.stays.get(id).is_some_and(|stay| stay.is_claiming());
+            let claiming = || self.shards.get(id).is_some_and(|stay| stay.is_claiming());
             let live = record.owner().filter(|o| !self.ended(o.session));
             let to = match live {
                 Some(owner) => Some(&owner.node),
@@ -456,7 +470,7 @@ impl Node {
                         owned.add(me);
                     }
                 }
-                None => match &record.intended {
+                None => match &record.assigned {
                     Some(node) => meant.push((id, node)),
                     None => open.push(id),
                 },

@@ -1,9 +1,9 @@
 //! The way out: gates closed, work stopped, shards released, session ended. In this order.
 
 use crate::machine::{Action, Event, Step};
-use crate::record::EndedWhy;
+use crate::record::EndReason;
 use crate::rules::Mutant;
-use crate::why::Why;
+use crate::why::Reason;
 
 use super::ops::{Pending, Purpose, Settled};
 use super::timers::Timer;
@@ -13,7 +13,7 @@ impl Node {
     pub(super) fn begin_stop(&mut self) {
         match self.life {
             Life::Running => {
-                self.resign_office();
+                self.resign_leadership();
                 self.life = Life::Stopping;
                 self.stopping_since = self.now;
                 let limit = self.config.timing.drain_timeout + self.config.timing.ttl;
@@ -46,9 +46,10 @@ impl Node {
         if !matches!(self.life, Life::Stopping) {
             return;
         }
-        let quiet = self.runs.is_empty() && self.stays.values().all(super::stays::Stay::is_quiet);
+        let quiet =
+            self.runs.is_empty() && self.shards.values().all(super::stays::ShardSlot::is_quiet);
         if limit {
-            self.cut_all(Why::NodeStopping);
+            self.cut_all(Reason::NodeStopping);
             return self.stopped();
         }
         if !quiet {
@@ -72,7 +73,7 @@ impl Node {
         let Some(id) = self.my_session().map(|h| h.id) else {
             return;
         };
-        self.end_session(id, EndedWhy::Resigned, Purpose::Resign);
+        self.end_session(id, EndReason::Resigned, Purpose::Resign);
         if !matches!(self.life, Life::Stopping) {
             self.holder = None;
             self.timers.clear(&Timer::Renew);

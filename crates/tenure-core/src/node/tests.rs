@@ -19,17 +19,17 @@ mod together;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use bench::{Bench, ms};
+use bench::{TestCluster, ms};
 
 use crate::ids::{SessionId, ShardId};
 use crate::layout::Key;
-use crate::machine::{Action, Event, Refusal, RunId};
-use crate::note::Note;
-use crate::record::{KeyspaceKind, KeyspaceMode, NodeMode, Record, Tenancy};
+use crate::machine::{Action, ActivationId, Event, Refusal};
+use crate::note::NodeEvent;
+use crate::record::{KeyspaceKind, KeyspaceMode, NodeMode, Ownership, Record};
 
 #[test]
 fn one_node_claims_loads_and_serves_everything_before_it_counts_as_started() {
-    let mut bench = Bench::new(8);
+    let mut bench = TestCluster::new(8);
     let n1 = bench.start("n1");
     bench.run(ms(10));
     assert!(bench.started(n1));
@@ -49,7 +49,7 @@ fn one_node_claims_loads_and_serves_everything_before_it_counts_as_started() {
 
 #[test]
 fn a_second_node_gets_its_part_and_nobody_is_left_out() {
-    let mut bench = Bench::new(32);
+    let mut bench = TestCluster::new(32);
     let n1 = bench.start("n1");
     bench.run(ms(100));
     let n2 = bench.start("n2");
@@ -61,7 +61,7 @@ fn a_second_node_gets_its_part_and_nobody_is_left_out() {
 
 #[test]
 fn a_dead_nodes_shards_are_served_elsewhere_within_the_ttl_and_a_fifth() {
-    let mut bench = Bench::new(16);
+    let mut bench = TestCluster::new(16);
     let n1 = bench.start("n1");
     let n2 = bench.start("n2");
     bench.run(ms(3000));
@@ -72,7 +72,7 @@ fn a_dead_nodes_shards_are_served_elsewhere_within_the_ttl_and_a_fifth() {
 
 #[test]
 fn a_node_that_stops_hands_over_at_once_and_leaves_an_ended_session() {
-    let mut bench = Bench::new(16);
+    let mut bench = TestCluster::new(16);
     let n1 = bench.start("n1");
     let n2 = bench.start("n2");
     bench.run(ms(3000));
@@ -87,7 +87,7 @@ fn a_node_that_stops_hands_over_at_once_and_leaves_an_ended_session() {
 
 #[test]
 fn a_restart_with_its_data_directory_takes_its_shards_back_without_waiting() {
-    let mut bench = Bench::new(16);
+    let mut bench = TestCluster::new(16);
     let n1 = bench.start("n1");
     let n2 = bench.start("n2");
     bench.run(ms(3000));
@@ -102,7 +102,7 @@ fn a_restart_with_its_data_directory_takes_its_shards_back_without_waiting() {
 
 #[test]
 fn a_second_process_of_one_name_is_refused_while_the_first_renews() {
-    let mut bench = Bench::new(4);
+    let mut bench = TestCluster::new(4);
     let n1 = bench.start("n1");
     bench.run(ms(1000));
     let twin = bench.start("n1");
@@ -110,7 +110,7 @@ fn a_second_process_of_one_name_is_refused_while_the_first_renews() {
     assert!(
         bench
             .notes(twin)
-            .any(|n| matches!(n, Note::WaitingForName { .. }))
+            .any(|n| matches!(n, NodeEvent::WaitingForName { .. }))
     );
     assert_eq!(bench.refusal(twin), None);
     bench.run(bench.ttl() / 4);
@@ -123,7 +123,7 @@ fn a_second_process_of_one_name_is_refused_while_the_first_renews() {
 
 #[test]
 fn a_second_process_of_one_name_takes_over_when_the_first_is_dead() {
-    let mut bench = Bench::new(4);
+    let mut bench = TestCluster::new(4);
     let n1 = bench.start("n1");
     bench.run(ms(1000));
     bench.kill(n1);
@@ -134,7 +134,7 @@ fn a_second_process_of_one_name_takes_over_when_the_first_is_dead() {
 
 #[test]
 fn a_keyspace_that_differs_is_refused_with_the_way_out() {
-    let mut bench = Bench::new(4);
+    let mut bench = TestCluster::new(4);
     bench.start("n1");
     bench.run(ms(100));
     let other = bench.start_with("n2", |c| {
@@ -152,7 +152,7 @@ fn a_keyspace_that_differs_is_refused_with_the_way_out() {
 
 #[test]
 fn greedy_nodes_take_their_fair_share_and_give_to_those_who_join() {
-    let mut bench = Bench::new(10);
+    let mut bench = TestCluster::new(10);
     bench.mode(KeyspaceMode::Greedy);
     let first = bench.start("n1");
     bench.run(ms(100));
@@ -177,7 +177,7 @@ fn greedy_nodes_take_their_fair_share_and_give_to_those_who_join() {
 
 #[test]
 fn at_rest_a_node_writes_once_per_renewal_and_lists_nothing() {
-    let mut bench = Bench::new(64);
+    let mut bench = TestCluster::new(64);
     let n1 = bench.start("n1");
     bench.run(ms(1000));
     let (writes, lists) = (bench.writes(), bench.lists(n1));
@@ -188,7 +188,7 @@ fn at_rest_a_node_writes_once_per_renewal_and_lists_nothing() {
 
 #[test]
 fn a_deleted_shard_record_comes_back_at_a_higher_epoch_after_a_ttl() {
-    let mut bench = Bench::new(4);
+    let mut bench = TestCluster::new(4);
     let n1 = bench.start("n1");
     bench.start("n2");
     bench.run(ms(3000));
@@ -208,15 +208,15 @@ fn a_deleted_shard_record_comes_back_at_a_higher_epoch_after_a_ttl() {
     bench.run(bench.ttl());
     assert!(bench.shard(&id).epoch > before);
     assert!(matches!(
-        bench.shard(&id).tenancy,
-        Tenancy::Held { serving: true, .. }
+        bench.shard(&id).ownership,
+        Ownership::Owned { serving: true, .. }
     ));
     assert_eq!(bench.overlaps(), 0);
 }
 
 #[test]
 fn a_deleted_session_costs_its_owner_the_shards_and_nobody_claims_before_a_ttl() {
-    let mut bench = Bench::new(8);
+    let mut bench = TestCluster::new(8);
     let n1 = bench.start("n1");
     let n2 = bench.start("n2");
     bench.run(ms(3000));
@@ -240,7 +240,7 @@ fn a_deleted_session_costs_its_owner_the_shards_and_nobody_claims_before_a_ttl()
 
 #[test]
 fn a_deleted_keyspace_record_comes_back_raised_and_every_epoch_grows() {
-    let mut bench = Bench::new(4);
+    let mut bench = TestCluster::new(4);
     let n1 = bench.start("n1");
     bench.run(ms(1000));
     let before: Vec<_> = bench
@@ -268,7 +268,7 @@ fn a_deleted_keyspace_record_comes_back_raised_and_every_epoch_grows() {
 
 #[test]
 fn a_shard_that_cannot_be_loaded_goes_from_node_to_node_and_is_quarantined_after_three() {
-    let mut bench = Bench::new(4);
+    let mut bench = TestCluster::new(4);
     let nodes: Vec<_> = ["n1", "n2", "n3"]
         .into_iter()
         .map(|n| bench.start(n))
@@ -290,7 +290,7 @@ fn a_shard_that_cannot_be_loaded_goes_from_node_to_node_and_is_quarantined_after
 
 #[test]
 fn a_drained_node_registers_and_takes_nothing_and_a_draining_one_gives_away() {
-    let mut bench = Bench::new(8);
+    let mut bench = TestCluster::new(8);
     let n1 = bench.start("n1");
     let n2 = bench.start("n2");
     bench.run(ms(3000));
@@ -305,7 +305,7 @@ fn a_drained_node_registers_and_takes_nothing_and_a_draining_one_gives_away() {
 
 #[test]
 fn an_observer_says_what_it_would_do_and_owns_nothing() {
-    let mut bench = Bench::new(8);
+    let mut bench = TestCluster::new(8);
     bench.start("n1");
     let watcher = bench.start_with("o", |c| c.role = crate::record::Role::Observer);
     bench.run(ms(3000));
@@ -322,7 +322,7 @@ fn an_observer_says_what_it_would_do_and_owns_nothing() {
 
 #[test]
 fn a_raised_floor_makes_owners_claim_their_shards_anew() {
-    let mut bench = Bench::new(4);
+    let mut bench = TestCluster::new(4);
     let n1 = bench.start("n1");
     bench.run(ms(1000));
     bench.edit_keyspace(|k| {
@@ -336,7 +336,7 @@ fn a_raised_floor_makes_owners_claim_their_shards_anew() {
 
 #[test]
 fn a_removed_keyspace_is_given_up() {
-    let mut bench = Bench::new(4);
+    let mut bench = TestCluster::new(4);
     let n1 = bench.start("n1");
     bench.run(ms(1000));
     bench.edit_keyspace(|k| k.removed = true);
@@ -347,7 +347,7 @@ fn a_removed_keyspace_is_given_up() {
 
 #[test]
 fn tombstones_that_nothing_refers_to_are_swept() {
-    let mut bench = Bench::new(4);
+    let mut bench = TestCluster::new(4);
     let n1 = bench.start("n1");
     bench.start("n0");
     bench.run(ms(1000));
@@ -362,18 +362,22 @@ fn tombstones_that_nothing_refers_to_are_swept() {
 
 #[test]
 fn a_node_whose_application_is_wedged_stops_renewing() {
-    let mut bench = Bench::new(4);
+    let mut bench = TestCluster::new(4);
     let n1 = bench.start("n1");
     let n2 = bench.start("n2");
     bench.run(ms(3000));
     bench.wedge(n1);
     bench.run(bench.ttl() * 3);
-    assert!(bench.notes(n1).any(|n| matches!(n, Note::Wedged { .. })));
+    assert!(
+        bench
+            .notes(n1)
+            .any(|n| matches!(n, NodeEvent::Wedged { .. }))
+    );
     assert_eq!((bench.serving(n1), bench.serving(n2)), (0, 4));
 }
 
 /// The run of a shard that began last at a node.
-fn last_run(bench: &Bench, i: usize, id: &ShardId) -> RunId {
+fn last_run(bench: &TestCluster, i: usize, id: &ShardId) -> ActivationId {
     let mut loads = bench.log(i).iter().rev();
     let run = loads.find_map(|action| match action {
         Action::Load { run, shard, .. } if shard == id => Some(*run),
@@ -383,7 +387,7 @@ fn last_run(bench: &Bench, i: usize, id: &ShardId) -> RunId {
 }
 
 /// Has the application at a node say how a shard fares that is served there.
-fn say(bench: &mut Bench, i: usize, id: &ShardId, said: Option<&str>) {
+fn say(bench: &mut TestCluster, i: usize, id: &ShardId, said: Option<&str>) {
     let run = last_run(bench, i, id);
     let said = said.map(ToOwned::to_owned);
     bench.send(i, Event::Trouble { run, said });
@@ -391,7 +395,7 @@ fn say(bench: &mut Bench, i: usize, id: &ShardId, said: Option<&str>) {
 
 #[test]
 fn what_an_application_says_of_a_shard_is_in_the_record_until_its_owner_changes() {
-    let mut bench = Bench::new(8);
+    let mut bench = TestCluster::new(8);
     let n1 = bench.start("n1");
     let n2 = bench.start("n2");
     bench.run(ms(3000));
@@ -420,7 +424,7 @@ fn what_an_application_says_of_a_shard_is_in_the_record_until_its_owner_changes(
 
 #[test]
 fn what_an_application_said_in_an_earlier_run_is_taken_back() {
-    let mut bench = Bench::new(1);
+    let mut bench = TestCluster::new(1);
     let n1 = bench.start("n1");
     bench.run(ms(1000));
     let id = bench.served_by(n1).into_iter().next().unwrap();
@@ -429,7 +433,7 @@ fn what_an_application_said_in_an_earlier_run_is_taken_back() {
     let before = bench.shard(&id).clone();
     assert_eq!(before.trouble.as_deref(), Some("crashes"));
     let run = last_run(&bench, n1, &id);
-    bench.send(n1, Event::RunEnded { run, error: None });
+    bench.send(n1, Event::LoopEnded { run, error: None });
     bench.run(ms(1000));
     assert_eq!(bench.serving(n1), 1);
     assert_eq!(bench.shard(&id).epoch, before.epoch);
@@ -438,7 +442,7 @@ fn what_an_application_said_in_an_earlier_run_is_taken_back() {
 
 #[test]
 fn trouble_that_cannot_be_written_is_written_later_and_holds_up_no_move() {
-    let mut bench = Bench::new(8);
+    let mut bench = TestCluster::new(8);
     let n1 = bench.start("n1");
     let n2 = bench.start("n2");
     bench.run(ms(3000));
@@ -469,7 +473,7 @@ fn trouble_that_cannot_be_written_is_written_later_and_holds_up_no_move() {
 
 #[test]
 fn sessions_of_one_process_have_ids_of_their_own() {
-    let mut bench = Bench::new(1);
+    let mut bench = TestCluster::new(1);
     let n1 = bench.start("n1");
     bench.run(ms(100));
     let first = bench.node(n1).session().unwrap();

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use crate::ids::{Revision, SessionId, Version};
 use crate::layout::Key;
-use crate::machine::{Lane, Listed, Reply, Request};
-use crate::note::Note;
+use crate::machine::{Connection, Listed, Reply, Request};
+use crate::note::NodeEvent;
 use crate::plan::Live;
 use crate::record::{KeyspaceKind, Role};
 use crate::rules::Mutant;
 use crate::time::Time;
-use crate::view::{Cell, View};
-use crate::why::Why;
+use crate::view::{KeyState, View};
+use crate::why::Reason;
 
 use super::boot::Boot;
 use super::ops::Pending;
@@ -27,7 +27,7 @@ impl Node {
     pub(super) fn on_listed(&mut self, listed: Listed, asked_at: Revision, begun: Time) {
         // Compared with what was known when it was asked for: a list that was overtaken is no sign of a store that went back.
         if listed.revision < asked_at || self.store_differs(&listed.store) {
-            self.estrange(format!(
+            self.on_store_replaced(format!(
                 "the store is {} at revision {}, which does not continue what this node has seen",
                 listed.store, listed.revision.0
             ));
@@ -50,7 +50,7 @@ impl Node {
         (self.listed_at, self.listed) = (begun, listed.revision);
         (self.written, self.others_wrote) = (0, false);
         self.timers.set_sooner(Timer::Restore, self.now);
-        self.timers.set_sooner(Timer::Around, self.now);
+        self.timers.set_sooner(Timer::OwnRecord, self.now);
         for (name, keyspace) in self.view.keyspaces.iter() {
             if let KeyspaceKind::Hashed(n) = keyspace.record.kind
                 && self.config.keyspaces.contains_key(name)
@@ -106,25 +106,25 @@ impl Node {
     }
 
     /// The store is not the one it was: closes everything, forgets what was seen, and waits for raised generations.
-    fn estrange(&mut self, problem: String) {
-        if self.estranged.is_some() {
+    fn on_store_replaced(&mut self, problem: String) {
+        if self.store_replaced.is_some() {
             return;
         }
-        self.note(Note::Estranged { problem });
+        self.note(NodeEvent::StoreReplaced { problem });
         let generations = self
             .view
             .keyspaces
             .iter()
             .map(|(name, k)| (name.clone(), k.record.generation));
-        self.estranged = Some(generations.collect());
-        self.cut_all(Why::StoreChanged);
+        self.store_replaced = Some(generations.collect());
+        self.cut_all(Reason::StoreChanged);
         self.stop_leading();
         self.holder = None;
         // Answers of the store that was there before must not get into the new view.
         self.pending.clear();
-        self.stays
+        self.shards
             .values_mut()
-            .for_each(super::stays::Stay::forget_writing);
+            .for_each(super::stays::ShardSlot::forget_writing);
         self.timers.clear(&Timer::Renew);
         self.timers.clear(&Timer::Lease);
         self.view = View::new(self.config.rules);
@@ -157,7 +157,7 @@ impl Node {
         } else {
             let asked_at = self.asked_at;
             self.ask(
-                Lane::Ordinary,
+                Connection::Default,
                 Request::Revision,
                 Pending::Revision { asked_at },
             );
@@ -178,10 +178,10 @@ impl Node {
         for id in self.doubtful.keys().cloned().collect::<Vec<_>>() {
             self.read(Key::Shard(id));
         }
-        self.wants.all_stale();
+        self.assignments.all_stale();
         self.renew_retries();
         self.timers.set_sooner(Timer::Restore, self.now);
-        self.timers.set_sooner(Timer::Around, self.now);
+        self.timers.set_sooner(Timer::OwnRecord, self.now);
         self.sweep();
         self.look_at_all = true;
     }
@@ -189,7 +189,7 @@ impl Node {
     /// How far the store has come: if the watch has not come as far by the next tick, it has lost something.
     pub(super) fn on_revision(&mut self, revision: Revision, asked_at: Revision) {
         if revision < asked_at {
-            return self.estrange(format!(
+            return self.on_store_replaced(format!(
                 "the store's revision went back from {} to {}",
                 asked_at.0, revision.0
             ));
@@ -223,7 +223,7 @@ impl Node {
             .sessions
             .cells()
             .filter_map(|(id, cell)| match cell {
-                Cell::Present(seen)
+                KeyState::Present(seen)
                     if self.ended(*id) && self.now >= seen.since + seen.record.ttl * 10 =>
                 {
                     Some((*id, seen.version.clone()))
@@ -256,7 +256,12 @@ impl Node {
                 record.head = record.head.next(self.nonce());
                 let record = crate::record::Record::Shard(std::sync::Arc::new(record));
                 let expect = crate::machine::Expect::Version(seen.version);
-                self.put(Key::Shard(id), expect, record, super::ops::Purpose::Plain);
+                self.put(
+                    Key::Shard(id),
+                    expect,
+                    record,
+                    super::ops::Purpose::Unimportant,
+                );
             }
         }
     }

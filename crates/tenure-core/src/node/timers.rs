@@ -18,7 +18,7 @@ pub(super) enum Timer {
     /// The lease changes phase by the clock.
     Lease,
     /// Look whether a session is over.
-    Judge(SessionId),
+    SessionExpiry(SessionId),
     /// Look at a shard.
     Stay(ShardId),
     /// Look at everything.
@@ -40,7 +40,7 @@ pub(super) enum Timer {
     /// Go on with a look at every shard.
     Look,
     /// Look who else lives, and what the node's own record asks of it.
-    Around,
+    OwnRecord,
 }
 
 /// How many kinds of timers there are.
@@ -54,7 +54,7 @@ impl Timer {
             Self::Boot => 0,
             Self::Renew => 1,
             Self::Lease => 2,
-            Self::Judge(_) => JUDGE,
+            Self::SessionExpiry(_) => JUDGE,
             Self::Stay(_) => STAY,
             Self::Tick => 5,
             Self::Rebalance => 6,
@@ -65,7 +65,7 @@ impl Timer {
             Self::Plan => 11,
             Self::Stop => 12,
             Self::Look => 13,
-            Self::Around => 14,
+            Self::OwnRecord => 14,
         }
     }
 }
@@ -195,7 +195,7 @@ impl Timers {
             return self.clear(&timer);
         }
         match timer {
-            Timer::Judge(id) => {
+            Timer::SessionExpiry(id) => {
                 self.judge.set(id, at);
                 self.put(JUDGE, self.judge.first());
             }
@@ -210,7 +210,7 @@ impl Timers {
     /// Wakes for this purpose at this time if it would not be woken earlier.
     pub(super) fn set_sooner(&mut self, timer: Timer, at: Time) {
         let old = match &timer {
-            Timer::Judge(id) => self.judge.get(*id),
+            Timer::SessionExpiry(id) => self.judge.get(*id),
             Timer::Stay(id) => self.stay.at.get(id).copied(),
             single => Some(self.kinds[single.kind()]),
         };
@@ -222,7 +222,7 @@ impl Timers {
     /// Does not wake for this purpose.
     pub(super) fn clear(&mut self, timer: &Timer) {
         match timer {
-            Timer::Judge(id) => {
+            Timer::SessionExpiry(id) => {
                 self.judge.clear(*id);
                 self.put(JUDGE, self.judge.first());
             }
@@ -272,7 +272,7 @@ impl Timers {
             0 => Timer::Boot,
             1 => Timer::Renew,
             2 => Timer::Lease,
-            JUDGE => Timer::Judge(self.judge.take_first()?),
+            JUDGE => Timer::SessionExpiry(self.judge.take_first()?),
             STAY => Timer::Stay(self.stay.take_first()?),
             5 => Timer::Tick,
             6 => Timer::Rebalance,
@@ -283,7 +283,7 @@ impl Timers {
             11 => Timer::Plan,
             12 => Timer::Stop,
             13 => Timer::Look,
-            _ => Timer::Around,
+            _ => Timer::OwnRecord,
         };
         let next = match kind {
             JUDGE => self.judge.first(),
@@ -325,14 +325,14 @@ mod tests {
         timers.set(Timer::Tick, Time(5));
         timers.set(Timer::Stay(shard("b")), Time(5));
         timers.set(Timer::Stay(shard("a")), Time(5));
-        timers.set(Timer::Judge(SessionId(1)), Time(5));
-        timers.set(Timer::Judge(SessionId(2)), Time(4));
+        timers.set(Timer::SessionExpiry(SessionId(1)), Time(5));
+        timers.set(Timer::SessionExpiry(SessionId(2)), Time(4));
         timers.set(Timer::Renew, Time(6));
         assert_eq!(timers.next(), Some(Time(4)));
         let due: Vec<_> = std::iter::from_fn(|| timers.due(Time(5))).collect();
         let expected = [
-            Timer::Judge(SessionId(2)),
-            Timer::Judge(SessionId(1)),
+            Timer::SessionExpiry(SessionId(2)),
+            Timer::SessionExpiry(SessionId(1)),
             Timer::Stay(shard("a")),
             Timer::Stay(shard("b")),
             Timer::Tick,

@@ -7,7 +7,7 @@
 
 use crate::ids::KeyspaceName;
 use crate::members::{self, NAMED};
-use crate::record::{Role, Tenancy, UnservedShards};
+use crate::record::{Ownership, Role, UnservedShards};
 
 use super::Node;
 
@@ -37,7 +37,7 @@ impl Node {
         let mut blocked = None;
         let shards = self.view.shards.iter();
         for (id, seen) in shards.filter(|(id, _)| id.keyspace == *keyspace) {
-            if let Tenancy::Held { by, serving: true } = &seen.record.tenancy
+            if let Ownership::Owned { by, serving: true } = &seen.record.ownership
                 && !self.ended(by.session)
             {
                 continue;

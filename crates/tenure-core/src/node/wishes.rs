@@ -12,40 +12,40 @@ use crate::layout::Key;
 use crate::machine::Expect;
 use crate::members;
 use crate::plan::{Decision, NodeState, Plan, PlanRules};
-use crate::record::{KeyspaceRecord, Record, ShardRecord, Tenancy};
-use crate::why::Why;
+use crate::record::{KeyspaceRecord, Ownership, Record, ShardRecord};
+use crate::why::Reason;
 
 use super::Node;
 use super::ops::{Pending, Purpose};
-use super::planning::Word;
+use super::planning::PlanUpdate;
 
 impl Node {
     /// What the wishes of operators come to.
-    pub(super) fn granted(&self, keyspace: &KeyspaceName) -> Vec<(ShardId, Word)> {
+    pub(super) fn granted(&self, keyspace: &KeyspaceName) -> Vec<(ShardId, PlanUpdate)> {
         let all = self.view.shards.iter();
         let wished =
-            all.filter(|(id, seen)| id.keyspace == *keyspace && seen.record.wish.is_some());
+            all.filter(|(id, seen)| id.keyspace == *keyspace && seen.record.move_request.is_some());
         wished
             .filter_map(|(id, seen)| Some((id.clone(), self.grant(id, &seen.record)?)))
             .collect()
     }
 
-    fn grant(&self, id: &ShardId, record: &ShardRecord) -> Option<Word> {
-        let to = record.wish.clone()?;
-        if self.is_writing(id) || self.is_frozen() || record.tenancy.moving().is_some() {
+    fn grant(&self, id: &ShardId, record: &ShardRecord) -> Option<PlanUpdate> {
+        let to = record.move_request.clone()?;
+        if self.is_writing(id) || self.is_frozen() || record.ownership.moving().is_some() {
             return None;
         }
         if !self.takes_shards(&to, &id.keyspace) {
-            return Some(Word::Forget);
+            return Some(PlanUpdate::DropRequest);
         }
         let owner = record.owner().filter(|o| !self.ended(o.session));
-        match (owner, &record.tenancy) {
-            (Some(owner), _) if owner.node == to => Some(Word::Forget),
-            (Some(_), Tenancy::Held { serving: true, .. }) => {
-                Some(Word::Move(to, Why::Wished, false))
+        match (owner, &record.ownership) {
+            (Some(owner), _) if owner.node == to => Some(PlanUpdate::DropRequest),
+            (Some(_), Ownership::Owned { serving: true, .. }) => {
+                Some(PlanUpdate::Move(to, Reason::MoveRequested, false))
             }
             (Some(_), _) => None,
-            (None, _) => Some(Word::Intend(Some(to))),
+            (None, _) => Some(PlanUpdate::Assign(Some(to))),
         }
     }
 
@@ -89,13 +89,18 @@ impl Node {
             ..(*seen.record).clone()
         };
         let record = Record::Keyspace(Arc::new(record));
-        self.put(key, Expect::Version(seen.version), record, Purpose::Around);
+        self.put(
+            key,
+            Expect::Version(seen.version),
+            record,
+            Purpose::OwnRecord,
+        );
     }
 
     fn moves_under_way(&self, keyspace: &KeyspaceName) -> bool {
         let mut all = self.view.shards.iter();
         all.any(|(id, seen)| {
-            let moving = seen.record.tenancy.moving().is_some();
+            let moving = seen.record.ownership.moving().is_some();
             id.keyspace == *keyspace && (moving || self.is_writing(id))
         })
     }

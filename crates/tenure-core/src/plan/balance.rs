@@ -4,7 +4,7 @@ use std::collections::BinaryHeap;
 
 use super::decision::PutOff;
 use super::place::Targets;
-use super::reason::Reason;
+use super::reason::PlanReason;
 use super::settings::ZoneRule;
 use super::view::{NodeIx, Pin, ShardIx};
 use super::work::{Cause, Work};
@@ -41,7 +41,7 @@ impl Work<'_> {
         if wants == 0 {
             if !takers.is_empty() {
                 let wants = takers.iter().map(|&i| u64::from(under(self, i))).sum();
-                self.put_off(Reason::Probation, count(wants));
+                self.put_off(PlanReason::Probation, count(wants));
                 self.look_after_probation();
             }
             return;
@@ -50,7 +50,7 @@ impl Work<'_> {
         let off = givers.iter().any(|&i| over(self, i) > band)
             || takers.iter().any(|i| fills(i) && under(self, *i) > band);
         if !off {
-            return self.put_off(Reason::WithinBand, count(wants));
+            return self.put_off(PlanReason::WithinBand, count(wants));
         }
         let starved: Vec<bool> = (0..nodes).map(|i| under(self, i) > band).collect();
         if let Some(why) = self.hold(|i| starved[i]) {
@@ -59,7 +59,7 @@ impl Work<'_> {
         self.hand_over(&givers, shares);
     }
 
-    pub(crate) fn put_off(&mut self, why: Reason, shards: u32) {
+    pub(crate) fn put_off(&mut self, why: PlanReason, shards: u32) {
         self.put_off = Some(PutOff { why, shards });
     }
 
@@ -137,23 +137,23 @@ impl Work<'_> {
             }
             let ix = ShardIx(raw);
             if self.gives(ix, node) && self.cooling(&self.view.shard(ix)) {
-                self.stay(ix, Reason::CoolDown);
+                self.stay(ix, PlanReason::CoolDown);
                 left -= 1;
             }
         }
     }
 
-    fn surplus_reason(&self, node: usize) -> Reason {
+    fn surplus_reason(&self, node: usize) -> PlanReason {
         let (fit, seat) = (&self.fits[node], &self.seats[node]);
         let zone = self.index.zone[node] as usize;
         if seat.placed > fit.most {
-            Reason::OverCapacity
+            PlanReason::OverCapacity
         } else if self.zone_placed[zone] > self.zone_most {
-            Reason::ZoneSpread
+            PlanReason::ZoneSpread
         } else if fit.tier > 0 && matches!(self.rules.zones, ZoneRule::Prefer { .. }) {
-            Reason::ZonePreference
+            PlanReason::ZonePreference
         } else {
-            Reason::Balance
+            PlanReason::Balance
         }
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::decision::{Balance, Decision, Plan};
 use super::fit::Fit;
 use super::index::Seat;
-use super::reason::Reason;
+use super::reason::PlanReason;
 use super::view::NodeIx;
 use super::work::{Wanted, Work};
 
@@ -68,14 +68,14 @@ impl Work<'_> {
     }
 
     /// Which budget has nothing left for this move.
-    fn exhausted(&self, from: NodeIx, to: NodeIx) -> Option<Reason> {
+    fn exhausted(&self, from: NodeIx, to: NodeIx) -> Option<PlanReason> {
         let budgets = self.rules.budgets;
         if self.flight.total >= budgets.total {
-            Some(Reason::BudgetTotal)
+            Some(PlanReason::BudgetTotal)
         } else if self.flight.out[from.at()] >= budgets.per_source {
-            Some(Reason::BudgetSource)
+            Some(PlanReason::BudgetSource)
         } else if self.flight.into[to.at()] >= budgets.per_target {
-            Some(Reason::BudgetTarget)
+            Some(PlanReason::BudgetTarget)
         } else {
             None
         }

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use super::reason::Reason;
+use super::reason::PlanReason;
 use super::settings::PlanRules;
 use super::view::{NodeState, PlanNode, ShardState};
 use super::work::Work;
@@ -33,7 +33,7 @@ pub(crate) fn probation(node: &PlanNode, rules: &PlanRules, now: Time) -> bool {
 
 impl Work<'_> {
     /// Why balance has to wait, if it has to. `starved(node)` tells whether a node lacks part of its share.
-    pub(crate) fn hold(&mut self, starved: impl Fn(usize) -> bool) -> Option<Reason> {
+    pub(crate) fn hold(&mut self, starved: impl Fn(usize) -> bool) -> Option<PlanReason> {
         let (rules, now) = (self.rules, self.now);
         let patience = rules.debounce.saturating_mul(PATIENCE);
         let mut hold = None;
@@ -42,10 +42,10 @@ impl Work<'_> {
             let age = now.since(node.since);
             let drains = matches!(node.state, NodeState::Draining | NodeState::Leaving);
             if age < rules.debounce {
-                hold = hold.or(Some(Reason::Debounce));
+                hold = hold.or(Some(PlanReason::Debounce));
                 until = until.max(node.since + rules.debounce);
             } else if drains && !self.index.lists[i].is_empty() && age < patience {
-                hold = Some(Reason::DrainFirst);
+                hold = Some(PlanReason::DrainFirst);
                 until = until.max(node.since + patience);
             }
         }

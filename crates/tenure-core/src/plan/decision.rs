@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::check::Nonsense;
-use super::reason::Reason;
+use super::reason::PlanReason;
 use super::view::{NodeIx, PlanView, ShardIx};
 use crate::ids::{NodeName, ShardId};
 use crate::time::Time;
@@ -18,7 +18,7 @@ pub enum Decision {
         /// Who should have it.
         to: NodeIx,
         /// Why it is without an owner.
-        why: Reason,
+        why: PlanReason,
     },
     /// Its owner should hand it over.
     Move {
@@ -29,14 +29,14 @@ pub enum Decision {
         /// Who should have it.
         to: NodeIx,
         /// Why.
-        why: Reason,
+        why: PlanReason,
     },
     /// It should stay with its owner after all: the move or intention is withdrawn.
     Cancel {
         /// The shard.
         shard: ShardIx,
         /// Why.
-        why: Reason,
+        why: PlanReason,
     },
     /// It would go elsewhere, or be put right, but not now. Shards that are simply where they should be, or on their way
     /// there, get no entry: a million of them would drown the rest. [`Plan::reason`] answers for them, too.
@@ -44,7 +44,7 @@ pub enum Decision {
         /// The shard.
         shard: ShardIx,
         /// Why not.
-        why: Reason,
+        why: PlanReason,
     },
 }
 
@@ -60,7 +60,7 @@ impl Decision {
     }
 
     /// Its reason.
-    pub fn why(&self) -> Reason {
+    pub fn why(&self) -> PlanReason {
         match *self {
             Self::Intend { why, .. }
             | Self::Move { why, .. }
@@ -96,7 +96,7 @@ pub struct Balance {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PutOff {
     /// Why.
-    pub why: Reason,
+    pub why: PlanReason,
     /// How many shards, at the least.
     pub shards: u32,
 }
@@ -199,15 +199,15 @@ impl Plan {
     }
 
     /// Why a shard is treated as it is. Also answers for those that no decision is about.
-    pub fn reason(&self, view: &PlanView, shard: ShardIx) -> Reason {
+    pub fn reason(&self, view: &PlanView, shard: ShardIx) -> PlanReason {
         if let Some(d) = self.decisions.iter().find(|d| d.shard() == shard) {
             return d.why();
         }
         let state = view.shard(shard);
         if state.owner == state.bound_for() {
-            Reason::Settled
+            PlanReason::Settled
         } else {
-            Reason::UnderWay
+            PlanReason::UnderWay
         }
     }
 

@@ -3,7 +3,7 @@
 use super::calm;
 use super::decision::PlanProblem;
 use super::index::Seat;
-use super::reason::Reason;
+use super::reason::PlanReason;
 use super::settings::{PlanRules, ZoneRule};
 use super::view::{NodeState, PlanNode, PlanView};
 use crate::time::Time;
@@ -12,7 +12,7 @@ use crate::time::Time;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Fit {
     /// What is on it may stay; if not, why.
-    pub(crate) keeps: Result<(), Reason>,
+    pub(crate) keeps: Result<(), PlanReason>,
     /// Shards that must leave their place, or have none, may be put here.
     pub(crate) takes: bool,
     /// Shards may be moved here for balance.
@@ -64,10 +64,10 @@ fn fit(node: &PlanNode, rules: &PlanRules, now: Time) -> Fit {
     let grace = node.state == NodeState::Away && now.since(node.since) < rules.failover_after;
     let keeps = match node.state {
         NodeState::Away if grace => Ok(()),
-        NodeState::Away => Err(Reason::OwnerAway),
-        NodeState::Leaving => Err(Reason::NodeLeaving),
-        NodeState::Draining => Err(Reason::NodeDraining),
-        _ if !labelled => Err(Reason::LabelsMissing),
+        NodeState::Away => Err(PlanReason::OwnerAway),
+        NodeState::Leaving => Err(PlanReason::NodeLeaving),
+        NodeState::Draining => Err(PlanReason::NodeDraining),
+        _ if !labelled => Err(PlanReason::LabelsMissing),
         NodeState::Active | NodeState::Cordoned => Ok(()),
     };
     let pinnable = node.state == NodeState::Active && labelled;

@@ -8,7 +8,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-use super::reason::Reason;
+use super::reason::PlanReason;
 use super::settings::ZoneRule;
 use super::share::{Part, divide};
 use super::view::{NodeIx, ShardIx};
@@ -139,8 +139,8 @@ impl Work<'_> {
             }
             let mut left = self.excess_of(i, last);
             let why = match self.rules.zones {
-                ZoneRule::Prefer { .. } if self.fits[i].tier > last => Reason::ZonePreference,
-                _ => Reason::OverCapacity,
+                ZoneRule::Prefer { .. } if self.fits[i].tier > last => PlanReason::ZonePreference,
+                _ => PlanReason::OverCapacity,
             };
             for (_, raw) in self.givable(i) {
                 let zone = self.index.zone[i] as usize;
@@ -148,7 +148,11 @@ impl Work<'_> {
                 if left == 0 && !spread {
                     break;
                 }
-                let why = if left == 0 { Reason::ZoneSpread } else { why };
+                let why = if left == 0 {
+                    PlanReason::ZoneSpread
+                } else {
+                    why
+                };
                 left = left.saturating_sub(1);
                 let shard = self.view.shard(ShardIx(raw));
                 let from = Some(NodeIx(i as u32));
@@ -222,7 +226,14 @@ impl Work<'_> {
             let (ix, shard) = (ShardIx(raw), self.view.shard(ShardIx(raw)));
             let (a, b) = (NodeIx(from as u32), NodeIx(to as u32));
             self.take(&shard, a);
-            self.want(ix, &shard, Some(a), b, Cause::Better, Reason::LoadBalance);
+            self.want(
+                ix,
+                &shard,
+                Some(a),
+                b,
+                Cause::Better,
+                PlanReason::LoadBalance,
+            );
             for i in [from, to] {
                 let ratio = self.ratio(i, scales.part[i]);
                 let group = self.zone_group(i);

@@ -10,7 +10,7 @@ use crate::ids::{KeyspaceName, NodeName, SessionId, ShardId};
 use crate::layout::Key;
 use crate::members;
 use crate::node::load_in_records;
-use crate::record::{MovePhase, SessionRecord, ShardRecord, Tenancy};
+use crate::record::{MovePhase, Ownership, SessionRecord, ShardRecord};
 use crate::time::Time;
 use crate::view::View;
 
@@ -61,12 +61,12 @@ pub struct Stale {
     /// Its key.
     pub key: Key,
     /// What is stale about it.
-    pub why: StaleWhy,
+    pub why: StaleReason,
 }
 
 /// What is stale about a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum StaleWhy {
+pub enum StaleReason {
     /// The node that is to have the shard is not there.
     IntendedGone,
     /// The owner's session has ended, and nobody has taken the shard.
@@ -79,7 +79,7 @@ pub enum StaleWhy {
     LeaderEnded,
 }
 
-impl StaleWhy {
+impl StaleReason {
     /// As one word, for `--json`.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -121,7 +121,7 @@ impl<'a> Live<'a> {
 
     /// Whether a record's intention names a node that is gone.
     pub fn names_departed(&self, record: &ShardRecord, keyspace: &KeyspaceName) -> bool {
-        let named = record.intended.as_ref();
+        let named = record.assigned.as_ref();
         named.is_some_and(|name| self.present(name, keyspace).is_none())
     }
 
@@ -136,7 +136,7 @@ impl<'a> Live<'a> {
         let mut elsewhere: BTreeMap<NodeName, Elsewhere> = BTreeMap::new();
         for (id, seen) in self.view.shards.iter() {
             let record = &seen.record;
-            if matches!(record.tenancy, Tenancy::Deleted) || record.doomed {
+            if matches!(record.ownership, Ownership::Deleted) || record.deleting {
                 continue;
             }
             if id.keyspace != *keyspace {
@@ -187,10 +187,10 @@ impl<'a> Live<'a> {
         let departed = record.owner().filter(|_| gone);
         // What was its own goes back to a node that is there again; what nobody has and nobody is to have is free.
         let back = departed.filter(|o| self.present(&o.node, &id.keyspace).is_some());
-        let moving = record.tenancy.moving();
+        let moving = record.ownership.moving();
         let intended = memory
             .writing(id)
-            .unwrap_or_else(|| record.intended.clone());
+            .unwrap_or_else(|| record.assigned.clone());
         ShardSpec {
             name: id.shard.clone(),
             owner: owner
@@ -198,7 +198,7 @@ impl<'a> Live<'a> {
                 .map(|o| o.node.clone()),
             intended: intended.or(back.map(|o| o.node.clone())),
             moving: moving.map(|(mv, _)| mv.to.node.clone()),
-            sealed: matches!(record.tenancy, Tenancy::Sealed { .. }),
+            sealed: matches!(record.ownership, Ownership::Sealed { .. }),
             loaded: moving.is_some_and(|(mv, phase)| {
                 let target = self.view.sessions.get(&mv.to.session);
                 let loaded = target.and_then(|session| session.holds(id));
@@ -217,24 +217,24 @@ impl<'a> Live<'a> {
         for (id, seen) in self.view.shards.iter() {
             let (record, key) = (&seen.record, Key::Shard(id.clone()));
             if record.owner().is_some_and(|o| (self.ended)(o.session)) {
-                say(key.clone(), StaleWhy::OwnerEnded);
+                say(key.clone(), StaleReason::OwnerEnded);
             }
-            let moving = record.tenancy.moving();
+            let moving = record.ownership.moving();
             if moving.is_some_and(|(mv, _)| (self.ended)(mv.to.session)) {
-                say(key.clone(), StaleWhy::TargetEnded);
+                say(key.clone(), StaleReason::TargetEnded);
             }
             if self.names_departed(record, &id.keyspace) {
-                say(key, StaleWhy::IntendedGone);
+                say(key, StaleReason::IntendedGone);
             }
         }
         for (id, _) in self.view.sessions.iter() {
             if (self.ended)(*id) && !self.is_referred_to(*id) {
-                say(Key::Session(*id), StaleWhy::SessionUnused);
+                say(Key::Session(*id), StaleReason::SessionUnused);
             }
         }
         let leader = self.view.leader.get(&());
         if leader.is_some_and(|l| !l.resigned && (self.ended)(l.session)) {
-            say(Key::Leader, StaleWhy::LeaderEnded);
+            say(Key::Leader, StaleReason::LeaderEnded);
         }
         all.sort();
         all
@@ -244,10 +244,10 @@ impl<'a> Live<'a> {
     pub fn is_referred_to(&self, session: SessionId) -> bool {
         let view = self.view;
         let by_shard = |record: &ShardRecord| {
-            let moving = record.tenancy.moving();
+            let moving = record.ownership.moving();
             record.is_owned_by(session)
                 || moving.is_some_and(|(mv, _)| mv.to.session == session)
-                || matches!(&record.tenancy, Tenancy::Free { witnesses } if witnesses.contains(&session))
+                || matches!(&record.ownership, Ownership::Free { awaiting_disclaimers } if awaiting_disclaimers.contains(&session))
         };
         view.nodes.iter().any(|(_, n)| n.record.session == session)
             || view.shards.iter().any(|(_, s)| by_shard(&s.record))

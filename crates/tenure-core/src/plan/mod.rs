@@ -42,10 +42,10 @@ mod tests;
 
 pub use check::{Nonsense, check};
 pub use decision::{Balance, Decision, Plan, PlanProblem, PutOff};
-pub use live::{Live, Memory, NoMemory, Stale, StaleWhy};
+pub use live::{Live, Memory, NoMemory, Stale, StaleReason};
 pub use planner::{Delta, Planner};
 pub use policy::{Placement, Policy, PolicyInput, Taker, jump_hash};
-pub use reason::Reason;
+pub use reason::PlanReason;
 pub use report::Report;
 pub use settings::{Budgets, Measure, PlanRules, PlanSettings, PolicyKind, ZoneRule};
 pub use smooth::Smooth;

@@ -5,7 +5,7 @@ use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
 
 use super::decision::PlanProblem;
-use super::reason::Reason;
+use super::reason::PlanReason;
 use super::settings::ZoneRule;
 use super::view::{NodeIx, Pin};
 use super::work::{Cause, Forced, Work};
@@ -157,9 +157,9 @@ impl Work<'_> {
             self.put(&shard, at);
         }
         let why = if self.any_takes {
-            Reason::NoRoom
+            PlanReason::NoRoom
         } else {
-            Reason::NoNode
+            PlanReason::NoNode
         };
         if f.urgency.cause != Cause::Excess {
             self.stay(ix, why);

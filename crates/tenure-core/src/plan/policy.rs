@@ -7,7 +7,7 @@ use super::check::check;
 use super::decision::PlanProblem;
 use super::fit::Fit;
 use super::place::Targets;
-use super::reason::Reason;
+use super::reason::PlanReason;
 use super::settings::PolicyKind;
 use super::view::{NodeIx, Pin, PlanView, ShardIx};
 use super::work::{Cause, Work};
@@ -81,7 +81,7 @@ impl Work<'_> {
             Ok(chosen) => self.towards(&chosen),
             Err(nonsense) => {
                 for f in std::mem::take(&mut self.forced) {
-                    self.stay(f.urgency.shard, Reason::PolicyRefused);
+                    self.stay(f.urgency.shard, PlanReason::PolicyRefused);
                 }
                 self.problems.push(PlanProblem::PolicyRefused(nonsense));
             }
@@ -201,11 +201,11 @@ impl Work<'_> {
         for (ix, to) in better {
             let shard = self.view.shard(ix);
             if self.cooling(&shard) {
-                self.stay(ix, Reason::CoolDown);
+                self.stay(ix, PlanReason::CoolDown);
             } else if !self.fits[to.at()].fills {
-                self.stay(ix, Reason::Probation);
+                self.stay(ix, PlanReason::Probation);
             } else if !self.has_room(to.at()) {
-                self.stay(ix, Reason::NoRoom);
+                self.stay(ix, PlanReason::NoRoom);
             } else if let Some(from) = shard.owner {
                 self.take(&shard, from);
                 self.want(
@@ -214,7 +214,7 @@ impl Work<'_> {
                     Some(from),
                     to,
                     Cause::Better,
-                    Reason::PolicyChoice,
+                    PlanReason::PolicyChoice,
                 );
             }
         }

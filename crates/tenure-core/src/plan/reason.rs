@@ -2,15 +2,15 @@
 
 use std::fmt;
 
-use crate::why::Why;
+use crate::why::Reason;
 
 macro_rules! reasons {
     ($($(#[$doc:meta])* $name:ident, $word:literal, $text:literal;)*) => {
         /// Why a shard is to be somewhere, or stays.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        pub enum Reason { $($(#[$doc])* $name,)* }
+        pub enum PlanReason { $($(#[$doc])* $name,)* }
 
-        impl Reason {
+        impl PlanReason {
             /// All of them.
             pub const ALL: &[Self] = &[$(Self::$name,)*];
 
@@ -94,24 +94,24 @@ reasons! {
     PolicyRefused, "policy_refused", "the policy's answer was refused";
 }
 
-impl Reason {
+impl PlanReason {
     /// The reason that the shard's record carries.
-    pub fn why(self) -> Why {
+    pub fn why(self) -> Reason {
         match self {
-            Self::Free => Why::Free,
-            Self::OwnerAway => Why::OwnerEnded,
-            Self::NodeDraining => Why::NodeDraining,
-            Self::NodeLeaving => Why::NodeStopping,
+            Self::Free => Reason::Free,
+            Self::OwnerAway => Reason::OwnerEnded,
+            Self::NodeDraining => Reason::NodeDraining,
+            Self::NodeLeaving => Reason::NodeStopping,
             Self::Balance | Self::LoadBalance | Self::ZoneSpread | Self::ZonePreference => {
-                Why::Rebalance
+                Reason::Rebalance
             }
-            Self::TargetAway | Self::TargetDraining | Self::TargetUnfit => Why::TargetGone,
-            _ => Why::Planned,
+            Self::TargetAway | Self::TargetDraining | Self::TargetUnfit => Reason::TargetGone,
+            _ => Reason::Planned,
         }
     }
 }
 
-impl fmt::Display for Reason {
+impl fmt::Display for PlanReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.text())
     }

@@ -6,7 +6,7 @@ use std::fmt;
 use serde::Serialize;
 
 use super::decision::{Balance, Decision, Plan};
-use super::reason::Reason;
+use super::reason::PlanReason;
 use super::view::{NodeIx, PlanView};
 
 /// A plan with names.
@@ -148,7 +148,7 @@ impl Report {
                 because: d.why().text(),
             })
         };
-        let mut stays: BTreeMap<Reason, (u32, Vec<String>)> = BTreeMap::new();
+        let mut stays: BTreeMap<PlanReason, (u32, Vec<String>)> = BTreeMap::new();
         for d in plan.decisions.iter().filter(|d| !d.acts()) {
             let (count, names) = stays.entry(d.why()).or_default();
             *count += 1;
@@ -156,7 +156,7 @@ impl Report {
                 names.push(shard(d));
             }
         }
-        let stay = |why: Reason, shards: u32, such_as: Vec<String>| Stay {
+        let stay = |why: PlanReason, shards: u32, such_as: Vec<String>| Stay {
             why: why.as_str(),
             because: why.text(),
             shards,

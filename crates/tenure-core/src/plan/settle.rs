@@ -1,7 +1,7 @@
 //! Phase 2: what is under way, and what cannot stay where it is.
 
 use super::decision::{Decision, PlanProblem};
-use super::reason::Reason;
+use super::reason::PlanReason;
 use super::view::{NodeIx, NodeState, Pin, ShardIx, ShardState};
 use super::work::{Cause, Work};
 
@@ -18,7 +18,7 @@ impl Work<'_> {
                 lost_pins.push(ix);
             }
             match shard.bound_for() {
-                None => self.force(ix, &shard, Cause::Unowned, None, Reason::Free),
+                None => self.force(ix, &shard, Cause::Unowned, None, PlanReason::Free),
                 Some(to) if shard.owner != Some(to) => self.under_way(ix, &shard, to),
                 Some(at) => self.pinned(ix, &shard, at),
             }
@@ -55,21 +55,21 @@ impl Work<'_> {
             return;
         };
         match owner {
-            Some(_) if shard.sealed => self.stay(ix, Reason::AwaitsOwner),
+            Some(_) if shard.sealed => self.stay(ix, PlanReason::AwaitsOwner),
             Some(owner) => {
                 self.take(shard, to);
                 self.put(shard, owner);
                 let why = match why {
-                    Reason::OwnerAway => Reason::TargetAway,
-                    Reason::LabelsMissing => Reason::TargetUnfit,
-                    _ => Reason::TargetDraining,
+                    PlanReason::OwnerAway => PlanReason::TargetAway,
+                    PlanReason::LabelsMissing => PlanReason::TargetUnfit,
+                    _ => PlanReason::TargetDraining,
                 };
                 self.cancels.push(Decision::Cancel { shard: ix, why });
             }
             None => {
                 let why = match shard.owner {
-                    Some(_) => Reason::OwnerAway,
-                    None => Reason::Free,
+                    Some(_) => PlanReason::OwnerAway,
+                    None => PlanReason::Free,
                 };
                 self.force(ix, shard, Cause::Unowned, None, why);
             }
@@ -83,10 +83,10 @@ impl Work<'_> {
             Pin::To(to) if to == at || !self.live(at) => {}
             Pin::To(to) if self.pin_fits(to) => {
                 self.take(shard, at);
-                self.want(ix, shard, Some(at), to, Cause::Pin, Reason::Pinned);
+                self.want(ix, shard, Some(at), to, Cause::Pin, PlanReason::Pinned);
             }
-            Pin::To(_) if keeps => self.stay(ix, Reason::PinWaits),
-            Pin::Unknown if keeps => self.stay(ix, Reason::PinUnknown),
+            Pin::To(_) if keeps => self.stay(ix, PlanReason::PinWaits),
+            Pin::Unknown if keeps => self.stay(ix, PlanReason::PinUnknown),
             // It is put elsewhere with the rest of its node.
             _ => {}
         }
@@ -99,11 +99,11 @@ impl Work<'_> {
     }
 
     /// A node that may not keep what it has.
-    fn evacuate(&mut self, node: NodeIx, why: Reason) {
+    fn evacuate(&mut self, node: NodeIx, why: PlanReason) {
         let cause = match why {
-            Reason::OwnerAway => Cause::Unowned,
-            Reason::NodeLeaving => Cause::Leaving,
-            Reason::NodeDraining => Cause::Draining,
+            PlanReason::OwnerAway => Cause::Unowned,
+            PlanReason::NodeLeaving => Cause::Leaving,
+            PlanReason::NodeDraining => Cause::Draining,
             _ => Cause::Misfit,
         };
         let from = self.live(node).then_some(node);
@@ -130,7 +130,7 @@ impl Work<'_> {
     fn grace(&mut self, node: NodeIx) {
         self.look_at(self.view.node(node).since + self.rules.failover_after);
         for &raw in &self.index.lists[node.at()] {
-            self.stay(ShardIx(raw), Reason::OwnerMayReturn);
+            self.stay(ShardIx(raw), PlanReason::OwnerMayReturn);
         }
     }
 }

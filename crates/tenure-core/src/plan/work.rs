@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use super::decision::{Decision, PlanProblem, PutOff};
 use super::fit::{Fit, fits};
 use super::index::{Index, Seat};
-use super::reason::Reason;
+use super::reason::PlanReason;
 use super::settings::{Measure, PlanRules, ZoneRule};
 use super::view::{NodeIx, PlanView, ShardIx, ShardState};
 use crate::time::Time;
@@ -46,7 +46,7 @@ pub(crate) struct Forced {
     pub(crate) urgency: Urgency,
     /// Its owner, if that is live and can hand it over.
     pub(crate) from: Option<NodeIx>,
-    pub(crate) why: Reason,
+    pub(crate) why: PlanReason,
 }
 
 /// A change that the planner wants.
@@ -57,7 +57,7 @@ pub(crate) struct Wanted {
     pub(crate) from: Option<NodeIx>,
     pub(crate) to: NodeIx,
     pub(crate) cause: Cause,
-    pub(crate) why: Reason,
+    pub(crate) why: PlanReason,
 }
 
 /// Moves that are under way.
@@ -201,7 +201,7 @@ impl<'a> Work<'a> {
         self.seats[node].held.max(self.seats[node].placed) < self.fits[node].most
     }
 
-    pub(crate) fn stay(&mut self, shard: ShardIx, why: Reason) {
+    pub(crate) fn stay(&mut self, shard: ShardIx, why: PlanReason) {
         self.stays.push(Decision::Stay { shard, why });
     }
 
@@ -212,7 +212,7 @@ impl<'a> Work<'a> {
         shard: &ShardState,
         cause: Cause,
         from: Option<NodeIx>,
-        why: Reason,
+        why: PlanReason,
     ) {
         if let Some(node) = shard.bound_for() {
             self.take(shard, node);
@@ -237,7 +237,7 @@ impl<'a> Work<'a> {
         from: Option<NodeIx>,
         to: NodeIx,
         cause: Cause,
-        why: Reason,
+        why: PlanReason,
     ) {
         self.put(shard, to);
         self.seats[to.at()].held += 1;

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use super::shard::is_default;
-use super::{Head, PlanSpec, Unknown};
+use super::{Head, PlanningSettings, Unknown};
 
 /// Which shards a keyspace has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -78,7 +78,7 @@ pub struct KeyspaceRecord {
     pub mode: KeyspaceMode,
     /// How a leader plans for it.
     #[serde(default, skip_serializing_if = "is_default")]
-    pub plan: PlanSpec,
+    pub plan: PlanningSettings,
     /// The upper half of every epoch that is given out from now on. Raised when a lost record is made anew and after a
     /// restore, so that no epoch is ever given out twice (P2).
     pub generation: u32,

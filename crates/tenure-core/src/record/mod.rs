@@ -22,12 +22,14 @@ pub use cluster::ClusterRecord;
 pub use keyspace::{KeyspaceKind, KeyspaceMode, KeyspaceRecord};
 pub use leader::LeaderRecord;
 pub use node::{NodeMode, NodeRecord, Rejoin};
-pub use plan::PlanSpec;
+pub use plan::PlanningSettings;
 pub use session::{
-    BootClock, Ended, EndedWhy, Held, Loads, Role, SessionRecord, UnservedCount, UnservedShards,
+    BootClock, EndReason, Ended, HeldByRouter, Loads, Role, SessionRecord, UnservedCount,
+    UnservedShards,
 };
 pub use shard::{
-    Failure, HISTORY_LEN, Move, MovePhase, Owner, Past, PlanMark, Quarantine, ShardRecord, Tenancy,
+    Failure, HISTORY_LEN, Move, MovePhase, Owner, OwnerChange, Ownership, PlanId, Quarantine,
+    ShardRecord,
 };
 
 use crate::ids::{LeaseId, Nonce};

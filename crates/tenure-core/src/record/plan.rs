@@ -11,7 +11,7 @@ use crate::plan::{Budgets, Measure, PlanSettings, PolicyKind, ZoneRule};
 /// The planner's settings as a keyspace's record has them: only what differs from the usual.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default)]
-pub struct PlanSpec {
+pub struct PlanningSettings {
     /// How shards are given to nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy: Option<PolicyKind>,
@@ -76,7 +76,7 @@ pub struct PlanSpec {
     pub unknown: Unknown,
 }
 
-impl PlanSpec {
+impl PlanningSettings {
     /// All settings, not yet checked.
     pub fn settings(&self) -> PlanSettings {
         let usual = PlanSettings::default();

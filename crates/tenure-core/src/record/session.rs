@@ -29,7 +29,7 @@ pub enum Role {
 pub type Loads = BTreeMap<KeyspaceName, BTreeMap<ShardName, u32>>;
 
 /// Moves by the shard that they are of.
-pub type Held = BTreeMap<KeyspaceName, BTreeMap<ShardName, u64>>;
+pub type HeldByRouter = BTreeMap<KeyspaceName, BTreeMap<ShardName, u64>>;
 
 /// Shards without an owner that serves them, by keyspace and reason ([`crate::members::Unserved`], as one word; later versions may
 /// have further reasons).
@@ -47,7 +47,7 @@ pub struct UnservedCount {
 /// Why a session is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum EndedWhy {
+pub enum EndReason {
     /// Its holder stopped in good order.
     Resigned,
     /// A judge watched it unchanged for longer than its ttl.
@@ -60,7 +60,7 @@ pub enum EndedWhy {
     Missing,
 }
 
-impl fmt::Display for EndedWhy {
+impl fmt::Display for EndReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Resigned => "resigned",
@@ -76,7 +76,7 @@ impl fmt::Display for EndedWhy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Ended {
     /// What proves it.
-    pub why: EndedWhy,
+    pub why: EndReason,
     /// The session that wrote the tombstone.
     pub by: SessionId,
 }
@@ -140,7 +140,7 @@ pub struct SessionRecord {
     pub load: Loads,
     /// The moves, by shard, during which it holds what comes for the shard.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub held: Held,
+    pub held: HeldByRouter,
     /// Shards that have not been served for longer than three ttl by this node's clock, of the keyspaces that it reports on.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub unserved: UnservedShards,
@@ -178,7 +178,7 @@ impl SessionRecord {
     /// Whether the record is a tombstone that proves the session's end by itself.
     pub fn is_proven_end(&self) -> bool {
         self.ended
-            .is_some_and(|ended| ended.why != EndedWhy::Missing)
+            .is_some_and(|ended| ended.why != EndReason::Missing)
     }
 
     /// What a shard costs, by this session's last word.

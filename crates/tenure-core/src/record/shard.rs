@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Head, Unknown};
 use crate::ids::{Epoch, NodeName, SessionId};
-use crate::why::Why;
+use crate::why::Reason;
 
 /// How many past changes of owner a record remembers.
 pub const HISTORY_LEN: usize = 5;
@@ -38,7 +38,7 @@ pub struct Move {
     /// The incarnation that is to own the shard. Another incarnation of the same node is another target.
     pub to: Owner,
     /// Why the shard moves.
-    pub why: Why,
+    pub why: Reason,
     /// True if the plan has further moves to the same node that its budgets do not allow yet.
     #[serde(default, skip_serializing_if = "is_default")]
     pub more: bool,
@@ -46,15 +46,15 @@ pub struct Move {
 
 /// Who has the shard. A state holds what is true in it, and nothing else.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Tenancy {
+pub enum Ownership {
     /// Nobody.
     Free {
         /// Incarnations that were live when this record had to be made anew and have not yet said that they do not own
         /// the shard. Nobody claims it before the list is empty.
-        witnesses: Vec<SessionId>,
+        awaiting_disclaimers: Vec<SessionId>,
     },
     /// One owner.
-    Held {
+    Owned {
         /// Who.
         by: Owner,
         /// Whether it has loaded the shard's state and admits work.
@@ -87,17 +87,17 @@ pub enum Tenancy {
     Deleted,
 }
 
-impl Tenancy {
+impl Ownership {
     /// Free, with nobody to wait for.
     pub const FREE: Self = Self::Free {
-        witnesses: Vec::new(),
+        awaiting_disclaimers: Vec::new(),
     };
 
     /// Who owns the shard (or, when it is sealed, owned it last).
     pub fn owner(&self) -> Option<&Owner> {
         match self {
             Self::Free { .. } | Self::Deleted => None,
-            Self::Held { by, .. }
+            Self::Owned { by, .. }
             | Self::Warming { by, .. }
             | Self::Freezing { by, .. }
             | Self::Sealed { by, .. } => Some(by),
@@ -117,10 +117,12 @@ impl Tenancy {
     /// The state's name, as `status` shows it.
     pub fn name(&self) -> &'static str {
         match self {
-            Self::Free { witnesses } if witnesses.is_empty() => "free",
+            Self::Free {
+                awaiting_disclaimers: witnesses,
+            } if witnesses.is_empty() => "free",
             Self::Free { .. } => "restored",
-            Self::Held { serving: false, .. } => "loading",
-            Self::Held { serving: true, .. } => "serving",
+            Self::Owned { serving: false, .. } => "loading",
+            Self::Owned { serving: true, .. } => "serving",
             Self::Warming { .. } => "warming",
             Self::Freezing { .. } => "freezing",
             Self::Sealed { .. } => "sealed",
@@ -133,7 +135,7 @@ impl Tenancy {
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
 )]
-pub struct PlanMark {
+pub struct PlanId {
     /// The leader's term.
     pub term: u64,
     /// The plan within it.
@@ -142,7 +144,7 @@ pub struct PlanMark {
 
 /// A past change of owner. The record carries the last few, so that history cannot be lost between two writes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Past {
+pub struct OwnerChange {
     /// The epoch after the change.
     pub epoch: Epoch,
     /// Who had it before.
@@ -152,7 +154,7 @@ pub struct Past {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<NodeName>,
     /// Why it changed.
-    pub why: Why,
+    pub why: Reason,
     /// The session that wrote it.
     pub by: SessionId,
 }
@@ -184,17 +186,17 @@ pub struct ShardRecord {
     /// The fencing token.
     pub epoch: Epoch,
     /// Who has it.
-    pub tenancy: Tenancy,
+    pub ownership: Ownership,
     /// Who should have it. Advice: only the tenancy is law.
-    pub intended: Option<NodeName>,
+    pub assigned: Option<NodeName>,
     /// The plan that said so.
-    pub plan: PlanMark,
+    pub plan: PlanId,
     /// Where an operator wants it always to be.
     pub pin: Option<NodeName>,
     /// Where an operator wants it to go once. The plan that begins the move takes it away.
-    pub wish: Option<NodeName>,
+    pub move_request: Option<NodeName>,
     /// An operator wants it to be deleted: its owner stops and seals, and nobody claims it any more.
-    pub doomed: bool,
+    pub deleting: bool,
     /// What it cost its last owner, where that said so. A present owner's word is in its session.
     pub load: Option<u32>,
     /// Nodes that could not load it.
@@ -208,7 +210,7 @@ pub struct ShardRecord {
     /// What the creator of a named shard attached to it.
     pub meta: Option<String>,
     /// The last few changes of owner, oldest first.
-    pub history: Vec<Past>,
+    pub history: Vec<OwnerChange>,
     /// Fields of later versions.
     pub unknown: Unknown,
 }
@@ -219,12 +221,12 @@ impl ShardRecord {
         Self {
             head,
             epoch: Epoch::first(generation),
-            tenancy: Tenancy::FREE,
-            intended: None,
-            plan: PlanMark::default(),
+            ownership: Ownership::FREE,
+            assigned: None,
+            plan: PlanId::default(),
             pin: None,
-            wish: None,
-            doomed: false,
+            move_request: None,
+            deleting: false,
             load: None,
             failures: Vec::new(),
             served_since: false,
@@ -238,7 +240,7 @@ impl ShardRecord {
 
     /// Who owns the shard.
     pub fn owner(&self) -> Option<&Owner> {
-        self.tenancy.owner()
+        self.ownership.owner()
     }
 
     /// Whether this incarnation could not load the shard.
@@ -248,7 +250,7 @@ impl ShardRecord {
 
     /// Whether it says that its owner serves it, and nothing of a move.
     pub fn says_served(&self) -> bool {
-        matches!(self.tenancy, Tenancy::Held { serving: true, .. })
+        matches!(self.ownership, Ownership::Owned { serving: true, .. })
     }
 
     /// Whether this incarnation owns the shard.
@@ -276,7 +278,7 @@ struct Wire {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     deleted: bool,
     #[serde(default, skip_serializing_if = "is_default")]
-    plan: PlanMark,
+    plan: PlanId,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pin: Option<NodeName>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -296,7 +298,7 @@ struct Wire {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     meta: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    history: Vec<Past>,
+    history: Vec<OwnerChange>,
     #[serde(flatten)]
     unknown: Unknown,
 }
@@ -306,7 +308,7 @@ struct WireMove {
     id: u64,
     to: Owner,
     phase: MovePhase,
-    why: Why,
+    why: Reason,
     #[serde(default, skip_serializing_if = "is_default")]
     more: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -319,26 +321,28 @@ pub(super) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 
 impl From<ShardRecord> for Wire {
     fn from(r: ShardRecord) -> Self {
-        let owner = r.tenancy.owner().cloned();
-        let serving = match &r.tenancy {
-            Tenancy::Held { serving, .. } => *serving,
-            Tenancy::Warming { .. } | Tenancy::Freezing { .. } => true,
+        let owner = r.ownership.owner().cloned();
+        let serving = match &r.ownership {
+            Ownership::Owned { serving, .. } => *serving,
+            Ownership::Warming { .. } | Ownership::Freezing { .. } => true,
             _ => false,
         };
-        let mv = r.tenancy.moving().map(|(mv, phase)| WireMove {
+        let mv = r.ownership.moving().map(|(mv, phase)| WireMove {
             id: mv.id,
             to: mv.to.clone(),
             phase,
             why: mv.why,
             more: mv.more,
-            seal: match &r.tenancy {
-                Tenancy::Sealed { seal, .. } => Some(seal.clone()),
+            seal: match &r.ownership {
+                Ownership::Sealed { seal, .. } => Some(seal.clone()),
                 _ => None,
             },
         });
-        let deleted = r.tenancy == Tenancy::Deleted;
-        let witnesses = match r.tenancy {
-            Tenancy::Free { witnesses } => witnesses,
+        let deleted = r.ownership == Ownership::Deleted;
+        let witnesses = match r.ownership {
+            Ownership::Free {
+                awaiting_disclaimers: witnesses,
+            } => witnesses,
             _ => Vec::new(),
         };
         Self {
@@ -346,14 +350,14 @@ impl From<ShardRecord> for Wire {
             epoch: r.epoch,
             owner,
             serving,
-            intended: r.intended,
+            intended: r.assigned,
             mv,
             witnesses,
             deleted,
             plan: r.plan,
             pin: r.pin,
-            wish: r.wish,
-            doomed: r.doomed,
+            wish: r.move_request,
+            doomed: r.deleting,
             load: r.load,
             failures: r.failures,
             served_since: r.served_since,
@@ -378,13 +382,13 @@ impl TryFrom<Wire> for ShardRecord {
             return Err("a shard with witnesses has an owner");
         }
         let tenancy = match (w.owner, w.mv) {
-            (None, None) if w.deleted => Tenancy::Deleted,
+            (None, None) if w.deleted => Ownership::Deleted,
             (None, None) if w.serving => return Err("a shard without owner is serving"),
-            (None, None) => Tenancy::Free {
-                witnesses: w.witnesses,
+            (None, None) => Ownership::Free {
+                awaiting_disclaimers: w.witnesses,
             },
             (None, Some(_)) => return Err("a move without an owner"),
-            (Some(by), None) => Tenancy::Held {
+            (Some(by), None) => Ownership::Owned {
                 by,
                 serving: w.serving,
             },
@@ -401,9 +405,9 @@ impl TryFrom<Wire> for ShardRecord {
             ) => {
                 let mv = Move { id, to, why, more };
                 match (phase, w.serving, seal) {
-                    (MovePhase::Warming, true, None) => Tenancy::Warming { by, mv },
-                    (MovePhase::Freezing, true, None) => Tenancy::Freezing { by, mv },
-                    (MovePhase::Sealed, false, Some(seal)) => Tenancy::Sealed { by, mv, seal },
+                    (MovePhase::Warming, true, None) => Ownership::Warming { by, mv },
+                    (MovePhase::Freezing, true, None) => Ownership::Freezing { by, mv },
+                    (MovePhase::Sealed, false, Some(seal)) => Ownership::Sealed { by, mv, seal },
                     _ => return Err("phase, serving and seal of a move do not fit together"),
                 }
             }
@@ -411,12 +415,12 @@ impl TryFrom<Wire> for ShardRecord {
         Ok(Self {
             head: w.head,
             epoch: w.epoch,
-            tenancy,
-            intended: w.intended,
+            ownership: tenancy,
+            assigned: w.intended,
             plan: w.plan,
             pin: w.pin,
-            wish: w.wish,
-            doomed: w.doomed,
+            move_request: w.wish,
+            deleting: w.doomed,
             load: w.load,
             failures: w.failures,
             served_since: w.served_since,

@@ -8,7 +8,7 @@ use super::*;
 use crate::ids::{ClusterName, Epoch, KeyspaceName, NodeName, SessionId, ShardId, ShardName};
 use crate::plan::{Budgets, Measure, PolicyKind, ZoneRule};
 use crate::time::Time;
-use crate::why::Why;
+use crate::why::Reason;
 
 fn head() -> Head {
     Head::first(Nonce {
@@ -31,9 +31,9 @@ fn shard_key() -> Key {
     ))
 }
 
-fn shard(tenancy: Tenancy) -> ShardRecord {
+fn shard(tenancy: Ownership) -> ShardRecord {
     ShardRecord {
-        tenancy,
+        ownership: tenancy,
         ..ShardRecord::new(head(), 1)
     }
 }
@@ -89,9 +89,9 @@ fn session() -> SessionRecord {
 }
 
 /// All settings of planning, and all values of those that have few.
-fn planning() -> (PlanSpec, PlanSpec, PlanSpec) {
+fn planning() -> (PlanningSettings, PlanningSettings, PlanningSettings) {
     let time = |ms| Some(Duration::from_millis(ms));
-    let full = PlanSpec {
+    let full = PlanningSettings {
         policy: Some(PolicyKind::Sticky),
         measure: Some(Measure::Load),
         debounce: time(1),
@@ -111,18 +111,18 @@ fn planning() -> (PlanSpec, PlanSpec, PlanSpec) {
         required_labels: [("disk".to_owned(), "ssd".to_owned())].into(),
         unknown: Unknown::new(),
     };
-    let second = PlanSpec {
+    let second = PlanningSettings {
         policy: Some(PolicyKind::Rendezvous),
         measure: Some(Measure::Shards),
         zones: Some(ZoneRule::Prefer {
             zones: vec!["a".to_owned()],
         }),
-        ..PlanSpec::default()
+        ..PlanningSettings::default()
     };
-    let third = PlanSpec {
+    let third = PlanningSettings {
         policy: Some(PolicyKind::Jump),
         zones: Some(ZoneRule::Any),
-        ..PlanSpec::default()
+        ..PlanningSettings::default()
     };
     (full, second, third)
 }
@@ -131,37 +131,37 @@ fn every_kind() -> Vec<(Key, Record)> {
     let mv = Move {
         id: 4,
         to: owner("n2", 2),
-        why: Why::Planned,
+        why: Reason::Planned,
         more: true,
     };
     let by = owner("n1", 1);
     let mut all: Vec<(Key, Record)> = [
-        Tenancy::FREE,
-        Tenancy::Free {
-            witnesses: vec![SessionId(1)],
+        Ownership::FREE,
+        Ownership::Free {
+            awaiting_disclaimers: vec![SessionId(1)],
         },
-        Tenancy::Held {
+        Ownership::Owned {
             by: by.clone(),
             serving: false,
         },
-        Tenancy::Held {
+        Ownership::Owned {
             by: by.clone(),
             serving: true,
         },
-        Tenancy::Warming {
+        Ownership::Warming {
             by: by.clone(),
             mv: mv.clone(),
         },
-        Tenancy::Freezing {
+        Ownership::Freezing {
             by: by.clone(),
             mv: mv.clone(),
         },
-        Tenancy::Sealed {
+        Ownership::Sealed {
             by,
             mv,
             seal: "at 9".to_owned(),
         },
-        Tenancy::Deleted,
+        Ownership::Deleted,
     ]
     .into_iter()
     .map(|tenancy| (shard_key(), Record::Shard(Arc::new(shard(tenancy)))))
@@ -170,12 +170,12 @@ fn every_kind() -> Vec<(Key, Record)> {
     let full = ShardRecord {
         head: head(),
         epoch: Epoch::first(1),
-        tenancy: Tenancy::FREE,
-        intended: Some(NodeName::new("n3").unwrap()),
-        plan: PlanMark { term: 2, seq: 3 },
+        ownership: Ownership::FREE,
+        assigned: Some(NodeName::new("n3").unwrap()),
+        plan: PlanId { term: 2, seq: 3 },
         pin: Some(NodeName::new("n1").unwrap()),
-        wish: Some(NodeName::new("n2").unwrap()),
-        doomed: true,
+        move_request: Some(NodeName::new("n2").unwrap()),
+        deleting: true,
         load: Some(70),
         failures: vec![Failure {
             node: NodeName::new("n1").unwrap(),
@@ -189,18 +189,18 @@ fn every_kind() -> Vec<(Key, Record)> {
         trouble: Some("three crashes".to_owned()),
         meta: Some("{}".to_owned()),
         history: vec![
-            Past {
+            OwnerChange {
                 epoch: Epoch::first(1),
                 from: None,
                 to: None,
-                why: Why::Free,
+                why: Reason::Free,
                 by: SessionId(1),
             },
-            Past {
+            OwnerChange {
                 epoch: Epoch::first(1),
                 from: Some(NodeName::new("n1").unwrap()),
                 to: Some(NodeName::new("n2").unwrap()),
-                why: Why::Planned,
+                why: Reason::Planned,
                 by: SessionId(1),
             },
         ],
@@ -214,11 +214,11 @@ fn every_kind() -> Vec<(Key, Record)> {
         all.push((session_key(), Record::Session(Arc::new(session))));
     }
     for why in [
-        EndedWhy::Resigned,
-        EndedWhy::Expired,
-        EndedWhy::Replaced,
-        EndedWhy::LeaseGone,
-        EndedWhy::Missing,
+        EndReason::Resigned,
+        EndReason::Expired,
+        EndReason::Replaced,
+        EndReason::LeaseGone,
+        EndReason::Missing,
     ] {
         let by = SessionId(8);
         let ended = SessionRecord {
@@ -347,7 +347,7 @@ fn a_record_of_a_newer_format_is_refused_whole() {
 fn a_record_that_makes_no_sense_is_corrupt() {
     let check = |change: serde_json::Value| {
         let mut json: serde_json::Value =
-            serde_json::from_slice(&Record::Shard(Arc::new(shard(Tenancy::FREE))).encode())
+            serde_json::from_slice(&Record::Shard(Arc::new(shard(Ownership::FREE))).encode())
                 .unwrap();
         for (field, value) in change.as_object().unwrap() {
             json[field] = value.clone();

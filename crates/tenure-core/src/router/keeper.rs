@@ -3,27 +3,30 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Action, Event, Mark, Pace, Reach, Refusal, Shard, Sight, Step, Verdict};
+use super::{
+    Action, Event, Reachability, RecordVersion, Refusal, RouterTiming, Shard, ShardObservation,
+    Step, Verdict,
+};
 use crate::ids::{SessionId, ShardId};
-use crate::record::Held;
+use crate::record::HeldByRouter;
 use crate::rules::{Mutant, Rules};
 use crate::time::Time;
 
 /// A refusal, as the request that met it tells of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct TurnedAway {
+pub struct RequestRefusal {
     /// What the request was sent by.
-    pub sent_by: Mark,
+    pub sent_by: RecordVersion,
     /// Who owns the shard, by the word of whoever refused.
     pub owner: Option<SessionId>,
     /// How new that word is.
-    pub mark: Mark,
+    pub mark: RecordVersion,
     /// Whether the request followed a refusal before.
     pub followed: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Kept {
+struct Entry {
     id: ShardId,
     shard: Shard,
     wake: Option<Time>,
@@ -31,28 +34,28 @@ struct Kept {
 
 /// The machines of all shards, by the keys that their driver knows them by.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Keeper<K> {
+pub struct RouterMachine<K> {
     rules: Rules,
-    pace: Pace,
+    pace: RouterTiming,
     /// Where the shards' counts of holds begin.
     holds: u64,
-    shards: BTreeMap<K, Kept>,
-    sessions: BTreeMap<SessionId, Reach>,
+    shards: BTreeMap<K, Entry>,
+    sessions: BTreeMap<SessionId, Reachability>,
     timers: BTreeSet<(Time, K)>,
-    held: Held,
+    held: HeldByRouter,
     /// Since when what is held is to be told, and whether anybody waits for it.
     publish: Option<(Time, bool)>,
     out: Vec<(K, Action)>,
 }
 
-impl<K: Copy + Ord> Keeper<K> {
+impl<K: Copy + Ord> RouterMachine<K> {
     /// A router that knows nothing.
     pub fn new(rules: Rules) -> Self {
-        Self::with_pace(rules, Pace::default())
+        Self::with_pace(rules, RouterTiming::default())
     }
 
     /// The same, with waits of one's own.
-    pub fn with_pace(rules: Rules, pace: Pace) -> Self {
+    pub fn with_pace(rules: Rules, pace: RouterTiming) -> Self {
         Self {
             rules,
             pace,
@@ -60,7 +63,7 @@ impl<K: Copy + Ord> Keeper<K> {
             shards: BTreeMap::new(),
             sessions: BTreeMap::new(),
             timers: BTreeSet::new(),
-            held: Held::new(),
+            held: HeldByRouter::new(),
             publish: None,
             out: Vec::new(),
         }
@@ -90,32 +93,33 @@ impl<K: Copy + Ord> Keeper<K> {
     }
 
     /// What is known of a session.
-    pub fn reach(&self, session: SessionId) -> Reach {
+    pub fn reach(&self, session: SessionId) -> Reachability {
         self.sessions.get(&session).copied().unwrap_or_default()
     }
 
     /// A shard's record says this.
-    pub fn seen(&mut self, now: Time, at: K, id: &ShardId, sight: Sight) {
+    pub fn seen(&mut self, now: Time, at: K, id: &ShardId, sight: ShardObservation) {
         let (rules, pace, holds) = (self.rules, self.pace, self.holds);
-        self.shards.entry(at).or_insert_with(|| Kept {
+        self.shards.entry(at).or_insert_with(|| Entry {
             id: id.clone(),
             shard: Shard::with(rules, pace, holds),
             wake: None,
         });
-        let reach = sight.owner.map_or(Reach::Unknown, |s| self.reach(s));
+        let reach = sight.owner.map_or(Reachability::Unknown, |s| self.reach(s));
         self.step(now, at, Event::Seen(sight, reach));
     }
 
     /// Notes the state of a session in the view of the router's node. A session that has ended can only become live again if
     /// the store was restored under running processes.
-    pub fn session(&mut self, now: Time, session: SessionId, reach: Reach) {
+    pub fn session(&mut self, now: Time, session: SessionId, reach: Reachability) {
         let known = self.reach(session);
-        let stays_ended = self.rules.broken_by(Mutant::EndedForGood) && known == Reach::Ended;
+        let stays_ended =
+            self.rules.broken_by(Mutant::EndedForGood) && known == Reachability::Ended;
         if known == reach || stays_ended {
             return;
         }
         self.sessions.insert(session, reach);
-        let owned = |(at, kept): (&K, &Kept)| (kept.shard.owner() == Some(session)).then_some(*at);
+        let owned = |(at, kept): (&K, &Entry)| (kept.shard.owner() == Some(session)).then_some(*at);
         let owned: Vec<K> = self.shards.iter().filter_map(owned).collect();
         for at in owned {
             self.step(now, at, Event::Reach(reach));
@@ -131,7 +135,7 @@ impl<K: Copy + Ord> Keeper<K> {
     }
 
     /// A request for a shard was refused: says what it is to do.
-    pub fn refused(&mut self, now: Time, at: K, refused: &TurnedAway) -> Verdict {
+    pub fn refused(&mut self, now: Time, at: K, refused: &RequestRefusal) -> Verdict {
         let refusal = Refusal {
             sent_by: refused.sent_by,
             owner: refused.owner.map(|owner| (owner, self.reach(owner))),
@@ -153,7 +157,7 @@ impl<K: Copy + Ord> Keeper<K> {
     ///
     /// Whoever has more to tell tells it first: one word then says all of it. Nobody is waited for: requests are held
     /// meanwhile, and what comes a little later is told together while the word is on its way.
-    pub fn tick(&mut self, now: Time) -> Option<(Held, bool)> {
+    pub fn tick(&mut self, now: Time) -> Option<(HeldByRouter, bool)> {
         while let Some((wake, at)) = self.timers.first().copied()
             && wake <= now
         {
@@ -225,10 +229,10 @@ mod tests {
         ShardId::new(keyspace, ShardName::index(n))
     }
 
-    fn sight(rev: u64, moving: Option<(u64, MovePhase)>) -> Sight {
+    fn sight(rev: u64, moving: Option<(u64, MovePhase)>) -> ShardObservation {
         let epoch = Epoch(1);
-        Sight {
-            mark: Mark { epoch, rev },
+        ShardObservation {
+            mark: RecordVersion { epoch, rev },
             owner: Some(OWNER),
             serving: true,
             moving,
@@ -236,9 +240,9 @@ mod tests {
     }
 
     /// Shards that are served, with nothing in flight.
-    fn keeper(shards: u32) -> Keeper<u32> {
-        let mut keeper = Keeper::new(Rules::sound());
-        keeper.session(ms(0), OWNER, Reach::Known);
+    fn keeper(shards: u32) -> RouterMachine<u32> {
+        let mut keeper = RouterMachine::new(Rules::sound());
+        keeper.session(ms(0), OWNER, Reachability::Known);
         for n in 0..shards {
             keeper.seen(ms(0), n, &id(n), sight(1, None));
             keeper.step(ms(0), n, Event::Drained(1));
@@ -274,34 +278,40 @@ mod tests {
     #[test]
     fn a_session_that_ends_holds_all_of_its_shards() {
         let mut keeper = keeper(2);
-        keeper.session(ms(1), OWNER, Reach::Ended);
+        keeper.session(ms(1), OWNER, Reachability::Ended);
         let held: Vec<u32> = keeper.take_actions().into_iter().map(|(n, _)| n).collect();
-        assert_eq!((keeper.reach(OWNER), held), (Reach::Ended, vec![0, 1]));
+        assert_eq!(
+            (keeper.reach(OWNER), held),
+            (Reachability::Ended, vec![0, 1])
+        );
     }
 
     #[test]
     fn shards_of_a_session_that_a_restored_store_brings_back_are_served_again() {
         let mut keeper = keeper(2);
-        keeper.session(ms(1), OWNER, Reach::Ended);
+        keeper.session(ms(1), OWNER, Reachability::Ended);
         keeper.take_actions();
-        keeper.session(ms(2), OWNER, Reach::Known);
+        keeper.session(ms(2), OWNER, Reachability::Known);
         let flushed = |(n, action)| (action == Action::Flush).then_some(n);
         let flushed: Vec<u32> = keeper
             .take_actions()
             .into_iter()
             .filter_map(flushed)
             .collect();
-        assert_eq!((keeper.reach(OWNER), flushed), (Reach::Known, vec![0, 1]));
+        assert_eq!(
+            (keeper.reach(OWNER), flushed),
+            (Reachability::Known, vec![0, 1])
+        );
     }
 
     #[test]
     fn a_shard_that_was_refused_is_tried_when_its_time_has_come() {
         let mut keeper = keeper(1);
         let epoch = Epoch(1);
-        let turned_away = TurnedAway {
-            sent_by: Mark { epoch, rev: 1 },
+        let turned_away = RequestRefusal {
+            sent_by: RecordVersion { epoch, rev: 1 },
             owner: None,
-            mark: Mark::default(),
+            mark: RecordVersion::default(),
             followed: false,
         };
         assert_eq!(keeper.refused(ms(5), 0, &turned_away), Verdict::Wait);

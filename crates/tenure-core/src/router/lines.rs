@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::{Hash, Hasher};
 
-use super::HoldWhy;
+use super::HoldReason;
 use crate::rules::{Mutant, Rules};
 
 /// Arrivals are numbered around a circle of so many.
@@ -14,9 +14,9 @@ pub const ARRIVALS: u64 = 1 << 40;
 
 /// The number of an arrival at one shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Ticket(u64);
+pub struct ArrivalNo(u64);
 
-impl Ticket {
+impl ArrivalNo {
     /// The arrival of this number.
     pub const fn new(number: u64) -> Self {
         Self(number % ARRIVALS)
@@ -29,7 +29,7 @@ impl Ticket {
 }
 
 /// Where the requests of one shard come and go: counts what is in flight, holds what comes, and is told who may go.
-pub trait Port {
+pub trait FlightCounter {
     /// A request that waits, as whoever carries it knows it.
     type Waiter;
     /// Whom to tell that nothing is in flight.
@@ -55,7 +55,7 @@ pub trait Port {
 
 /// How much to send of what was kept.
 #[derive(Debug)]
-pub enum Let<T> {
+pub enum FlushMode<T> {
     /// All of it; then whatever comes goes straight on.
     All,
     /// The first alone; the rest waits for what becomes of it.
@@ -64,23 +64,23 @@ pub enum Let<T> {
 
 #[derive(Clone, Debug, Hash)]
 struct Waiting<W> {
-    ticket: Ticket,
+    ticket: ArrivalNo,
     bytes: u64,
     waiter: W,
 }
 
 /// The requests of one key.
 #[derive(Clone, Debug, Hash)]
-struct Line<W> {
-    running: Option<Ticket>,
+struct KeyQueue<W> {
+    running: Option<ArrivalNo>,
     queue: VecDeque<Waiting<W>>,
 }
 
 /// All that is held of one shard, and what was ordered for it.
-pub struct Lines<P: Port> {
-    lines: BTreeMap<u64, Line<P::Waiter>>,
+pub struct HoldQueue<P: FlightCounter> {
+    lines: BTreeMap<u64, KeyQueue<P::Waiter>>,
     open: bool,
-    why: HoldWhy,
+    why: HoldReason,
     count: u64,
     bytes: u64,
     drain: Option<P::Drained>,
@@ -89,19 +89,19 @@ pub struct Lines<P: Port> {
     rules: Rules,
 }
 
-impl<P: Port> Default for Lines<P> {
+impl<P: FlightCounter> Default for HoldQueue<P> {
     fn default() -> Self {
         Self::new(Rules::sound())
     }
 }
 
-impl<P: Port> Lines<P> {
+impl<P: FlightCounter> HoldQueue<P> {
     /// Nothing waits yet, and what comes is held.
     pub fn new(rules: Rules) -> Self {
         Self {
             lines: BTreeMap::new(),
             open: false,
-            why: HoldWhy::Unknown,
+            why: HoldReason::Unknown,
             count: 0,
             bytes: 0,
             drain: None,
@@ -116,7 +116,7 @@ impl<P: Port> Lines<P> {
     }
 
     /// Why they were held last.
-    pub fn why(&self) -> HoldWhy {
+    pub fn why(&self) -> HoldReason {
         self.why
     }
 
@@ -136,13 +136,13 @@ impl<P: Port> Lines<P> {
     }
 
     /// Puts a request in its place in its line; it hears when it may go. It may be at once.
-    pub fn join(&mut self, port: &P, line: u64, ticket: Ticket, bytes: u64, waiter: P::Waiter) {
+    pub fn join(&mut self, port: &P, line: u64, ticket: ArrivalNo, bytes: u64, waiter: P::Waiter) {
         let waiting = Waiting {
             ticket,
             bytes,
             waiter,
         };
-        let Line { running, queue } = self.lines.entry(line).or_insert_with(|| Line {
+        let KeyQueue { running, queue } = self.lines.entry(line).or_insert_with(|| KeyQueue {
             running: None,
             queue: VecDeque::new(),
         });
@@ -162,8 +162,8 @@ impl<P: Port> Lines<P> {
     }
 
     /// Takes a request out of its line although it was not told to go; says how large it is, if it was there.
-    pub fn give_up(&mut self, port: &P, line: u64, ticket: Ticket) -> Option<u64> {
-        let Line { queue, .. } = self.lines.get_mut(&line)?;
+    pub fn give_up(&mut self, port: &P, line: u64, ticket: ArrivalNo) -> Option<u64> {
+        let KeyQueue { queue, .. } = self.lines.get_mut(&line)?;
         let at = queue.iter().position(|w| w.ticket == ticket)?;
         let bytes = queue.remove(at)?.bytes;
         self.count -= 1;
@@ -173,15 +173,15 @@ impl<P: Port> Lines<P> {
     }
 
     /// A request that was told to go is over: the next one of its line goes.
-    pub fn over(&mut self, port: &P, line: u64, ticket: Ticket) {
-        if let Some(Line { running, .. }) = self.lines.get_mut(&line) {
+    pub fn over(&mut self, port: &P, line: u64, ticket: ArrivalNo) {
+        if let Some(KeyQueue { running, .. }) = self.lines.get_mut(&line) {
             running.take_if(|running| *running == ticket);
         }
         self.next(port, line);
     }
 
     /// Keeps what comes.
-    pub fn hold(&mut self, port: &P, why: HoldWhy) {
+    pub fn hold(&mut self, port: &P, why: HoldReason) {
         (self.open, self.why) = (false, why);
         port.hold();
     }
@@ -207,17 +207,17 @@ impl<P: Port> Lines<P> {
     }
 
     /// Sends what waits. Says how many.
-    pub fn flush(&mut self, port: &P, flush: Let<P::Trial>) -> u64 {
+    pub fn flush(&mut self, port: &P, flush: FlushMode<P::Trial>) -> u64 {
         let before = self.count;
         match flush {
-            Let::All => {
+            FlushMode::All => {
                 self.open = true;
                 let lines: Vec<u64> = self.lines.keys().copied().collect();
                 for line in lines {
                     self.next(port, line);
                 }
             }
-            Let::One(trial) => match self.foremost() {
+            FlushMode::One(trial) => match self.foremost() {
                 Some(line) => self.go(port, line, Some(trial)),
                 // Whoever is under way will tell.
                 None if !self.lines.is_empty() => {}
@@ -242,7 +242,7 @@ impl<P: Port> Lines<P> {
 
     /// Sends the next of a line, if it may go; forgets a line of which nothing is left.
     fn next(&mut self, port: &P, line: u64) {
-        let Some(Line { running, queue }) = self.lines.get(&line) else {
+        let Some(KeyQueue { running, queue }) = self.lines.get(&line) else {
             return;
         };
         if running.is_none() && queue.is_empty() {
@@ -254,7 +254,7 @@ impl<P: Port> Lines<P> {
     }
 
     fn go(&mut self, port: &P, line: u64, trial: Option<P::Trial>) {
-        let Some(Line { running, queue }) = self.lines.get_mut(&line) else {
+        let Some(KeyQueue { running, queue }) = self.lines.get_mut(&line) else {
             return;
         };
         let Some(Waiting {
@@ -281,7 +281,7 @@ impl<P: Port> Lines<P> {
     }
 }
 
-impl<P: Port<Waiter: Clone, Drained: Clone>> Clone for Lines<P> {
+impl<P: FlightCounter<Waiter: Clone, Drained: Clone>> Clone for HoldQueue<P> {
     fn clone(&self) -> Self {
         Self {
             lines: self.lines.clone(),
@@ -291,14 +291,14 @@ impl<P: Port<Waiter: Clone, Drained: Clone>> Clone for Lines<P> {
     }
 }
 
-impl<P: Port<Waiter: Hash, Drained: Hash>> Hash for Lines<P> {
+impl<P: FlightCounter<Waiter: Hash, Drained: Hash>> Hash for HoldQueue<P> {
     fn hash<H: Hasher>(&self, state: &mut H) {
         (&self.lines, self.open, self.why, &self.drain).hash(state);
         (self.stopping, self.rules).hash(state);
     }
 }
 
-impl<P: Port> std::fmt::Debug for Lines<P> {
+impl<P: FlightCounter> std::fmt::Debug for HoldQueue<P> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut s = f.debug_struct("Lines");
         s.field("open", &self.open).field("why", &self.why);
@@ -322,7 +322,7 @@ mod tests {
         untried: Cell<u32>,
     }
 
-    impl Port for Post {
+    impl FlightCounter for Post {
         type Waiter = u32;
         type Drained = u64;
         type Trial = ();
@@ -353,21 +353,21 @@ mod tests {
     const KEY: u64 = 7;
     const OTHER: u64 = 8;
 
-    fn ticket(n: u32) -> Ticket {
-        Ticket::new(u64::from(n))
+    fn ticket(n: u32) -> ArrivalNo {
+        ArrivalNo::new(u64::from(n))
     }
 
-    fn held() -> (Post, Lines<Post>) {
-        let (post, mut lines) = (Post::default(), Lines::default());
-        lines.hold(&post, HoldWhy::Freezing);
+    fn held() -> (Post, HoldQueue<Post>) {
+        let (post, mut lines) = (Post::default(), HoldQueue::default());
+        lines.hold(&post, HoldReason::Freezing);
         (post, lines)
     }
 
-    fn waits(post: &Post, lines: &mut Lines<Post>, line: u64, n: u32) {
+    fn waits(post: &Post, lines: &mut HoldQueue<Post>, line: u64, n: u32) {
         lines.join(post, line, ticket(n), 1, n);
     }
 
-    fn ends(post: &Post, lines: &mut Lines<Post>, line: u64, n: u32) {
+    fn ends(post: &Post, lines: &mut HoldQueue<Post>, line: u64, n: u32) {
         post.in_flight.set(post.in_flight.get() - 1);
         lines.over(post, line, ticket(n));
     }
@@ -378,8 +378,8 @@ mod tests {
         for (line, n) in [(KEY, 1), (OTHER, 2), (KEY, 3)] {
             waits(&post, &mut lines, line, n);
         }
-        assert_eq!((lines.held(), lines.why()), ((3, 3), HoldWhy::Freezing));
-        assert_eq!(lines.flush(&post, Let::All), 2);
+        assert_eq!((lines.held(), lines.why()), ((3, 3), HoldReason::Freezing));
+        assert_eq!(lines.flush(&post, FlushMode::All), 2);
         assert_eq!(*post.gone.borrow(), [1, 2]);
         ends(&post, &mut lines, KEY, 1);
         assert_eq!(*post.gone.borrow(), [1, 2, 3]);
@@ -389,7 +389,7 @@ mod tests {
     fn what_comes_during_a_flush_goes_behind_what_was_held_and_passes_when_nothing_is_left() {
         let (post, mut lines) = held();
         waits(&post, &mut lines, KEY, 1);
-        lines.flush(&post, Let::All);
+        lines.flush(&post, FlushMode::All);
         assert!(!lines.passes(KEY) && lines.passes(OTHER));
         assert!(post.held.get(), "whoever comes has to ask");
         waits(&post, &mut lines, KEY, 2);
@@ -406,7 +406,7 @@ mod tests {
         waits(&post, &mut lines, KEY, 5);
         waits(&post, &mut lines, KEY, 3);
         waits(&post, &mut lines, KEY, 4);
-        lines.flush(&post, Let::All);
+        lines.flush(&post, FlushMode::All);
         ends(&post, &mut lines, KEY, 3);
         ends(&post, &mut lines, KEY, 4);
         assert_eq!(*post.gone.borrow(), [3, 4, 5]);
@@ -417,14 +417,14 @@ mod tests {
         let (post, mut lines) = held();
         waits(&post, &mut lines, OTHER, 2);
         waits(&post, &mut lines, KEY, 1);
-        lines.flush(&post, Let::One(()));
+        lines.flush(&post, FlushMode::One(()));
         assert_eq!(*post.gone.borrow(), [1]);
-        lines.flush(&post, Let::One(()));
+        lines.flush(&post, FlushMode::One(()));
         assert_eq!(*post.gone.borrow(), [1, 2]);
-        lines.flush(&post, Let::One(()));
+        lines.flush(&post, FlushMode::One(()));
         assert_eq!((post.gone.borrow().len(), post.untried.get()), (2, 0));
         let (empty, mut lines) = held();
-        lines.flush(&empty, Let::One(()));
+        lines.flush(&empty, FlushMode::One(()));
         assert_eq!(empty.untried.get(), 1, "the next that comes is the trial");
         assert!(!empty.held.get());
     }
@@ -448,7 +448,7 @@ mod tests {
         waits(&post, &mut lines, KEY, 1);
         waits(&post, &mut lines, KEY, 2);
         assert_eq!(lines.give_up(&post, KEY, ticket(1)), Some(1));
-        lines.flush(&post, Let::All);
+        lines.flush(&post, FlushMode::All);
         assert_eq!(*post.gone.borrow(), [2]);
         assert_eq!(lines.give_up(&post, KEY, ticket(2)), None);
     }

@@ -9,16 +9,16 @@ fn ms(ms: u64) -> Time {
     Time(ms * 1_000_000)
 }
 
-fn mark(epoch: u64, rev: u64) -> Mark {
+fn mark(epoch: u64, rev: u64) -> RecordVersion {
     let epoch = Epoch(epoch);
-    Mark { epoch, rev }
+    RecordVersion { epoch, rev }
 }
 
-fn held(owner: SessionId, mark: Mark) -> Event {
+fn held(owner: SessionId, mark: RecordVersion) -> Event {
     sight(Some(owner), mark, true, None)
 }
 
-fn moving(phase: MovePhase, mark: Mark) -> Event {
+fn moving(phase: MovePhase, mark: RecordVersion) -> Event {
     sight(
         Some(OWNER),
         mark,
@@ -29,17 +29,17 @@ fn moving(phase: MovePhase, mark: Mark) -> Event {
 
 fn sight(
     owner: Option<SessionId>,
-    mark: Mark,
+    mark: RecordVersion,
     serving: bool,
     moving: Option<(u64, MovePhase)>,
 ) -> Event {
-    let sight = Sight {
+    let sight = ShardObservation {
         mark,
         owner,
         serving,
         moving,
     };
-    Event::Seen(sight, Reach::Known)
+    Event::Seen(sight, Reachability::Known)
 }
 
 /// A shard that is served, with requests under way.
@@ -54,10 +54,10 @@ fn actions(shard: &mut Shard, at: u64, event: Event) -> Vec<Action> {
     shard.step(ms(at), event).actions
 }
 
-fn refusal(sent_by: Mark, told: Mark, owner: Option<SessionId>) -> Refusal {
+fn refusal(sent_by: RecordVersion, told: RecordVersion, owner: Option<SessionId>) -> Refusal {
     Refusal {
         sent_by,
-        owner: owner.map(|session| (session, Reach::Known)),
+        owner: owner.map(|session| (session, Reachability::Known)),
         mark: told,
         followed: false,
     }
@@ -66,13 +66,13 @@ fn refusal(sent_by: Mark, told: Mark, owner: Option<SessionId>) -> Refusal {
 #[test]
 fn a_router_that_knows_nothing_holds() {
     let mut shard = Shard::new();
-    assert_eq!(shard.holding(), Some(HoldWhy::Unknown));
+    assert_eq!(shard.holding(), Some(HoldReason::Unknown));
     assert_eq!(actions(&mut shard, 0, Event::Tick), []);
     let free = sight(None, mark(1, 1), false, None);
-    let expected = [Action::Hold(HoldWhy::Unowned)];
+    let expected = [Action::Hold(HoldReason::Unowned)];
     assert_eq!(actions(&mut shard, 1, free), expected);
     let loading = sight(Some(OWNER), mark(2, 2), false, None);
-    let expected = [Action::Hold(HoldWhy::Loading)];
+    let expected = [Action::Hold(HoldReason::Loading)];
     assert_eq!(actions(&mut shard, 2, loading), expected);
     let expected = [Action::Switch(OWNER), Action::Flush];
     assert_eq!(actions(&mut shard, 3, held(OWNER, mark(2, 3))), expected);
@@ -86,7 +86,7 @@ fn a_move_is_published_once_nothing_is_in_flight_and_retracted_when_it_is_over()
         []
     );
     let freezing = moving(MovePhase::Freezing, mark(1, 3));
-    let expected = [Action::Hold(HoldWhy::Freezing), Action::Drain(1)];
+    let expected = [Action::Hold(HoldReason::Freezing), Action::Drain(1)];
     assert_eq!(actions(&mut shard, 2, freezing.clone()), expected);
     assert_eq!(actions(&mut shard, 3, freezing), [], "told twice");
     assert_eq!(
@@ -102,7 +102,7 @@ fn a_move_is_published_once_nothing_is_in_flight_and_retracted_when_it_is_over()
         "reported twice"
     );
     let sealed = moving(MovePhase::Sealed, mark(1, 4));
-    let expected = [Action::Hold(HoldWhy::Sealed)];
+    let expected = [Action::Hold(HoldReason::Sealed)];
     assert_eq!(actions(&mut shard, 7, sealed), expected);
     let expected = [Action::Switch(OTHER), Action::Flush, Action::Retract];
     assert_eq!(actions(&mut shard, 8, held(OTHER, mark(2, 5))), expected);
@@ -123,7 +123,7 @@ fn a_move_that_is_called_off_flushes_to_the_owner_that_stayed() {
 fn a_restored_store_brings_a_lower_mark_and_is_believed() {
     let mut shard = serving();
     let unowned = sight(None, mark(6, 77), false, None);
-    let expected = [Action::Hold(HoldWhy::Unowned), Action::Drain(1)];
+    let expected = [Action::Hold(HoldReason::Unowned), Action::Drain(1)];
     assert_eq!(actions(&mut shard, 1, unowned), expected);
     shard.step(ms(2), Event::Drained(1));
     let expected = [Action::Switch(OTHER), Action::Flush];
@@ -163,9 +163,9 @@ fn a_refusal_is_followed_once_and_only_to_newer_knowledge() {
     };
     let (verdict, step) = shard.clone().refused(ms(1), &again);
     assert_eq!(verdict, Verdict::Wait);
-    assert_eq!(step.actions[0], Action::Hold(HoldWhy::Refused));
+    assert_eq!(step.actions[0], Action::Hold(HoldReason::Refused));
     let nowhere = Refusal {
-        owner: Some((OTHER, Reach::Unknown)),
+        owner: Some((OTHER, Reachability::Unknown)),
         ..newer
     };
     assert_eq!(shard.clone().refused(ms(1), &nowhere).0, Verdict::Wait);
@@ -194,7 +194,7 @@ fn an_owner_that_refuses_what_it_should_take_is_tried_by_one_request_at_a_time_w
     let (_, step) = shard.refused(ms(10), &refused);
     assert_eq!(
         step.actions,
-        [Action::Hold(HoldWhy::Refused), Action::Drain(1)]
+        [Action::Hold(HoldReason::Refused), Action::Drain(1)]
     );
     assert_eq!(step.wake, Some(ms(11)));
     let step = shard.step(ms(11), Event::Tick);
@@ -222,19 +222,25 @@ fn a_newer_record_ends_a_refusal() {
 #[test]
 fn a_shard_whose_owner_is_gone_or_cannot_be_found_is_held() {
     let mut shard = serving();
-    let expected = [Action::Hold(HoldWhy::OwnerEnded), Action::Drain(1)];
-    assert_eq!(actions(&mut shard, 1, Event::Reach(Reach::Ended)), expected);
-    assert_eq!(actions(&mut shard, 2, Event::Reach(Reach::Known)), []);
+    let expected = [Action::Hold(HoldReason::OwnerEnded), Action::Drain(1)];
+    assert_eq!(
+        actions(&mut shard, 1, Event::Reach(Reachability::Ended)),
+        expected
+    );
+    assert_eq!(
+        actions(&mut shard, 2, Event::Reach(Reachability::Known)),
+        []
+    );
     let mut unfound = Shard::new();
     let Event::Seen(sight, _) = held(OWNER, mark(1, 1)) else {
         unreachable!()
     };
-    let seen = Event::Seen(sight, Reach::Unknown);
-    let expected = [Action::Hold(HoldWhy::Unreachable)];
+    let seen = Event::Seen(sight, Reachability::Unknown);
+    let expected = [Action::Hold(HoldReason::Unreachable)];
     assert_eq!(actions(&mut unfound, 1, seen), expected);
     let expected = [Action::Switch(OWNER), Action::Flush];
     assert_eq!(
-        actions(&mut unfound, 2, Event::Reach(Reach::Known)),
+        actions(&mut unfound, 2, Event::Reach(Reachability::Known)),
         expected
     );
 }

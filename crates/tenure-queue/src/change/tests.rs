@@ -7,8 +7,8 @@ use crate::ids::TaskId;
 use crate::retry::Retry;
 use crate::task::Spec;
 
-fn at(seconds: u64) -> Moment {
-    Moment::from_millis(seconds * 1000)
+fn at(seconds: u64) -> StoreTime {
+    StoreTime::from_millis(seconds * 1000)
 }
 
 fn new(attempts: u32) -> Task {
@@ -32,22 +32,22 @@ fn worker(name: &str) -> WorkerName {
     WorkerName::new(name).unwrap()
 }
 
-fn claim(n: u64) -> Change {
-    Change::Claim {
+fn claim(n: u64) -> Transition {
+    Transition::Claim {
         claim: ClaimId(n),
         worker: worker(&format!("w{n}")),
     }
 }
 
-fn finish(n: u64) -> Change {
-    Change::Finish {
+fn finish(n: u64) -> Transition {
+    Transition::Finish {
         claim: ClaimId(n),
         result: Payload::bytes("ok"),
     }
 }
 
-fn fail(n: u64) -> Change {
-    Change::Fail {
+fn fail(n: u64) -> Transition {
+    Transition::Fail {
         claim: ClaimId(n),
         why: "broken".to_owned(),
         for_good: false,
@@ -56,45 +56,51 @@ fn fail(n: u64) -> Change {
     }
 }
 
-fn expire() -> Change {
-    Change::Expire {
+fn expire() -> Transition {
+    Transition::Expire {
         by: worker("owner"),
         chance: 0,
     }
 }
 
 /// Makes changes one after the other; each must fit.
-fn after(task: Task, changes: &[(u64, Change)]) -> Task {
+fn after(task: Task, changes: &[(u64, Transition)]) -> Task {
     changes.iter().fold(task, |task, (seconds, change)| {
         let nonce = Nonce(task.rev + 100);
         apply(&task, change, at(*seconds), nonce).expect("a change that fits")
     })
 }
 
-fn refused(task: &Task, seconds: u64, change: &Change) -> Refusal {
+fn refused(task: &Task, seconds: u64, change: &Transition) -> TransitionError {
     apply(task, change, at(seconds), Nonce(9)).unwrap_err()
 }
 
 #[test]
 fn a_task_is_claimed_when_it_is_due_and_by_one_only() {
     let task = new(3);
-    assert_eq!(refused(&task, 9, &claim(1)), Refusal::NotDue(at(10)));
+    assert_eq!(
+        refused(&task, 9, &claim(1)),
+        TransitionError::NotDue(at(10))
+    );
     let task = after(task, &[(10, claim(1))]);
     assert_eq!(task.running().unwrap().expires, at(40));
-    assert_eq!(refused(&task, 11, &claim(2)), Refusal::Is(Is::Running));
+    assert_eq!(
+        refused(&task, 11, &claim(2)),
+        TransitionError::Is(TaskStatus::Running)
+    );
     assert_eq!((task.attempts, task.entered, task.rev), (1, 2, 2));
 }
 
 #[test]
 fn whoever_lost_its_claim_can_do_nothing_more() {
     let task = after(new(3), &[(10, claim(1)), (40, expire()), (60, claim(2))]);
-    let back = Change::GiveBack { claim: ClaimId(1) };
-    let stopped = Change::Stopped { claim: ClaimId(1) };
-    let extend = Change::Extend {
+    let back = Transition::GiveBack { claim: ClaimId(1) };
+    let stopped = Transition::Stopped { claim: ClaimId(1) };
+    let extend = Transition::Extend {
         claim: ClaimId(1),
         progress: None,
     };
-    let later = Change::Reschedule {
+    let later = Transition::Reschedule {
         claim: ClaimId(1),
         due: at(99),
         note: None,
@@ -102,12 +108,12 @@ fn whoever_lost_its_claim_can_do_nothing_more() {
     for change in [finish(1), fail(1), back, stopped, extend, later] {
         assert_eq!(
             refused(&task, 61, &change),
-            Refusal::ClaimLost,
+            TransitionError::ClaimLost,
             "{change:?}"
         );
     }
     let done = after(task, &[(61, finish(2))]);
-    assert_eq!(refused(&done, 62, &finish(2)), Refusal::ClaimLost);
+    assert_eq!(refused(&done, 62, &finish(2)), TransitionError::ClaimLost);
     let claims: Vec<_> = done.history.iter().filter_map(|e| e.claim).collect();
     assert_eq!(
         claims,
@@ -118,7 +124,7 @@ fn whoever_lost_its_claim_can_do_nothing_more() {
 
 #[test]
 fn a_claim_is_extended_and_runs_out_only_then() {
-    let extend = Change::Extend {
+    let extend = Transition::Extend {
         claim: ClaimId(1),
         progress: Some(Progress {
             permille: Some(500),
@@ -131,15 +137,18 @@ fn a_claim_is_extended_and_runs_out_only_then() {
     assert_eq!(running.progress.as_ref().unwrap().permille, Some(500));
     assert_eq!(task.entered, 2, "an extension is no new state");
     assert_eq!(task.history.len(), 2, "and no event");
-    assert_eq!(refused(&task, 59, &expire()), Refusal::StillClaimed(at(60)));
-    assert_eq!(after(task, &[(60, expire())]).is(), Is::Ready);
+    assert_eq!(
+        refused(&task, 59, &expire()),
+        TransitionError::StillClaimed(at(60))
+    );
+    assert_eq!(after(task, &[(60, expire())]).is(), TaskStatus::Ready);
 }
 
 #[test]
 fn a_claim_is_never_good_for_much_longer_than_the_attempt_may_take() {
     let mut task = new(3);
     task.timeout = Some(Duration::from_secs(12));
-    let extend = Change::Extend {
+    let extend = Transition::Extend {
         claim: ClaimId(1),
         progress: None,
     };
@@ -161,13 +170,13 @@ fn failures_wait_longer_each_time_and_end_as_a_dead_letter() {
     let task = after(task, &[(26, claim(3)), (27, fail(3))]);
     let why = "broken".to_owned();
     assert_eq!(task.state, State::Dead { at: at(27), why });
-    let task = after(task, &[(50, Change::Retry { by: None })]);
-    assert_eq!((task.attempts, task.is()), (0, Is::Ready));
+    let task = after(task, &[(50, Transition::Retry { by: None })]);
+    assert_eq!((task.attempts, task.is()), (0, TaskStatus::Ready));
 }
 
 #[test]
 fn some_failures_are_for_good_and_some_name_their_wait() {
-    let change = |for_good, after| Change::Fail {
+    let change = |for_good, after| Transition::Fail {
         claim: ClaimId(1),
         why: "x".to_owned(),
         for_good,
@@ -176,7 +185,7 @@ fn some_failures_are_for_good_and_some_name_their_wait() {
     };
     let task = after(new(3), &[(10, claim(1))]);
     let dead = after(task.clone(), &[(11, change(true, None))]);
-    assert_eq!(dead.is(), Is::Dead);
+    assert_eq!(dead.is(), TaskStatus::Dead);
     let wait = Duration::from_secs(100);
     let later = after(task, &[(11, change(false, Some(wait)))]);
     assert_eq!(later.state, State::Ready { due: at(111) });
@@ -184,8 +193,8 @@ fn some_failures_are_for_good_and_some_name_their_wait() {
 
 #[test]
 fn what_is_given_back_or_rescheduled_is_no_attempt() {
-    let back = Change::GiveBack { claim: ClaimId(1) };
-    let later = Change::Reschedule {
+    let back = Transition::GiveBack { claim: ClaimId(1) };
+    let later = Transition::Reschedule {
         claim: ClaimId(2),
         due: at(500),
         note: Some("not now".to_owned()),
@@ -200,24 +209,42 @@ fn what_is_given_back_or_rescheduled_is_no_attempt() {
 
 #[test]
 fn a_cancelled_task_ends_however_its_attempt_does() {
-    let cancel = Change::Cancel { by: None };
+    let cancel = Transition::Cancel { by: None };
     let task = after(new(3), &[(10, cancel.clone())]);
     assert_eq!(task.state, State::Cancelled { at: at(10) });
-    assert_eq!(refused(&task, 11, &claim(1)), Refusal::Is(Is::Cancelled));
+    assert_eq!(
+        refused(&task, 11, &claim(1)),
+        TransitionError::Is(TaskStatus::Cancelled)
+    );
 
     let asked = after(new(3), &[(10, claim(1)), (11, cancel.clone())]);
     assert!(asked.running().unwrap().cancel);
-    assert_eq!(refused(&asked, 12, &cancel), Refusal::Is(Is::Running));
-    for end in [fail(1), Change::Stopped { claim: ClaimId(1) }] {
-        assert_eq!(after(asked.clone(), &[(12, end)]).is(), Is::Cancelled);
+    assert_eq!(
+        refused(&asked, 12, &cancel),
+        TransitionError::Is(TaskStatus::Running)
+    );
+    for end in [fail(1), Transition::Stopped { claim: ClaimId(1) }] {
+        assert_eq!(
+            after(asked.clone(), &[(12, end)]).is(),
+            TaskStatus::Cancelled
+        );
     }
-    assert_eq!(after(asked.clone(), &[(40, expire())]).is(), Is::Cancelled);
+    assert_eq!(
+        after(asked.clone(), &[(40, expire())]).is(),
+        TaskStatus::Cancelled
+    );
     // What is done is done.
     let done = after(asked, &[(12, finish(1))]);
-    assert_eq!(done.is(), Is::Done);
-    assert_eq!(refused(&done, 13, &cancel), Refusal::Is(Is::Done));
-    let retry = Change::Retry { by: None };
-    assert_eq!(refused(&done, 13, &retry), Refusal::Is(Is::Done));
+    assert_eq!(done.is(), TaskStatus::Done);
+    assert_eq!(
+        refused(&done, 13, &cancel),
+        TransitionError::Is(TaskStatus::Done)
+    );
+    let retry = Transition::Retry { by: None };
+    assert_eq!(
+        refused(&done, 13, &retry),
+        TransitionError::Is(TaskStatus::Done)
+    );
 }
 
 #[test]
@@ -254,30 +281,30 @@ fn a_task_reads_back_as_it_was_and_keeps_what_it_does_not_know() {
     assert_eq!(serde_json::to_value(&read).unwrap(), value);
 }
 
-fn any_change() -> impl Strategy<Value = Change> {
+fn any_change() -> impl Strategy<Value = Transition> {
     let number = 0u64..4;
     prop_oneof![
         number.clone().prop_map(claim),
         number.clone().prop_map(finish),
         number.clone().prop_map(fail),
-        number.clone().prop_map(|n| Change::Extend {
+        number.clone().prop_map(|n| Transition::Extend {
             claim: ClaimId(n),
             progress: None
         }),
         number
             .clone()
-            .prop_map(|n| Change::GiveBack { claim: ClaimId(n) }),
+            .prop_map(|n| Transition::GiveBack { claim: ClaimId(n) }),
         number
             .clone()
-            .prop_map(|n| Change::Stopped { claim: ClaimId(n) }),
-        number.prop_map(|n| Change::Reschedule {
+            .prop_map(|n| Transition::Stopped { claim: ClaimId(n) }),
+        number.prop_map(|n| Transition::Reschedule {
             claim: ClaimId(n),
             due: at(n * 50),
             note: None
         }),
         Just(expire()),
-        Just(Change::Cancel { by: None }),
-        Just(Change::Retry { by: None }),
+        Just(Transition::Cancel { by: None }),
+        Just(Transition::Retry { by: None }),
     ]
 }
 
@@ -298,17 +325,17 @@ proptest! {
             // Whoever changes a claimed task holds the claim, unless the claim ran out or somebody wants it to stop.
             if let Some(running) = task.running() {
                 match &change {
-                    Change::Finish { claim, .. } | Change::Fail { claim, .. } => {
+                    Transition::Finish { claim, .. } | Transition::Fail { claim, .. } => {
                         prop_assert_eq!(*claim, running.claim);
                     }
-                    Change::Expire { .. } => prop_assert!(running.expires <= at(now)),
-                    Change::Claim { .. } | Change::Retry { .. } => prop_assert!(false),
+                    Transition::Expire { .. } => prop_assert!(running.expires <= at(now)),
+                    Transition::Claim { .. } | Transition::Retry { .. } => prop_assert!(false),
                     _ => {}
                 }
             }
-            finished += u32::from(matches!(change, Change::Finish { .. }));
+            finished += u32::from(matches!(change, Transition::Finish { .. }));
             prop_assert!(finished <= 1, "nothing is finished twice");
-            prop_assert!(task.is() != Is::Done, "nothing follows the end");
+            prop_assert!(task.is() != TaskStatus::Done, "nothing follows the end");
             prop_assert!(next.contains(Nonce(1000 + n as u64)));
             let text = serde_json::to_vec(&next).unwrap();
             prop_assert_eq!(serde_json::from_slice::<Task>(&text).unwrap(), next.clone());

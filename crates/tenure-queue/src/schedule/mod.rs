@@ -21,10 +21,10 @@ use crate::payload::Payload;
 use crate::queue::Queue;
 use crate::record::{decode, encode};
 use crate::retry::{Retry, maybe_millis};
-use crate::shelf::{Shelf, in_time, read_in_time};
+use crate::shelf::{TaskStore, in_time, read_in_time};
 use crate::submit::Submit;
 use crate::task::FORMAT;
-use crate::time::Moment;
+use crate::time::StoreTime;
 
 /// What is submitted, and when.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -94,9 +94,9 @@ impl ScheduleSpec {
     }
 
     /// The first tick after a moment.
-    pub fn next(&self, after: Moment) -> Result<Option<Moment>, QueueError> {
+    pub fn next(&self, after: StoreTime) -> Result<Option<StoreTime>, QueueError> {
         let (cron, zone) = self.times()?;
-        Ok(cron.next(after.timestamp(), &zone).map(Moment::from))
+        Ok(cron.next(after.timestamp(), &zone).map(StoreTime::from))
     }
 
     fn submit(&self) -> Submit {
@@ -129,7 +129,7 @@ pub struct Schedule {
     #[serde(flatten)]
     pub spec: ScheduleSpec,
     /// Ticks up to here are done with.
-    pub upto: Moment,
+    pub upto: StoreTime,
     /// How many tasks were submitted.
     pub submitted: u64,
     /// How many ticks nobody was there for.
@@ -214,8 +214,8 @@ impl Queue {
     }
 
     /// Submits what is due of all schedules, and says when the next tick is. Any number may do so at the same time.
-    pub async fn tick(&self) -> Result<Option<Moment>, QueueError> {
-        let mut next = None::<Moment>;
+    pub async fn tick(&self) -> Result<Option<StoreTime>, QueueError> {
+        let mut next = None::<StoreTime>;
         for schedule in self.schedules().await? {
             match self.tick_one(schedule).await {
                 Ok(Some(at)) => next = Some(next.unwrap_or(at).min(at)),
@@ -227,13 +227,13 @@ impl Queue {
     }
 
     /// Submits the last tick that is due; those before it were missed, and are counted.
-    async fn tick_one(&self, schedule: Schedule) -> Result<Option<Moment>, QueueError> {
+    async fn tick_one(&self, schedule: Schedule) -> Result<Option<StoreTime>, QueueError> {
         let now = self.now().await?;
         let (cron, zone) = schedule.spec.times()?;
         let (upto, now) = (schedule.upto.timestamp(), now.timestamp());
-        let next = cron.next(upto.max(now), &zone).map(Moment::from);
+        let next = cron.next(upto.max(now), &zone).map(StoreTime::from);
         let (passed, last) = cron.passed(upto, now, &zone);
-        let Some(tick) = last.map(Moment::from) else {
+        let Some(tick) = last.map(StoreTime::from) else {
             return Ok(next);
         };
         // The others may have taken long since it was read: if the tick is done with, its task may be gone already.
@@ -253,7 +253,7 @@ impl Queue {
     }
 
     /// Whether nobody has submitted this tick and written that down.
-    async fn is_awaited(&self, name: &ScheduleName, tick: Moment) -> Result<bool, QueueError> {
+    async fn is_awaited(&self, name: &ScheduleName, tick: StoreTime) -> Result<bool, QueueError> {
         let read = self.shelf().read_schedule(name).await?;
         Ok(read.is_some_and(|(schedule, _)| schedule.upto < tick))
     }
@@ -262,7 +262,7 @@ impl Queue {
     async fn note_tick(
         &self,
         seen: &Schedule,
-        tick: Moment,
+        tick: StoreTime,
         created: bool,
         missed: u64,
     ) -> Result<(), QueueError> {
@@ -308,7 +308,7 @@ impl Queue {
     }
 }
 
-impl Shelf {
+impl TaskStore {
     async fn read_schedule(
         &self,
         name: &ScheduleName,
@@ -322,13 +322,13 @@ impl Shelf {
 
 /// Which ticks schedules remember, each read once.
 #[derive(Debug, Default)]
-pub(crate) struct NotedTicks(BTreeMap<ScheduleName, Option<Moment>>);
+pub(crate) struct NotedTicks(BTreeMap<ScheduleName, Option<StoreTime>>);
 
 impl NotedTicks {
     /// Whether this is no task of a tick, or its schedule will never submit it again.
     pub(crate) async fn contains(
         &mut self,
-        shelf: &Shelf,
+        shelf: &TaskStore,
         id: &TaskId,
     ) -> Result<bool, QueueError> {
         let Some((name, tick)) = id.tick() else {
@@ -348,7 +348,7 @@ impl NotedTicks {
     }
 }
 
-fn first(name: &ScheduleName, spec: ScheduleSpec, now: Moment, nonce: Nonce) -> Schedule {
+fn first(name: &ScheduleName, spec: ScheduleSpec, now: StoreTime, nonce: Nonce) -> Schedule {
     Schedule {
         format: FORMAT,
         rev: 1,

@@ -12,14 +12,14 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::clerk::Filed;
-use super::engine::{Active, Engine};
+use super::engine::{Active, WorkerContext};
 use super::outcome::{self, End};
-use crate::change::Change;
+use crate::change::Transition;
 use crate::error::QueueError;
 use crate::handler::{Failure, Job, Outcome, TaskHandler};
 use crate::ids::ClaimId;
 use crate::layout::Entry;
-use crate::shelf::{Altered, Held};
+use crate::shelf::{UpdateOutcome, Versioned};
 use crate::task::Progress;
 
 /// For how long an attempt is led to by the entry that it was found by. Short ones need no other.
@@ -33,8 +33,8 @@ type Returned = Result<Result<Outcome, Failure>, JoinError>;
 
 /// An attempt under way.
 pub(super) struct Attempt {
-    pub(super) engine: Arc<Engine>,
-    pub(super) held: Held,
+    pub(super) engine: Arc<WorkerContext>,
+    pub(super) held: Versioned,
     pub(super) claim: ClaimId,
     /// The entry that leads to the task.
     pub(super) entry: Entry,
@@ -50,9 +50,9 @@ pub(super) struct Attempt {
 
 /// Starts an attempt. `sent` is when the claim was sent: its time is counted from there.
 pub(super) fn start<H: TaskHandler>(
-    engine: &Arc<Engine>,
+    engine: &Arc<WorkerContext>,
     handler: &Arc<H>,
-    held: Held,
+    held: Versioned,
     entry: Entry,
     sent: Instant,
     permit: OwnedSemaphorePermit,
@@ -104,7 +104,7 @@ impl Drop for Work {
 
 /// How an extension ended.
 enum Extension {
-    Made(Box<Held>, Instant),
+    Made(Box<Versioned>, Instant),
     Lost,
     Failed(QueueError),
 }
@@ -182,7 +182,7 @@ impl Attempt {
 
     /// Asks for more time, in a task of its own.
     fn extend(&mut self) -> JoinHandle<Extension> {
-        let change = Change::Extend {
+        let change = Transition::Extend {
             claim: self.claim,
             progress: self.progress.borrow_and_update().clone(),
         };
@@ -191,14 +191,14 @@ impl Attempt {
             let (asked, id) = (Instant::now(), held.task.id.clone());
             let altered = shelf.alter(&id, Some(held), &change, shelf.nonce()).await;
             match altered {
-                Ok(Altered::Made { now, .. }) => Extension::Made(now, asked),
-                Ok(Altered::Refused(..) | Altered::Gone) => Extension::Lost,
+                Ok(UpdateOutcome::Made { now, .. }) => Extension::Made(now, asked),
+                Ok(UpdateOutcome::Refused(..) | UpdateOutcome::Gone) => Extension::Lost,
                 Err(e) => Extension::Failed(e),
             }
         })
     }
 
-    fn extended(&mut self, held: Held, asked: Instant) {
+    fn extended(&mut self, held: Versioned, asked: Instant) {
         self.engine.shelf.metrics.extended.one();
         self.good_until = asked + held.task.lease;
         self.asked_to_stop = held.task.running().is_some_and(|running| running.cancel);

@@ -8,15 +8,15 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
 use super::attempt;
-use super::engine::Engine;
-use crate::change::{Change, apply};
+use super::engine::WorkerContext;
+use crate::change::{Transition, apply};
 use crate::error::QueueError;
 use crate::handler::TaskHandler;
 use crate::ids::{Nonce, TaskId};
 use crate::layout::Entry;
-use crate::shelf::Held;
+use crate::shelf::Versioned;
 use crate::task::{State, Task};
-use crate::time::Moment;
+use crate::time::StoreTime;
 
 /// For how long a task that cannot be read is passed over.
 const PASS_CORRUPT: Duration = Duration::from_secs(60);
@@ -35,13 +35,13 @@ const SETTLE_LATEST: Duration = Duration::from_secs(1);
 struct Bid {
     entry: Entry,
     next: Task,
-    was: Held,
+    was: Versioned,
     permit: OwnedSemaphorePermit,
 }
 
 /// Claims tasks in one batch and starts an attempt for each that was won.
 pub(super) async fn claim<H: TaskHandler>(
-    engine: &Arc<Engine>,
+    engine: &Arc<WorkerContext>,
     handler: &Arc<H>,
     entries: Vec<Entry>,
 ) {
@@ -74,7 +74,7 @@ pub(super) async fn claim<H: TaskHandler>(
         match answer {
             Ok(Put::Won(version)) => {
                 let task = bid.next.clone();
-                won(engine, handler, bid, Held { task, version }, sent);
+                won(engine, handler, bid, Versioned { task, version }, sent);
             }
             // Somebody else was quicker.
             Ok(Put::Lost) => lost(engine, &bid.next.id),
@@ -96,10 +96,10 @@ pub(super) async fn claim<H: TaskHandler>(
 }
 
 fn won<H: TaskHandler>(
-    engine: &Arc<Engine>,
+    engine: &Arc<WorkerContext>,
     handler: &Arc<H>,
     bid: Bid,
-    held: Held,
+    held: Versioned,
     sent: Instant,
 ) {
     engine.shelf.metrics.claimed.one();
@@ -107,18 +107,18 @@ fn won<H: TaskHandler>(
     attempt::start(engine, handler, held, bid.entry, sent, bid.permit);
 }
 
-fn lost(engine: &Engine, id: &TaskId) {
+fn lost(engine: &WorkerContext, id: &TaskId) {
     engine.shelf.metrics.claims_lost.one();
     engine.pass_over(id, Some(engine.shelf.chance.around(PASS_LOST)));
 }
 
 /// The task that an entry leads to, if it may be claimed. Otherwise the entry is put right.
 async fn fit(
-    engine: &Engine,
+    engine: &WorkerContext,
     entry: &Entry,
-    held: Result<Option<Held>, QueueError>,
-    now: Moment,
-) -> Option<Held> {
+    held: Result<Option<Versioned>, QueueError>,
+    now: StoreTime,
+) -> Option<Versioned> {
     match held {
         Ok(Some(held)) if Entry::of(&held.task) == *entry => Some(held),
         Ok(held)
@@ -153,7 +153,7 @@ async fn fit(
 }
 
 /// Comes back to an entry whose task is about to be written: soon at first, later if it is long in coming.
-fn await_task(engine: &Engine, entry: &Entry, now: Moment) {
+fn await_task(engine: &WorkerContext, entry: &Entry, now: StoreTime) {
     let (soonest, latest) = PASS_AHEAD;
     let wait = now.since(entry.at).clamp(soonest, latest);
     engine.pass_over(&entry.id, Some(wait));
@@ -162,14 +162,14 @@ fn await_task(engine: &Engine, entry: &Entry, now: Moment) {
 }
 
 /// Whether a task was claimed a moment ago.
-fn is_fresh(task: &Task, now: Moment) -> bool {
+fn is_fresh(task: &Task, now: StoreTime) -> bool {
     let running = task.running();
     running.is_some_and(|running| now.since(running.since) < PASS_CLAIMED)
 }
 
-fn bid(engine: &Engine, entry: Entry, was: Held, now: Moment) -> Option<Bid> {
+fn bid(engine: &WorkerContext, entry: Entry, was: Versioned, now: StoreTime) -> Option<Bid> {
     let permit = engine.permits.clone().try_acquire_owned().ok()?;
-    let change = Change::Claim {
+    let change = Transition::Claim {
         claim: engine.shelf.claim_id(),
         worker: engine.name.clone(),
     };
@@ -185,7 +185,12 @@ fn bid(engine: &Engine, entry: Entry, was: Held, now: Moment) -> Option<Bid> {
 /// Finds out what became of a claim whose outcome is unknown, for as long as it would be good: a claim that stands there and
 /// that nobody works under would count as a failed attempt. Where it is not there, it is written again under the same
 /// condition: one of the two comes too late.
-async fn settle<H: TaskHandler>(engine: &Arc<Engine>, handler: &Arc<H>, bid: Bid, sent: Instant) {
+async fn settle<H: TaskHandler>(
+    engine: &Arc<WorkerContext>,
+    handler: &Arc<H>,
+    bid: Bid,
+    sent: Instant,
+) {
     let (shelf, id) = (&engine.shelf, &bid.next.id);
     let until = sent + bid.next.lease;
     let mut pause = SETTLE_FIRST;
@@ -198,7 +203,7 @@ async fn settle<H: TaskHandler>(engine: &Arc<Engine>, handler: &Arc<H>, bid: Bid
                 let put = vec![shelf.update(&bid.next, held.version)];
                 if let Some(Ok(Put::Won(version))) = shelf.put_many(put).await.pop() {
                     let task = bid.next.clone();
-                    return won(engine, handler, bid, Held { task, version }, sent);
+                    return won(engine, handler, bid, Versioned { task, version }, sent);
                 }
             }
             Ok(_) => break,

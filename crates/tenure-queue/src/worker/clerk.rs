@@ -6,10 +6,10 @@ use std::sync::{Arc, Weak};
 
 use tokio::sync::{mpsc, oneshot};
 
-use super::engine::Engine;
+use super::engine::WorkerContext;
 use crate::ids::TaskId;
 use crate::layout::Entry;
-use crate::shelf::Shelf;
+use crate::shelf::TaskStore;
 
 /// How many are taken together at most.
 const BATCH: usize = 256;
@@ -30,10 +30,10 @@ enum Asked {
 }
 
 /// The end of the line that attempts hold.
-pub(super) struct Clerk(mpsc::UnboundedSender<Asked>);
+pub(super) struct IndexWriter(mpsc::UnboundedSender<Asked>);
 
-impl Clerk {
-    pub(super) fn start(shelf: Arc<Shelf>, engine: Weak<Engine>) -> Self {
+impl IndexWriter {
+    pub(super) fn start(shelf: Arc<TaskStore>, engine: Weak<WorkerContext>) -> Self {
         let (asked, mut queue) = mpsc::unbounded_channel::<Asked>();
         tokio::spawn(async move {
             let mut batch = Vec::new();
@@ -58,7 +58,7 @@ impl Clerk {
     }
 }
 
-async fn file(shelf: &Shelf, engine: &Weak<Engine>, batch: Vec<Asked>) {
+async fn file(shelf: &TaskStore, engine: &Weak<WorkerContext>, batch: Vec<Asked>) {
     let (mut puts, mut removes) = (Vec::new(), Vec::new());
     let (mut tasks, mut flushes) = (Vec::new(), Vec::new());
     for asked in batch {

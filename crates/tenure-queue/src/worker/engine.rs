@@ -10,12 +10,12 @@ use tokio::sync::{Notify, Semaphore, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::clerk::Clerk;
+use super::clerk::IndexWriter;
 use crate::error::QueueError;
 use crate::ids::{TaskId, WorkerName};
 use crate::leasing::Leasing;
 use crate::queue::Queue;
-use crate::shelf::Shelf;
+use crate::shelf::TaskStore;
 use crate::wakes::Wakes;
 
 /// How long attempts that were told to stop have for it, and their tasks for being given back.
@@ -82,13 +82,13 @@ impl WorkerSettings {
 }
 
 /// What all parts of a worker share.
-pub(super) struct Engine {
+pub(super) struct WorkerContext {
     pub(super) queue: Queue,
-    pub(super) shelf: Arc<Shelf>,
+    pub(super) shelf: Arc<TaskStore>,
     pub(super) name: WorkerName,
     pub(super) settings: WorkerSettings,
     pub(super) leasing: Leasing,
-    pub(super) clerk: Clerk,
+    pub(super) clerk: IndexWriter,
     pub(super) permits: Arc<Semaphore>,
     /// What it was told to look at.
     pub(super) wakes: Arc<Wakes>,
@@ -110,7 +110,7 @@ pub(super) struct Engine {
     cut_off: AtomicBool,
 }
 
-impl Engine {
+impl WorkerContext {
     /// The shard that a worker without leasing looks into next: by chance, but each once before any a second time.
     pub(super) fn swept_next(&self) -> u32 {
         let mut rest = self.to_sweep.lock().unwrap_or_else(PoisonError::into_inner);
@@ -130,7 +130,7 @@ impl Engine {
         let shelf = queue.shelf().clone();
         Arc::new_cyclic(|engine| Self {
             queue: queue.clone(),
-            clerk: Clerk::start(shelf.clone(), engine.clone()),
+            clerk: IndexWriter::start(shelf.clone(), engine.clone()),
             wakes: queue.0.workers.join(),
             permits: Arc::new(Semaphore::new(settings.concurrency)),
             shelf,
@@ -262,7 +262,7 @@ impl Engine {
 
 /// A shard that may be polled.
 pub(super) struct Owned {
-    engine: Arc<Engine>,
+    engine: Arc<WorkerContext>,
     shard: u32,
 }
 
@@ -276,7 +276,7 @@ impl Drop for Owned {
 }
 
 /// An attempt that is counted.
-pub(super) struct Active(Arc<Engine>);
+pub(super) struct Active(Arc<WorkerContext>);
 
 impl Drop for Active {
     fn drop(&mut self) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tenure::Exposed;
 
-use super::engine::Engine;
+use super::engine::WorkerContext;
 
 /// How a worker stands and what it has done, for a [`tenure::MetricsServer`].
 ///
@@ -13,7 +13,7 @@ use super::engine::Engine;
 /// worker has gone, and says so.
 #[derive(Clone)]
 pub struct Health {
-    pub(super) engine: Arc<Engine>,
+    pub(super) engine: Arc<WorkerContext>,
     pub(super) node: Option<Arc<tenure::Metrics>>,
 }
 

@@ -34,7 +34,7 @@ use crate::ids::WorkerName;
 use crate::leasing::ShardLeasing;
 use crate::metrics::Metrics;
 use crate::queue::{KEYSPACE, Queue};
-use engine::Engine;
+use engine::WorkerContext;
 pub use engine::WorkerSettings;
 pub use health::Health;
 use shards::Shards;
@@ -58,7 +58,7 @@ type SetUp = Box<dyn FnOnce(Builder) -> Builder + Send>;
 /// [`Worker::stop`] ends it in good order. If it is dropped without that it ends abruptly: its attempts are dropped, and
 /// others take its tasks when their claims have run out, as after a crash.
 pub struct Worker {
-    engine: Arc<Engine>,
+    engine: Arc<WorkerContext>,
     node: Option<Node>,
     /// The loop that claims.
     claims: JoinHandle<()>,
@@ -240,7 +240,7 @@ impl WorkerBuilder {
             }
         };
         shelf.write_together();
-        let engine = Engine::new(&self.queue, name.clone(), self.settings, leasing.clone());
+        let engine = WorkerContext::new(&self.queue, name.clone(), self.settings, leasing.clone());
         let handler = Arc::new(handler);
         let mut worker = Worker {
             engine: engine.clone(),

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use super::attempt::Attempt;
 use super::clerk::Filed;
-use super::engine::Engine;
-use crate::change::{Change, Refusal};
-use crate::handler::{Failure, Outcome, When};
+use super::engine::WorkerContext;
+use crate::change::{Transition, TransitionError};
+use crate::handler::{Failure, Outcome, RetryAt};
 use crate::layout::Entry;
 use crate::metrics::Metrics;
-use crate::shelf::Altered;
-use crate::task::{Is, Task};
-use crate::time::Moment;
+use crate::shelf::UpdateOutcome;
+use crate::task::{Task, TaskStatus};
+use crate::time::StoreTime;
 
 /// How soon an outcome that could not be written is written again, at first and at last.
 const AGAIN_FIRST: Duration = Duration::from_millis(100);
@@ -51,7 +51,7 @@ pub(super) async fn record(attempt: Attempt, end: End) {
     let (nonce, mut known, mut pause) = (shelf.nonce(), Some(attempt.held.clone()), AGAIN_FIRST);
     loop {
         match shelf.alter(&id, known.take(), &change, nonce).await {
-            Ok(Altered::Made { now, .. }) => {
+            Ok(UpdateOutcome::Made { now, .. }) => {
                 made(&engine, &change, &now.task);
                 engine.clerk.file(Filed {
                     put: Entry::of(&now.task),
@@ -60,13 +60,13 @@ pub(super) async fn record(attempt: Attempt, end: End) {
                 });
                 return;
             }
-            Ok(Altered::Refused(why, held)) => {
-                debug_assert_eq!(why, Refusal::ClaimLost);
+            Ok(UpdateOutcome::Refused(why, held)) => {
+                debug_assert_eq!(why, TransitionError::ClaimLost);
                 shelf.metrics.taken_away.one();
                 tracing::info!(task = %id, now = %held.task.is(), "an attempt ended after its claim was lost");
                 break;
             }
-            Ok(Altered::Gone) => break,
+            Ok(UpdateOutcome::Gone) => break,
             Err(error) => {
                 tracing::warn!(task = %id, %error, "an outcome was not written; trying again");
                 tokio::time::sleep(shelf.chance.around(pause)).await;
@@ -78,10 +78,10 @@ pub(super) async fn record(attempt: Attempt, end: End) {
 }
 
 /// The change that an end asks for; none if there is no claim to make it with.
-async fn change(attempt: &Attempt, end: End) -> Option<Change> {
+async fn change(attempt: &Attempt, end: End) -> Option<Transition> {
     let (claim, task) = (attempt.claim, &attempt.held.task);
     let chance = attempt.engine.shelf.chance.draw();
-    let failed = |failure: Failure| Change::Fail {
+    let failed = |failure: Failure| Transition::Fail {
         claim,
         why: failure.why,
         for_good: failure.for_good,
@@ -97,16 +97,16 @@ async fn change(attempt: &Attempt, end: End) -> Option<Change> {
                     "the result takes {size} bytes, and this queue takes up to {most}; leave it elsewhere and return a reference"
                 ))));
             }
-            Change::Finish { claim, result }
+            Transition::Finish { claim, result }
         }
-        End::Returned(Outcome::Reschedule { at, note }) => Change::Reschedule {
+        End::Returned(Outcome::Reschedule { at, note }) => Transition::Reschedule {
             claim,
             due: when(&attempt.engine, at, task).await,
             note,
         },
-        End::Returned(Outcome::GiveBack) => Change::GiveBack { claim },
+        End::Returned(Outcome::GiveBack) => Transition::GiveBack { claim },
         // Whoever was told to stop and failed has stopped.
-        End::Failed(_) | End::Stopped if attempt.asked_to_stop => Change::Stopped { claim },
+        End::Failed(_) | End::Stopped if attempt.asked_to_stop => Transition::Stopped { claim },
         End::Failed(failure) => failed(failure),
         End::Panicked(why) => failed(Failure::new(why)),
         End::TimedOut => {
@@ -115,15 +115,15 @@ async fn change(attempt: &Attempt, end: End) -> Option<Change> {
                 "the attempt took longer than {limit:?}"
             )))
         }
-        End::Stopped | End::Stopping => Change::GiveBack { claim },
+        End::Stopped | End::Stopping => Transition::GiveBack { claim },
     })
 }
 
-async fn when(engine: &Engine, at: When, task: &Task) -> Moment {
+async fn when(engine: &WorkerContext, at: RetryAt, task: &Task) -> StoreTime {
     match at {
-        When::At(moment) => moment,
+        RetryAt::At(moment) => moment,
         // Without any time from the store the time of the claim has to do: it is a little early.
-        When::In(wait) => {
+        RetryAt::In(wait) => {
             let now = engine.shelf.now().await;
             let since = task.running().map(|running| running.since);
             now.unwrap_or(since.unwrap_or_default()).plus(wait)
@@ -146,24 +146,24 @@ fn count(metrics: &Metrics, end: &End) {
     }
 }
 
-fn made(engine: &Engine, change: &Change, task: &Task) {
+fn made(engine: &WorkerContext, change: &Transition, task: &Task) {
     let metrics = &engine.shelf.metrics;
     match change {
-        Change::Finish { .. } => metrics.finished.one(),
-        Change::Reschedule { .. } => metrics.rescheduled.one(),
-        Change::GiveBack { .. } => metrics.given_back.one(),
+        Transition::Finish { .. } => metrics.finished.one(),
+        Transition::Reschedule { .. } => metrics.rescheduled.one(),
+        Transition::GiveBack { .. } => metrics.given_back.one(),
         _ => {}
     }
     match task.is() {
-        Is::Dead => {
+        TaskStatus::Dead => {
             metrics.dead.one();
             tracing::warn!(task = %task.id, attempts = task.attempts, "a task is a dead letter");
         }
-        Is::Cancelled => metrics.cancelled.one(),
-        Is::Ready => {
+        TaskStatus::Cancelled => metrics.cancelled.one(),
+        TaskStatus::Ready => {
             let shard = engine.shelf.layout.shard_of(&task.id);
             engine.queue.0.workers.wake(shard, Entry::of(task).at);
         }
-        Is::Running | Is::Done => {}
+        TaskStatus::Running | TaskStatus::Done => {}
     }
 }

@@ -13,12 +13,12 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::claim;
-use super::engine::Engine;
+use super::engine::WorkerContext;
 use crate::error::QueueError;
 use crate::handler::TaskHandler;
 use crate::ids::TaskId;
 use crate::layout::{Entry, Index};
-use crate::time::Moment;
+use crate::time::StoreTime;
 
 /// How many keys a look reads at once. Object stores give as many for the price of one.
 const PAGE: usize = 1000;
@@ -46,12 +46,12 @@ struct Look {
 struct Found {
     due: Vec<Entry>,
     /// When the next task is due.
-    next: Option<Moment>,
+    next: Option<StoreTime>,
 }
 
 impl Found {
     /// Takes note of an entry.
-    fn note(&mut self, engine: &Engine, entry: Entry, now: Moment) {
+    fn note(&mut self, engine: &WorkerContext, entry: Entry, now: StoreTime) {
         if entry.at > now {
             let next = self.next.unwrap_or(entry.at);
             self.next = Some(next.min(entry.at));
@@ -62,7 +62,7 @@ impl Found {
 }
 
 /// Looks, claims and starts attempts until the worker stops.
-pub(super) async fn run<H: TaskHandler>(engine: Arc<Engine>, handler: Arc<H>) {
+pub(super) async fn run<H: TaskHandler>(engine: Arc<WorkerContext>, handler: Arc<H>) {
     let mut looks: BTreeMap<u32, Look> = BTreeMap::new();
     let mut stock = Stock::default();
     let mut changed = engine.changed.subscribe();
@@ -99,7 +99,7 @@ pub(super) async fn run<H: TaskHandler>(engine: Arc<Engine>, handler: Arc<H>) {
 }
 
 /// The shards whose look is due: those that have waited longest, if there are more than one round takes.
-fn due(engine: &Engine, looks: &BTreeMap<u32, Look>) -> Vec<u32> {
+fn due(engine: &WorkerContext, looks: &BTreeMap<u32, Look>) -> Vec<u32> {
     let now = Instant::now();
     let mut due: Vec<(Instant, u32)> = looks
         .iter()
@@ -112,7 +112,7 @@ fn due(engine: &Engine, looks: &BTreeMap<u32, Look>) -> Vec<u32> {
 }
 
 /// Brings the looks in line with the shards that the worker has; without leasing, that is a random one at a time.
-fn sync(engine: &Engine, looks: &mut BTreeMap<u32, Look>) {
+fn sync(engine: &WorkerContext, looks: &mut BTreeMap<u32, Look>) {
     let fresh = |wait: Duration| Look {
         at: Instant::now() + wait,
         pause: engine.settings.poll_first,
@@ -129,13 +129,13 @@ fn sync(engine: &Engine, looks: &mut BTreeMap<u32, Look>) {
 }
 
 /// Whether a look comes soon enough without leasing. Looks at what is due much later are no sweeping.
-fn sweeps(engine: &Engine, looks: &BTreeMap<u32, Look>) -> bool {
+fn sweeps(engine: &WorkerContext, looks: &BTreeMap<u32, Look>) -> bool {
     let latest = Instant::now() + engine.settings.poll_latest * 2;
     looks.values().any(|look| look.at <= latest)
 }
 
 /// Looks earlier where something is known to be due.
-async fn bring_forward(engine: &Engine, looks: &mut BTreeMap<u32, Look>, stock: &Stock) {
+async fn bring_forward(engine: &WorkerContext, looks: &mut BTreeMap<u32, Look>, stock: &Stock) {
     let wakes = engine.wakes.take();
     if wakes.is_empty() {
         return;
@@ -159,7 +159,11 @@ async fn bring_forward(engine: &Engine, looks: &mut BTreeMap<u32, Look>, stock: 
 }
 
 /// Waits until a look is due or something happens.
-async fn wait(engine: &Engine, looks: &BTreeMap<u32, Look>, changed: &mut watch::Receiver<()>) {
+async fn wait(
+    engine: &WorkerContext,
+    looks: &BTreeMap<u32, Look>,
+    changed: &mut watch::Receiver<()>,
+) {
     let paused = engine.queue.is_paused();
     let next = looks.values().map(|look| look.at).min();
     let latest = Instant::now() + engine.settings.poll_latest;
@@ -179,7 +183,7 @@ async fn wait(engine: &Engine, looks: &BTreeMap<u32, Look>, changed: &mut watch:
 ///
 /// While there is little to do this is all that is asked of the store, however many shards there are.
 async fn glance(
-    engine: &Engine,
+    engine: &WorkerContext,
     looks: &mut BTreeMap<u32, Look>,
     stock: &mut Stock,
 ) -> Result<bool, QueueError> {
@@ -209,7 +213,7 @@ async fn glance(
 
 /// Looks into some shards, and puts what is due into the stock.
 async fn round(
-    engine: &Arc<Engine>,
+    engine: &Arc<WorkerContext>,
     shards: Vec<u32>,
     free: usize,
     looks: &mut BTreeMap<u32, Look>,
@@ -266,7 +270,7 @@ async fn round(
 }
 
 /// How long to wait before the next look into a shard.
-async fn next_look(engine: &Engine, look: Option<&mut Look>, found: &Found) -> Duration {
+async fn next_look(engine: &WorkerContext, look: Option<&mut Look>, found: &Found) -> Duration {
     let settings = &engine.settings;
     let Some(look) = look else {
         return settings.poll_latest;
@@ -302,7 +306,7 @@ struct Picked {
 
 impl Stock {
     /// Replaces what is known of a shard.
-    fn fill(&mut self, engine: &Engine, shard: u32, due: Vec<Entry>) {
+    fn fill(&mut self, engine: &WorkerContext, shard: u32, due: Vec<Entry>) {
         self.entries.retain(|_, (of, _)| *of != shard);
         for entry in due {
             // Others may be after the same tasks: whoever goes by chance gets in nobody's way.
@@ -326,7 +330,7 @@ impl Stock {
     }
 
     /// Takes the first so many that may still be claimed. What others may have claimed meanwhile is not kept.
-    fn take(&mut self, engine: &Engine, count: usize) -> Picked {
+    fn take(&mut self, engine: &WorkerContext, count: usize) -> Picked {
         let mut picked = Picked::default();
         while picked.entries.len() < count
             && let Some((_, (shard, entry))) = self.entries.pop_first()
@@ -347,7 +351,7 @@ impl Stock {
 }
 
 /// Without leasing: after a look into one shard, the next is into another one by chance, and none twice before all had one.
-fn sweep_on(engine: &Engine, shard: u32, looks: &mut BTreeMap<u32, Look>) {
+fn sweep_on(engine: &WorkerContext, shard: u32, looks: &mut BTreeMap<u32, Look>) {
     if let Some(look) = looks.remove(&shard)
         && !sweeps(engine, looks)
     {
@@ -356,7 +360,7 @@ fn sweep_on(engine: &Engine, shard: u32, looks: &mut BTreeMap<u32, Look>) {
 }
 
 /// Looks into a shard for up to `want` tasks that are due, by priority and then by time.
-async fn look(engine: &Engine, shard: u32, want: usize) -> Result<Found, QueueError> {
+async fn look(engine: &WorkerContext, shard: u32, want: usize) -> Result<Found, QueueError> {
     let shelf = &engine.shelf;
     let (prefix, layout) = (shelf.prefix(Index::Ready, shard), &shelf.layout);
     let now = shelf.now().await?;
@@ -387,7 +391,7 @@ async fn look(engine: &Engine, shard: u32, want: usize) -> Result<Found, QueueEr
 }
 
 /// Follows the store's changes, where that is cheap, and wakes the loop where something was submitted.
-pub(super) async fn listen(engine: Arc<Engine>) {
+pub(super) async fn listen(engine: Arc<WorkerContext>) {
     if !engine.settings.follow {
         return;
     }

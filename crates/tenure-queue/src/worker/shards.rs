@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use tenure::{Grant, Handler, Result, Shard, Shared};
 
-use super::engine::Engine;
+use super::engine::WorkerContext;
 
 /// The handler of a queue's keyspace: a shard that is owned is polled, and nothing else.
-pub(super) struct Shards(pub(super) Arc<Engine>);
+pub(super) struct Shards(pub(super) Arc<WorkerContext>);
 
 impl Handler for Shards {
     type State = ();

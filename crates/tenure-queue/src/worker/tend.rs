@@ -10,14 +10,14 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::engine::Engine;
-use crate::change::Change;
+use super::engine::WorkerContext;
+use crate::change::Transition;
 use crate::error::QueueError;
 use crate::ids::TaskId;
 use crate::layout::{Entry, Index};
 use crate::repair::Purge;
-use crate::shelf::{Altered, Held};
-use crate::task::{Is, State};
+use crate::shelf::{UpdateOutcome, Versioned};
+use crate::task::{State, TaskStatus};
 
 /// How often the queue's record is read.
 const RECORD_EVERY: Duration = Duration::from_secs(5);
@@ -36,7 +36,7 @@ struct Round {
 }
 
 /// Tends the worker's shards until it stops.
-pub(super) async fn run(engine: Arc<Engine>) {
+pub(super) async fn run(engine: Arc<WorkerContext>) {
     let mut rounds: BTreeMap<u32, Round> = BTreeMap::new();
     let mut changed = engine.changed.subscribe();
     let (mut record_at, mut tick_at) = (Instant::now(), Instant::now());
@@ -76,7 +76,7 @@ pub(super) async fn run(engine: Arc<Engine>) {
     }
 }
 
-fn sync(engine: &Engine, rounds: &mut BTreeMap<u32, Round>) {
+fn sync(engine: &WorkerContext, rounds: &mut BTreeMap<u32, Round>) {
     let chance = &engine.shelf.chance;
     // The first look at everything comes at any time within the interval, so that many shards are not looked at at once.
     let rescan_in = || {
@@ -106,13 +106,13 @@ fn sync(engine: &Engine, rounds: &mut BTreeMap<u32, Round>) {
 }
 
 /// How often claims that may have run out are looked at.
-fn lease_pause(engine: &Engine) -> Duration {
+fn lease_pause(engine: &WorkerContext) -> Duration {
     let quarter = engine.queue.settings().lease / 4;
     quarter.clamp(Duration::from_millis(100), Duration::from_secs(15))
 }
 
 /// Does for all shards at once what is due for one, if there is little to see.
-async fn glance(engine: &Engine, rounds: &mut BTreeMap<u32, Round>) {
+async fn glance(engine: &WorkerContext, rounds: &mut BTreeMap<u32, Round>) {
     let now = Instant::now();
     if rounds.len() < 2 || rounds.values().all(|round| round.leases > now) {
         return;
@@ -127,7 +127,7 @@ async fn glance(engine: &Engine, rounds: &mut BTreeMap<u32, Round>) {
     }
 }
 
-async fn tend(engine: &Engine, shard: u32, round: &mut Round) {
+async fn tend(engine: &WorkerContext, shard: u32, round: &mut Round) {
     if round.leases <= Instant::now() {
         if let Err(error) = recover(engine, shard).await {
             tracing::debug!(shard, %error, "claims that may have run out were not looked at");
@@ -143,7 +143,7 @@ async fn tend(engine: &Engine, shard: u32, round: &mut Round) {
 }
 
 /// Finds tasks that no index leads to, and removes those that are old.
-async fn look_after(engine: &Engine, shard: u32) -> Result<(), QueueError> {
+async fn look_after(engine: &WorkerContext, shard: u32) -> Result<(), QueueError> {
     let found = engine.shelf.rescan_shard(shard).await?;
     if found > 0 {
         tracing::warn!(shard, found, "tasks were found that no index led to");
@@ -154,7 +154,10 @@ async fn look_after(engine: &Engine, shard: u32) -> Result<(), QueueError> {
 }
 
 /// Looks at the claims of all the worker's shards at once; false if there are too many for one look.
-async fn recover_all(engine: &Engine, rounds: &BTreeMap<u32, Round>) -> Result<bool, QueueError> {
+async fn recover_all(
+    engine: &WorkerContext,
+    rounds: &BTreeMap<u32, Round>,
+) -> Result<bool, QueueError> {
     let (shelf, layout) = (&engine.shelf, &engine.shelf.layout);
     let prefix = layout.whole_index(Index::Lease);
     let page = shelf.keys(&prefix, None, PAGE).await?;
@@ -173,7 +176,7 @@ async fn recover_all(engine: &Engine, rounds: &BTreeMap<u32, Round>) -> Result<b
 }
 
 /// Looks at the claims of a shard whose time has come: takes back those that ran out, and moves on those that were extended.
-async fn recover(engine: &Engine, shard: u32) -> Result<(), QueueError> {
+async fn recover(engine: &WorkerContext, shard: u32) -> Result<(), QueueError> {
     let shelf = &engine.shelf;
     let (prefix, mut after) = (shelf.prefix(Index::Lease, shard), None::<String>);
     let now = shelf.now().await?;
@@ -189,7 +192,7 @@ async fn recover(engine: &Engine, shard: u32) -> Result<(), QueueError> {
     }
 }
 
-async fn look_at_all(engine: &Engine, entries: &[Entry]) {
+async fn look_at_all(engine: &WorkerContext, entries: &[Entry]) {
     let shelf = &engine.shelf;
     let ids: Vec<TaskId> = entries.iter().map(|entry| entry.id.clone()).collect();
     for (entry, held) in entries.iter().zip(shelf.read_many(&ids).await) {
@@ -207,7 +210,7 @@ async fn look_at_all(engine: &Engine, entries: &[Entry]) {
     }
 }
 
-async fn look_at(engine: &Engine, entry: &Entry, held: Held) -> Result<(), QueueError> {
+async fn look_at(engine: &WorkerContext, entry: &Entry, held: Versioned) -> Result<(), QueueError> {
     let shelf = &engine.shelf;
     let right = Entry::of(&held.task);
     let ran_out = match &held.task.state {
@@ -221,17 +224,19 @@ async fn look_at(engine: &Engine, entry: &Entry, held: Held) -> Result<(), Queue
         shelf.index(vec![right], vec![entry.clone()]).await;
         return Ok(());
     }
-    let change = Change::Expire {
+    let change = Transition::Expire {
         by: engine.name.clone(),
         chance: shelf.chance.draw(),
     };
     let id = held.task.id.clone();
-    if let Altered::Made { now, .. } = shelf.alter(&id, Some(held), &change, shelf.nonce()).await? {
+    if let UpdateOutcome::Made { now, .. } =
+        shelf.alter(&id, Some(held), &change, shelf.nonce()).await?
+    {
         shelf.metrics.expired.one();
         tracing::info!(task = %id, is = %now.task.is(), "a claim has run out");
         match now.task.is() {
-            Is::Dead => shelf.metrics.dead.one(),
-            Is::Cancelled => shelf.metrics.cancelled.one(),
+            TaskStatus::Dead => shelf.metrics.dead.one(),
+            TaskStatus::Cancelled => shelf.metrics.cancelled.one(),
             _ => {}
         }
         let right = Entry::of(&now.task);
@@ -243,7 +248,7 @@ async fn look_at(engine: &Engine, entry: &Entry, held: Held) -> Result<(), Queue
 }
 
 /// Looks after the schedules, and says how long to wait before the next look.
-async fn tick(engine: &Engine) -> Duration {
+async fn tick(engine: &WorkerContext) -> Duration {
     let next = match engine.queue.tick().await {
         Ok(next) => next,
         Err(error) => {

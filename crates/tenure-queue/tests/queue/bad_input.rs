@@ -1,6 +1,6 @@
 //! Wrong input is refused, whole and with the way out; damaged objects cost nobody else anything.
 
-use tenure_queue::{Filter, Is, Payload, Queue, QueueError, QueueSettings, Submit};
+use tenure_queue::{Filter, Payload, Queue, QueueError, QueueSettings, Submit, TaskStatus};
 use tenure_store::{PutIf, Store, StoreError};
 
 use crate::world::*;
@@ -147,7 +147,7 @@ async fn damaged_objects_are_named_and_passed_over_and_everything_else_goes_on()
         .unwrap();
     for n in 0..20 {
         let id = submitted(&queue, text(format!("task {n}"))).await;
-        assert_eq!(ended(&queue, &id).await.is(), Is::Done);
+        assert_eq!(ended(&queue, &id).await.is(), TaskStatus::Done);
     }
     assert!(count(&queue, "corrupt_total") >= 2);
     worker.stop().await.unwrap();
@@ -177,7 +177,7 @@ async fn damaged_objects_are_named_and_passed_over_and_everything_else_goes_on()
         .start(Hand::default())
         .await
         .unwrap();
-    assert_eq!(ended(&queue, &wrong).await.is(), Is::Done);
+    assert_eq!(ended(&queue, &wrong).await.is(), TaskStatus::Done);
     worker.stop().await.unwrap();
 }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
-use tenure_queue::{Is, Queue};
+use tenure_queue::{Queue, TaskStatus};
 use tenure_store::memory::MemoryStore;
 use tenure_store::{
     Delete, DeleteIf, Entry, Listing, Put, PutIf, Revision, Store, StoreError, StoreInfo, Watch,
@@ -119,7 +119,7 @@ async fn a_step_of_the_stores_clock_ends_no_owner_and_finishes_nothing_twice() {
         assert_eq!(worker.shards(), shards);
     }
     let task = ended(&queue, &id).await;
-    assert_eq!(task.is(), Is::Done);
+    assert_eq!(task.is(), TaskStatus::Done);
     worker.stop().await.unwrap();
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use tenure::Exposed;
 use tenure_queue::layout::Index;
-use tenure_queue::{Is, Purge, Queue, WorkerSettings, metrics};
+use tenure_queue::{Purge, Queue, TaskStatus, WorkerSettings, metrics};
 
 use crate::bad_input::overwrite;
 use crate::recurring::every_minute;
@@ -144,7 +144,7 @@ async fn probes_of_a_worker_tell_whether_it_can_work_and_whether_it_has_ended() 
         says(Ok(())).await;
         let id = submitted(&queue, crate::world::text("sleep:3000")).await;
         until("it runs", async || {
-            queue.get(&id).await.unwrap().is() == Is::Running
+            queue.get(&id).await.unwrap().is() == TaskStatus::Running
         })
         .await;
         let stopping = tokio::spawn(worker.stop());

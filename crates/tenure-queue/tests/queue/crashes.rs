@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use tenure_queue::{Filter, Is, Queue, Task, Worker};
+use tenure_queue::{Filter, Queue, Task, TaskStatus, Worker};
 use tenure_store::Op;
 use tenure_store::fault::FaultHandle;
 
@@ -68,9 +68,9 @@ async fn everything_is_done(world: &World, hand: &Hand, at: usize) {
     for task in all(&queue).await {
         let task = ended(&queue, &task.id).await;
         let wanted = if task.payload.to_bytes() == b"doom" {
-            Is::Dead
+            TaskStatus::Dead
         } else {
-            Is::Done
+            TaskStatus::Done
         };
         assert_eq!(task.is(), wanted, "after {at} calls: {task:?}");
     }

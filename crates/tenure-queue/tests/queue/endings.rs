@@ -2,7 +2,7 @@
 
 use tenure_queue::task::{State, What};
 use tenure_queue::{
-    Failure, Is, Outcome, Payload, QueueError, Retry, Task, TaskHandler, Worker, typed,
+    Failure, Outcome, Payload, QueueError, Retry, Task, TaskHandler, TaskStatus, Worker, typed,
 };
 
 use crate::world::*;
@@ -29,7 +29,7 @@ async fn what_fails_is_tried_again_with_growing_waits_and_becomes_a_dead_letter(
     let task = ended(&queue, &id).await;
     assert_eq!(
         (task.is(), task.attempts, why(&task)),
-        (Is::Dead, 4, "it failed".to_owned())
+        (TaskStatus::Dead, 4, "it failed".to_owned())
     );
     let claims: Vec<_> = task
         .history
@@ -52,7 +52,7 @@ async fn what_fails_is_tried_again_with_growing_waits_and_becomes_a_dead_letter(
     // Somebody looks at it and wants it tried again.
     queue.retry(&id, Some("anna")).await.unwrap();
     let task = ended(&queue, &id).await;
-    assert_eq!((task.is(), task.attempts), (Is::Dead, 4));
+    assert_eq!((task.is(), task.attempts), (TaskStatus::Dead, 4));
     assert_eq!(hand.0.lines().len(), 8);
     worker.stop().await.unwrap();
 }
@@ -78,7 +78,7 @@ async fn panics_hangs_and_failures_for_good_are_told_apart() {
     assert_eq!(count(&queue, "panicked_total"), 2);
     assert_eq!(count(&queue, "timed_out_total"), 1);
     let id = submitted(&queue, text("fine")).await;
-    assert_eq!(ended(&queue, &id).await.is(), Is::Done);
+    assert_eq!(ended(&queue, &id).await.is(), TaskStatus::Done);
     worker.stop().await.unwrap();
 }
 
@@ -101,7 +101,7 @@ async fn a_handler_may_put_a_task_off_without_failing() {
             if job.task().history.len() > 4 {
                 return Ok(Outcome::Done(Payload::none()));
             }
-            let at = tenure_queue::When::In(secs(100));
+            let at = tenure_queue::RetryAt::In(secs(100));
             let note = Some("too early".to_owned());
             Ok(Outcome::Reschedule { at, note })
         }
@@ -110,7 +110,7 @@ async fn a_handler_may_put_a_task_off_without_failing() {
     let (queue, worker) = one(&world, Later).await;
     let id = submitted(&queue, text("x").attempts(1)).await;
     let task = ended(&queue, &id).await;
-    assert_eq!((task.is(), task.attempts), (Is::Done, 1));
+    assert_eq!((task.is(), task.attempts), (TaskStatus::Done, 1));
     let took = task.ended().unwrap().since(task.created);
     assert!(took >= secs(200) && took < secs(203), "{took:?}");
     assert_eq!(count(&queue, "rescheduled_total"), 2);
@@ -123,7 +123,7 @@ async fn a_handler_may_give_a_task_back_and_that_is_no_attempt() {
     let (queue, worker) = one(&world, Hand::default()).await;
     let id = submitted(&queue, text("back").attempts(1)).await;
     let task = ended(&queue, &id).await;
-    assert_eq!((task.is(), task.attempts), (Is::Done, 1));
+    assert_eq!((task.is(), task.attempts), (TaskStatus::Done, 1));
     let events: Vec<What> = task.history.iter().map(|e| e.event).collect();
     use What::{Claimed, Finished, GivenBack, Submitted};
     assert_eq!(events, [Submitted, Claimed, GivenBack, Claimed, Finished]);
@@ -138,19 +138,22 @@ async fn cancelling_reaches_the_handler_and_what_nobody_works_on_at_once() {
     let world = World::new();
     let (queue, worker) = one(&world, Hand::default()).await;
     let later = submitted(&queue, text("x").delay(secs(500))).await;
-    assert_eq!(queue.cancel(&later, Some("anna")).await, Ok(Is::Cancelled));
-    assert_eq!(queue.cancel(&later, None).await, Ok(Is::Cancelled));
+    assert_eq!(
+        queue.cancel(&later, Some("anna")).await,
+        Ok(TaskStatus::Cancelled)
+    );
+    assert_eq!(queue.cancel(&later, None).await, Ok(TaskStatus::Cancelled));
 
     for payload in ["wait", "hang"] {
         let id = submitted(&queue, text(payload)).await;
         until("it is running", async || {
-            queue.get(&id).await.unwrap().is() == Is::Running
+            queue.get(&id).await.unwrap().is() == TaskStatus::Running
         })
         .await;
-        assert_eq!(queue.cancel(&id, None).await, Ok(Is::Running));
-        assert_eq!(queue.cancel(&id, None).await, Ok(Is::Running));
+        assert_eq!(queue.cancel(&id, None).await, Ok(TaskStatus::Running));
+        assert_eq!(queue.cancel(&id, None).await, Ok(TaskStatus::Running));
         let task = ended(&queue, &id).await;
-        assert_eq!(task.is(), Is::Cancelled, "{payload}");
+        assert_eq!(task.is(), TaskStatus::Cancelled, "{payload}");
         let took = task.ended().unwrap().since(task.created);
         assert!(took < LEASE / 3 + secs(6), "{payload}: {took:?}");
     }
@@ -161,7 +164,7 @@ async fn cancelling_reaches_the_handler_and_what_nobody_works_on_at_once() {
     assert!(matches!(e, QueueError::Refused { .. }), "{e}");
     // A cancelled one may be tried again.
     queue.retry(&later, None).await.unwrap();
-    assert_eq!(ended(&queue, &later).await.is(), Is::Done);
+    assert_eq!(ended(&queue, &later).await.is(), TaskStatus::Done);
     worker.stop().await.unwrap();
 }
 
@@ -199,13 +202,13 @@ async fn a_stopping_worker_finishes_what_it_can_and_gives_back_the_rest() {
     let unseen = submitted(&late, text("after the stop")).await;
     stopping.await.unwrap().unwrap();
     assert!(begun.elapsed() < secs(8), "{:?}", begun.elapsed());
-    assert_eq!(queue.get(&quick).await.unwrap().is(), Is::Done);
+    assert_eq!(queue.get(&quick).await.unwrap().is(), TaskStatus::Done);
     let back = queue.get(&slow).await.unwrap();
-    assert_eq!((back.is(), back.attempts), (Is::Ready, 0));
+    assert_eq!((back.is(), back.attempts), (TaskStatus::Ready, 0));
     assert_eq!(back.history.last().unwrap().event, What::GivenBack);
     assert_eq!(
         queue.get(&unseen).await.unwrap().is(),
-        Is::Ready,
+        TaskStatus::Ready,
         "nothing was claimed after the stop"
     );
     assert_eq!(count(&queue, "given_back_total"), 1);
@@ -216,7 +219,7 @@ async fn a_stopping_worker_finishes_what_it_can_and_gives_back_the_rest() {
         .await
         .unwrap();
     until("it runs again", async || {
-        queue.get(&slow).await.unwrap().is() == Is::Running
+        queue.get(&slow).await.unwrap().is() == TaskStatus::Running
     })
     .await;
     ended(&queue, &unseen).await;
@@ -235,14 +238,14 @@ async fn a_paused_queue_claims_nothing_until_it_is_resumed() {
     let id = submitted(&operator, text("x")).await;
     assert_eq!(
         ended(&queue, &running).await.is(),
-        Is::Done,
+        TaskStatus::Done,
         "what is running goes on"
     );
     tokio::time::sleep(secs(30)).await;
-    assert_eq!(queue.get(&id).await.unwrap().is(), Is::Ready);
+    assert_eq!(queue.get(&id).await.unwrap().is(), TaskStatus::Ready);
     assert!(operator.stats().await.unwrap().paused);
     operator.resume().await.unwrap();
-    assert_eq!(ended(&queue, &id).await.is(), Is::Done);
+    assert_eq!(ended(&queue, &id).await.is(), TaskStatus::Done);
     worker.stop().await.unwrap();
 }
 
@@ -264,7 +267,7 @@ async fn what_a_task_does_not_say_its_queue_does() {
     let own = text("sleep:3000").timeout(secs(5)).lease(secs(4));
     let own = submitted(&queue, own).await;
     let task = ended(&queue, &own).await;
-    assert_eq!((task.is(), task.lease), (Is::Done, secs(4)));
+    assert_eq!((task.is(), task.lease), (TaskStatus::Done, secs(4)));
     let large = submitted(&queue, text("a result of its own length")).await;
     assert!(why(&ended(&queue, &large).await).contains("up to 10"));
     worker.stop().await.unwrap();

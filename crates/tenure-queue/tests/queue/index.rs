@@ -1,7 +1,7 @@
 //! Indexes are hints: lost, wrong and old entries are put right.
 
 use tenure_queue::layout::{Entry, Index};
-use tenure_queue::{Is, Purge, QueueSettings, WorkerSettings};
+use tenure_queue::{Purge, QueueSettings, TaskStatus, WorkerSettings};
 
 use crate::world::*;
 
@@ -61,7 +61,7 @@ async fn the_owner_finds_tasks_that_no_index_leads_to() {
             false => world.worker(&queue, "w"),
         };
         let worker = worker.settings(set).start(Hand::default()).await.unwrap();
-        assert_eq!(ended(&queue, &id).await.is(), Is::Done);
+        assert_eq!(ended(&queue, &id).await.is(), TaskStatus::Done);
         assert_eq!(count(&queue, "repaired_total"), 1, "sweeps: {sweeps}");
         drop(worker);
     }

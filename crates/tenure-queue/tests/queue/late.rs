@@ -1,7 +1,7 @@
 //! Writes that land long after they were sent, and readers that act on what they read long ago.
 
 use tenure_queue::layout::{Entry, Index};
-use tenure_queue::{Is, Purge, Queue, TaskId};
+use tenure_queue::{Purge, Queue, TaskId, TaskStatus};
 
 use crate::recurring::{every_minute, ticks};
 use crate::world::*;
@@ -33,7 +33,7 @@ async fn a_retry_that_takes_long(
     let queue = world.queue(settings(1)).await;
     let worker = world.worker(&queue, "first").start(Hand::default()).await;
     let id = submitted(&queue, text("fail").attempts(1)).await;
-    assert_eq!(ended(&queue, &id).await.is(), Is::Dead);
+    assert_eq!(ended(&queue, &id).await.is(), TaskStatus::Dead);
     worker.unwrap().stop().await.unwrap();
 
     let (operator, faults) = world.faulty(settings(1)).await;
@@ -57,7 +57,10 @@ async fn is_led_to(queue: &Queue, id: &TaskId) {
     let key = queue.layout().entry(&Entry::of(&task));
     let entry = queue.store().get(&key).await.unwrap();
     assert!(entry.is_some(), "nothing leads to {task:?}");
-    assert_eq!(ready(queue).await, usize::from(task.is() == Is::Ready));
+    assert_eq!(
+        ready(queue).await,
+        usize::from(task.is() == TaskStatus::Ready)
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use tenure_queue::{Filter, Is, Queue};
+use tenure_queue::{Filter, Queue, TaskStatus};
 
 use crate::world::*;
 
@@ -37,7 +37,7 @@ async fn pages_of_any_size_give_every_task_once() {
         wanted.insert(submitted(&queue, submit).await.to_string());
     }
     for limit in [1, 7, 30, 100] {
-        for filter in [Filter::default(), Filter::state(Is::Ready)] {
+        for filter in [Filter::default(), Filter::state(TaskStatus::Ready)] {
             let all = ids(&queue, &filter, limit).await;
             assert_eq!(all.len(), 30, "limit {limit}: {all:?}");
             assert_eq!(all.into_iter().collect::<BTreeSet<_>>(), wanted);
@@ -46,7 +46,11 @@ async fn pages_of_any_size_give_every_task_once() {
     let mut odd = Filter::default();
     odd.metadata.insert("parity".to_owned(), "1".to_owned());
     assert_eq!(ids(&queue, &odd, 4).await.len(), 15);
-    assert!(ids(&queue, &Filter::state(Is::Dead), 4).await.is_empty());
+    assert!(
+        ids(&queue, &Filter::state(TaskStatus::Dead), 4)
+            .await
+            .is_empty()
+    );
     let e = queue.list(&odd, 4, Some("elsewhere")).await.unwrap_err();
     assert!(e.to_string().contains("elsewhere"), "{e}");
 }
@@ -74,11 +78,11 @@ async fn tasks_are_found_by_their_state_and_their_age() {
     // Just claimed, and after a while: it stands in different indexes.
     for _ in 0..2 {
         for (is, id) in [
-            (Is::Done, &done),
-            (Is::Dead, &dead),
-            (Is::Running, &running),
-            (Is::Ready, &waiting),
-            (Is::Cancelled, &cancelled),
+            (TaskStatus::Done, &done),
+            (TaskStatus::Dead, &dead),
+            (TaskStatus::Running, &running),
+            (TaskStatus::Ready, &waiting),
+            (TaskStatus::Cancelled, &cancelled),
         ] {
             assert_eq!(
                 ids(&queue, &Filter::state(is), 10).await,

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tenure::Clock;
 use tenure_queue::{
-    Failure, Job, Outcome, Payload, Queue, QueueSettings, ShardLeasing, Submit, Task, TaskHandler,
-    TaskId, When, Worker, WorkerBuilder,
+    Failure, Job, Outcome, Payload, Queue, QueueSettings, RetryAt, ShardLeasing, Submit, Task,
+    TaskHandler, TaskId, Worker, WorkerBuilder,
 };
 use tenure_store::Store;
 use tenure_store::fault::{FaultConfig, FaultHandle, FaultStore};
@@ -125,7 +125,7 @@ impl TaskHandler for Hand {
             ("doom", _) => return Err(Failure::for_good("it can never be")),
             ("panic", _) => panic!("it panicked"),
             ("later", _) if job.task().history.len() == 2 => {
-                let at = When::In(secs(1));
+                let at = RetryAt::In(secs(1));
                 return Ok(Outcome::Reschedule { at, note: None });
             }
             ("back", _) if job.task().history.len() == 2 => return Ok(Outcome::GiveBack),

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_queue::change::{Change, apply};
+use tenure_queue::change::{Transition, apply};
 use tenure_queue::layout::{Entry, Index};
 use tenure_queue::task::Spec;
-use tenure_queue::{ClaimId, Is, Nonce, Payload, Retry, Task, TaskId, WorkerName};
+use tenure_queue::{ClaimId, Nonce, Payload, Retry, Task, TaskId, TaskStatus, WorkerName};
 use tokio::task::JoinHandle;
 
 use crate::store::{SimStore, Trouble, Versioned, Write};
@@ -135,10 +135,12 @@ impl Process {
             return self.store.discard(entry).await;
         };
         match (entry.index, held.0.is()) {
-            (Index::Ready, Is::Ready) if entry == Entry::of(&held.0) => {
+            (Index::Ready, TaskStatus::Ready) if entry == Entry::of(&held.0) => {
                 self.attempt(entry, held).await
             }
-            (Index::Lease, Is::Running) if entry.fits(&held.0) => self.tend(entry, held).await,
+            (Index::Lease, TaskStatus::Running) if entry.fits(&held.0) => {
+                self.tend(entry, held).await
+            }
             _ => {
                 if entry.entered > held.0.rev && !self.overtakes(&held).await? {
                     return Ok(());
@@ -168,7 +170,7 @@ impl Process {
     }
 
     async fn tend(&self, entry: Entry, held: Versioned) -> Result<(), Trouble> {
-        let expire = Change::Expire {
+        let expire = Transition::Expire {
             by: self.name.clone(),
             chance: self.store.draw(),
         };
@@ -206,7 +208,7 @@ impl Process {
     /// Claims a task, works on it, and writes down what came of it.
     async fn attempt(&self, entry: Entry, held: Versioned) -> Result<(), Trouble> {
         let (claim, nonce) = (ClaimId(self.store.draw()), Nonce(self.store.draw()));
-        let change = Change::Claim {
+        let change = Transition::Claim {
             claim,
             worker: self.name.clone(),
         };
@@ -233,7 +235,7 @@ impl Process {
             }
             for _ in 0..self.store.below(5) {
                 self.pause(4000).await;
-                let extend = Change::Extend {
+                let extend = Transition::Extend {
                     claim,
                     progress: None,
                 };
@@ -254,7 +256,7 @@ impl Process {
         };
         match changed {
             Some(task) => {
-                if matches!(end, Change::Finish { .. }) {
+                if matches!(end, Transition::Finish { .. }) {
                     self.store.checker.told_finished(&task.id, claim);
                 }
                 self.move_entry(Entry::of(&task), standing).await
@@ -263,9 +265,9 @@ impl Process {
         }
     }
 
-    fn end(&self, claim: ClaimId) -> Change {
+    fn end(&self, claim: ClaimId) -> Transition {
         if self.store.chance(250) {
-            return Change::Fail {
+            return Transition::Fail {
                 claim,
                 why: "by chance".to_owned(),
                 for_good: false,
@@ -273,7 +275,7 @@ impl Process {
                 chance: self.store.draw(),
             };
         }
-        Change::Finish {
+        Transition::Finish {
             claim,
             result: Payload::none(),
         }
@@ -298,7 +300,7 @@ impl Process {
         &self,
         id: &TaskId,
         claim: ClaimId,
-        change: &Change,
+        change: &Transition,
     ) -> Result<Option<Task>, Trouble> {
         let nonce = Nonce(self.store.draw());
         loop {
@@ -309,7 +311,7 @@ impl Process {
                 return Ok(Some(held.0));
             }
             let (mut change, mut holds) = (change.clone(), claim);
-            if let (Change::Finish { claim: c, .. }, Some(running)) =
+            if let (Transition::Finish { claim: c, .. }, Some(running)) =
                 (&mut change, held.0.running())
                 && self.is(Mutant::AnyClaim)
             {
@@ -332,12 +334,12 @@ impl Process {
 }
 
 /// Whether an earlier try at this change has come through: the outcome is there, under this claim.
-fn is_end_of(task: &Task, change: &Change, claim: ClaimId) -> bool {
+fn is_end_of(task: &Task, change: &Transition, claim: ClaimId) -> bool {
     let told = |e: &tenure_queue::task::Event| {
         use tenure_queue::task::What::{Failed, Finished};
         let wanted = match change {
-            Change::Finish { .. } => Finished,
-            Change::Fail { .. } => Failed,
+            Transition::Finish { .. } => Finished,
+            Transition::Fail { .. } => Failed,
             _ => return false,
         };
         e.event == wanted && e.claim == Some(claim)

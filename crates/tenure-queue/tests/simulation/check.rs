@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use tenure_queue::task::What;
-use tenure_queue::{ClaimId, Is, Moment, State, Task, TaskId};
+use tenure_queue::{ClaimId, State, StoreTime, Task, TaskId, TaskStatus};
 
 use crate::store::{SimStore, Write};
 
@@ -61,7 +61,7 @@ impl Checker {
     }
 
     /// A task is about to become another value.
-    pub(crate) fn wrote(&self, before: Option<&Task>, write: &Write, now: Moment) {
+    pub(crate) fn wrote(&self, before: Option<&Task>, write: &Write, now: StoreTime) {
         let after = &write.task;
         let Some(before) = before else {
             self.demand(after.rev == 1, || {
@@ -73,9 +73,10 @@ impl Checker {
         self.demand(after.rev == before.rev + 1, || {
             format!("{id} goes from {} to {}", before.rev, after.rev)
         });
-        self.demand(!matches!(before.is(), Is::Done | Is::Dead), || {
-            format!("{id} was {} and is {}", before.is(), after.is())
-        });
+        self.demand(
+            !matches!(before.is(), TaskStatus::Done | TaskStatus::Dead),
+            || format!("{id} was {} and is {}", before.is(), after.is()),
+        );
         self.demand(after.history.len() >= before.history.len(), || {
             format!("{id} forgets what happened")
         });
@@ -120,7 +121,7 @@ impl Checker {
                     task.is()
                 ));
             }
-            if count(What::Finished) != usize::from(task.is() == Is::Done) {
+            if count(What::Finished) != usize::from(task.is() == TaskStatus::Done) {
                 return Err(format!("{id} was finished {} times", count(What::Finished)));
             }
             let over = count(What::Failed) + count(What::Expired) + count(What::Finished);

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tenure_queue::change::{Change, apply};
+use tenure_queue::change::{Transition, apply};
 use tenure_queue::layout::Entry;
-use tenure_queue::{Is, Nonce, Task, TaskId};
+use tenure_queue::{Nonce, Task, TaskId, TaskStatus};
 use tokio::task::JoinHandle;
 
 use crate::actors::Process;
@@ -35,10 +35,10 @@ impl Process {
     }
 
     async fn call_off(&self, id: &TaskId) -> Result<(), Trouble> {
-        let Some(held) = self.in_state(id, Is::Ready).await? else {
+        let Some(held) = self.in_state(id, TaskStatus::Ready).await? else {
             return Ok(());
         };
-        let Some(next) = self.after(&held, &Change::Cancel { by: None }) else {
+        let Some(next) = self.after(&held, &Transition::Cancel { by: None }) else {
             return Ok(());
         };
         if self.write(&held, next.clone(), None).await? {
@@ -50,10 +50,10 @@ impl Process {
 
     /// Lets a task be tried again: entry first, then the task. False if it died meanwhile.
     async fn retry(&self, id: &TaskId) -> Result<bool, Trouble> {
-        let Some(held) = self.in_state(id, Is::Cancelled).await? else {
+        let Some(held) = self.in_state(id, TaskStatus::Cancelled).await? else {
             return Ok(true);
         };
-        let Some(next) = self.after(&held, &Change::Retry { by: None }) else {
+        let Some(next) = self.after(&held, &Transition::Retry { by: None }) else {
             return Ok(true);
         };
         self.store.put(Entry::of(&next)).await?;
@@ -86,12 +86,12 @@ impl Process {
         });
     }
 
-    async fn in_state(&self, id: &TaskId, is: Is) -> Result<Option<Versioned>, Trouble> {
+    async fn in_state(&self, id: &TaskId, is: TaskStatus) -> Result<Option<Versioned>, Trouble> {
         let held = self.store.read(id).await?;
         Ok(held.filter(|(task, _)| task.is() == is))
     }
 
-    fn after(&self, held: &Versioned, change: &Change) -> Option<Task> {
+    fn after(&self, held: &Versioned, change: &Transition) -> Option<Task> {
         let nonce = Nonce(self.store.draw());
         apply(&held.0, change, self.store.now(), nonce).ok()
     }

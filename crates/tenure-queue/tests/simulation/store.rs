@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tenure_core::hash::mix;
 use tenure_queue::layout::Entry;
-use tenure_queue::{ClaimId, Moment, Task, TaskId};
+use tenure_queue::{ClaimId, StoreTime, Task, TaskId};
 use tokio::time::Instant;
 
 use crate::check::Checker;
@@ -64,8 +64,8 @@ impl SimStore {
         }
     }
 
-    pub(crate) fn now(&self) -> Moment {
-        Moment::from_millis(1_800_000_000_000).plus(self.begun.elapsed())
+    pub(crate) fn now(&self) -> StoreTime {
+        StoreTime::from_millis(1_800_000_000_000).plus(self.begun.elapsed())
     }
 
     pub(crate) fn draw(&self) -> u64 {

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 use tenure_queue::{
-    Failure, Is, Job, Queue, QueueSettings, ShardLeasing, Submit, Worker, WorkerBuilder, typed,
+    Failure, Job, Queue, QueueSettings, ShardLeasing, Submit, TaskStatus, Worker, WorkerBuilder,
+    typed,
 };
 use tenure_store::observe::{ObservedStore, Observer};
 
@@ -114,21 +115,21 @@ async fn a_long_task_keeps_its_claim_and_a_dead_workers_task_goes_to_another() {
     let task = producer.wait(&long, Duration::from_secs(30)).await.unwrap();
     assert_eq!(
         (task.is(), task.attempts),
-        (Is::Done, 1),
+        (TaskStatus::Done, 1),
         "more than three leases long"
     );
 
     let cut = producer.submit(Submit::json(&2).unwrap()).await.unwrap().id;
     // Claimed, and begun: a claim comes before its handler.
     let begun = || counted.0.lock().unwrap().contains_key(&2);
-    while producer.get(&cut).await.unwrap().is() != Is::Running || !begun() {
+    while producer.get(&cut).await.unwrap().is() != TaskStatus::Running || !begun() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     drop(first);
     let (two, _) = site.queue().await;
     let second = worker(&two, "second").start(handler()).await.unwrap();
     let task = producer.wait(&cut, Duration::from_secs(30)).await.unwrap();
-    assert_eq!((task.is(), task.attempts), (Is::Done, 2));
+    assert_eq!((task.is(), task.attempts), (TaskStatus::Done, 2));
     assert_eq!(counted.0.lock().unwrap()[&2], 2);
     second.stop().await.unwrap();
 }

@@ -5,7 +5,7 @@
 //! under a gate that was left open. A stopped process counts as admitting while its clock has not run out.
 
 use tenure_core::ids::{Epoch, SessionId};
-use tenure_core::machine::RunId;
+use tenure_core::machine::ActivationId;
 use tenure_core::time::Time;
 
 use super::{Verdict, Violation};
@@ -15,7 +15,7 @@ use crate::queue::Pid;
 #[derive(Clone, Debug)]
 struct Gate {
     pid: Pid,
-    run: RunId,
+    run: ActivationId,
     session: SessionId,
     epoch: Epoch,
 }
@@ -89,7 +89,7 @@ impl Gates {
         at: Instant,
         shard: usize,
         pid: Pid,
-        run: RunId,
+        run: ActivationId,
         session: SessionId,
         epoch: Epoch,
     ) -> Verdict {
@@ -103,7 +103,7 @@ impl Gates {
         self.alone(at, shard)
     }
 
-    pub(crate) fn closed(&mut self, shard: usize, pid: Pid, run: RunId) {
+    pub(crate) fn closed(&mut self, shard: usize, pid: Pid, run: ActivationId) {
         self.shards[shard].retain(|gate| gate.pid != pid || gate.run != run);
     }
 
@@ -122,7 +122,13 @@ impl Gates {
     }
 
     /// Whether this gate admits at this instant.
-    pub(crate) fn admits_run(&self, at: Instant, shard: usize, pid: Pid, run: RunId) -> bool {
+    pub(crate) fn admits_run(
+        &self,
+        at: Instant,
+        shard: usize,
+        pid: Pid,
+        run: ActivationId,
+    ) -> bool {
         let gates = self.shards[shard].iter();
         gates
             .filter(|gate| gate.pid == pid && gate.run == run)

@@ -8,7 +8,7 @@ use super::requests::Failure;
 use super::{Verdict, Violation};
 use crate::clock::{Instant, MS};
 use crate::fault::Fault;
-use crate::plan::{Class, Family, Plan, nanos};
+use crate::plan::{Class, Family, RunConfig, nanos};
 use crate::process::Process;
 use crate::queue::Pid;
 use crate::spelling::spelled;
@@ -28,7 +28,7 @@ impl Local {
     /// Looks at a cluster that must be whole: nothing has gone wrong yet.
     pub(crate) fn before(
         at: Instant,
-        plan: &Plan,
+        plan: &RunConfig,
         missing: Option<String>,
         processes: &[Process],
         gates: &Gates,
@@ -164,7 +164,7 @@ impl Local {
 }
 
 /// How long after a death its shards must be open elsewhere: `1.2 × ttl`, the load, and the few messages in between.
-fn failover_bound(plan: &Plan) -> u64 {
+fn failover_bound(plan: &RunConfig) -> u64 {
     let told = match plan.family {
         Family::Polled => 3 * plan.watch.poll,
         _ => 3 * plan.watch.delay.1,

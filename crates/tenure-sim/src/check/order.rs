@@ -4,12 +4,12 @@
 use std::collections::BTreeSet;
 
 use tenure_core::ids::SessionId;
-use tenure_core::record::{EndedWhy, SessionRecord, ShardRecord, Tenancy};
+use tenure_core::record::{EndReason, Ownership, SessionRecord, ShardRecord};
 
 use super::gates::Gates;
 use super::{Verdict, Violation};
 use crate::clock::Instant;
-use crate::process::{Process, Stay, Work};
+use crate::process::{Activation, Process, Work};
 
 /// Who had each shard last without having let go of it.
 #[derive(Debug)]
@@ -52,10 +52,10 @@ impl Order {
         gates: &Gates,
     ) -> Verdict {
         // Who has sealed has let go: its successor takes it when it likes.
-        let sealed = matches!(record.tenancy, Tenancy::Sealed { .. });
+        let sealed = matches!(record.ownership, Ownership::Sealed { .. });
         let owner = record.owner().filter(|_| !sealed);
         let owner = owner.map(|owner| owner.session);
-        let deleted = record.tenancy == Tenancy::Deleted;
+        let deleted = record.ownership == Ownership::Deleted;
         let writer = record.head.nonce.writer;
         if let Some(holder) = self.holders[shard] {
             if same_process(writer, holder) && owner != Some(holder) && !is_witness(record, holder)
@@ -99,11 +99,11 @@ impl Order {
         gates: &Gates,
     ) -> Verdict {
         match record.ended {
-            Some(ended) if ended.why == EndedWhy::Resigned => {
+            Some(ended) if ended.why == EndReason::Resigned => {
                 self.resigned.insert(session);
                 stopped(at, processes, "resigns", |stay| stay.session == session)
             }
-            Some(ended) if ended.why != EndedWhy::Missing => self.out(
+            Some(ended) if ended.why != EndReason::Missing => self.out(
                 at,
                 session,
                 processes,
@@ -158,14 +158,14 @@ fn same_process(a: SessionId, b: SessionId) -> bool {
 }
 
 fn is_witness(record: &ShardRecord, session: SessionId) -> bool {
-    matches!(&record.tenancy, Tenancy::Free { witnesses } if witnesses.contains(&session))
+    matches!(&record.ownership, Ownership::Free { awaiting_disclaimers } if awaiting_disclaimers.contains(&session))
 }
 
 fn stopped(
     at: Instant,
     processes: &[Process],
     what: &str,
-    which: impl Fn(&Stay) -> bool,
+    which: impl Fn(&Activation) -> bool,
 ) -> Verdict {
     let alive = processes
         .iter()

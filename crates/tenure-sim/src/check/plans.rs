@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use tenure_core::ids::SessionId;
-use tenure_core::record::{LeaderRecord, PlanMark};
+use tenure_core::record::{LeaderRecord, PlanId};
 
 use super::{Verdict, Violation};
 use crate::clock::Instant;
@@ -11,7 +11,7 @@ use crate::clock::Instant;
 /// Everything that was ever written of plans and terms. A record that is lost takes with it what it said.
 #[derive(Debug)]
 pub(crate) struct Plans {
-    shards: Vec<PlanMark>,
+    shards: Vec<PlanId>,
     leaders: BTreeMap<u64, SessionId>,
     term: u64,
 }
@@ -19,14 +19,14 @@ pub(crate) struct Plans {
 impl Plans {
     pub(crate) fn new(shards: usize) -> Self {
         Self {
-            shards: vec![PlanMark::default(); shards],
+            shards: vec![PlanId::default(); shards],
             leaders: BTreeMap::new(),
             term: 0,
         }
     }
 
     /// A shard's record was written, with this plan; nothing: it was lost.
-    pub(crate) fn written(&mut self, at: Instant, shard: usize, plan: Option<PlanMark>) -> Verdict {
+    pub(crate) fn written(&mut self, at: Instant, shard: usize, plan: Option<PlanId>) -> Verdict {
         let last = std::mem::replace(&mut self.shards[shard], plan.unwrap_or_default());
         match plan {
             Some(plan) if plan < last => {
@@ -61,7 +61,7 @@ impl Plans {
     }
 
     /// The store was put back; `now` tells the plan that each record has now.
-    pub(crate) fn restored(&mut self, now: impl Fn(usize) -> PlanMark) {
+    pub(crate) fn restored(&mut self, now: impl Fn(usize) -> PlanId) {
         (self.term, self.leaders) = (0, BTreeMap::new());
         for (shard, plan) in self.shards.iter_mut().enumerate() {
             *plan = now(shard);

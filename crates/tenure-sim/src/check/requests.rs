@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use tenure_core::router::HoldWhy;
+use tenure_core::router::HoldReason;
 
 use super::{Verdict, Violation};
 use crate::clients::Req;
@@ -23,7 +23,7 @@ pub(crate) enum Failure {
     /// It, or its answer, was lost on the way.
     Lost,
     /// It was held for as long as may be.
-    TooLong(HoldWhy),
+    TooLong(HoldReason),
     /// The router held as much as it may; whether that is so.
     Full(bool),
     /// The router sent it without knowing where to.

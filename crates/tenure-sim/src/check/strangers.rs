@@ -5,7 +5,7 @@ use tenure_core::record::ShardRecord;
 
 use super::{Verdict, Violation};
 use crate::clock::Instant;
-use crate::plan::Plan;
+use crate::plan::RunConfig;
 
 /// The last owner of each shard, and since when nodes are cordoned, each by number.
 #[derive(Debug)]
@@ -47,9 +47,9 @@ impl Strangers {
         at: Instant,
         shard: usize,
         record: &ShardRecord,
-        plan: &Plan,
+        plan: &RunConfig,
     ) -> Verdict {
-        let target = record.tenancy.moving().map(|(mv, _)| &mv.to.node);
+        let target = record.ownership.moving().map(|(mv, _)| &mv.to.node);
         let owner = record.owner().map(|owner| &owner.node);
         let keyspace = plan.keyspace_of(shard);
         for name in owner.into_iter().chain(target) {

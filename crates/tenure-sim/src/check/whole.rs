@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 
 use tenure_core::ids::{KeyspaceName, NodeName};
 use tenure_core::layout::Key;
-use tenure_core::record::{NodeMode, Record, Tenancy};
+use tenure_core::record::{NodeMode, Ownership, Record};
 
 use super::gates::Gates;
 use super::{Verdict, Violation};
 use crate::clock::Instant;
-use crate::plan::{Family, Plan, nanos};
+use crate::plan::{Family, RunConfig, nanos};
 use crate::process::Process;
 use crate::store::Store;
 
@@ -111,10 +111,10 @@ fn unserved<'a>(
     let Ok(Record::Shard(record)) = &found.record else {
         return Some(format!("{key} cannot be read"));
     };
-    let Tenancy::Held { by, serving: true } = &record.tenancy else {
+    let Ownership::Owned { by, serving: true } = &record.ownership else {
         return Some(format!(
             "{key} is {} at epoch {}",
-            record.tenancy.name(),
+            record.ownership.name(),
             record.epoch
         ));
     };
@@ -172,7 +172,7 @@ impl Rest {
     pub(crate) fn end(
         &self,
         at: Instant,
-        plan: &Plan,
+        plan: &RunConfig,
         processes: &[Process],
         gates: &Gates,
     ) -> Verdict {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tenure::store::Store;
 use tenure::store::fault::{FaultConfig, FaultHandle, FaultStore};
-use tenure::{Clock, Node, Note, StartError};
+use tenure::{Clock, Node, NodeEvent, StartError};
 use tokio::runtime::Runtime;
 use tokio::sync::broadcast;
 use tokio::task::JoinHandle;
@@ -26,7 +26,7 @@ enum Stage {
     Running {
         node: Node,
         clock: Clock,
-        notes: broadcast::Receiver<Arc<Note>>,
+        notes: broadcast::Receiver<Arc<NodeEvent>>,
     },
     Over,
 }
@@ -96,7 +96,7 @@ impl<S: Scenario> Process<S> {
         {
             self.stage = match self.runtime.block_on(starting) {
                 Ok(Ok(node)) => Stage::Running {
-                    notes: node.notes(),
+                    notes: node.events(),
                     clock: self.clock.clone(),
                     node,
                 },
@@ -195,7 +195,7 @@ impl<S: Scenario> Process<S> {
         }
         let mut told = Vec::new();
         while let Ok(note) = notes.try_recv() {
-            if let Note::Shard(t) = &*note {
+            if let NodeEvent::Shard(t) = &*note {
                 told.push(format!(
                     "{} {} epoch {} ({})",
                     t.step, t.shard, t.epoch, t.why

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tenure::{Epoch, Lost, ShardId};
+use tenure::{Epoch, GrantExpired, ShardId};
 
 /// What became of a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,12 +65,12 @@ impl<V: Clone> Table<V> {
     }
 
     /// Shuts out all epochs of a shard below this one: the first thing that a `load` does.
-    pub fn fence(&self, shard: &ShardId, epoch: Epoch) -> Result<(), Lost> {
+    pub fn fence(&self, shard: &ShardId, epoch: Epoch) -> Result<(), GrantExpired> {
         let mut inner = self.lock();
         let fence = inner.fences.entry(shard.clone()).or_default();
         if epoch < *fence && self.fencing {
             let shard = shard.clone();
-            return Err(Lost { shard, epoch });
+            return Err(GrantExpired { shard, epoch });
         }
         *fence = epoch.max(*fence);
         Ok(())

@@ -13,7 +13,7 @@
 
 use std::hash::{Hash, Hasher};
 
-use tenure_core::record::EndedWhy;
+use tenure_core::record::EndReason;
 
 /// Where each kind of number begins.
 pub(crate) mod base {
@@ -56,7 +56,7 @@ pub(crate) fn without_bases(line: &str) -> String {
 }
 
 /// How [`EndedWhy::Missing`] hashes.
-const UNPROVEN: isize = EndedWhy::Missing as isize;
+const UNPROVEN: isize = EndReason::Missing as isize;
 
 /// One recognised word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,18 +6,20 @@ use std::time::Duration;
 
 use tenure_core::ids::{Epoch, KeyspaceName, NodeName};
 use tenure_core::layout::Key;
-use tenure_core::machine::{Action, Close, Event, OpId, Reply, Request, RunId, StoreFailure};
+use tenure_core::machine::{
+    Action, ActivationId, Close, Event, OpId, Reply, Request, StoreFailure,
+};
 use tenure_core::node::{Counters, KeyspaceConfig, Node, NodeConfig};
 use tenure_core::record::{KeyspaceKind, KeyspaceMode, Role};
-use tenure_core::router::{Mark, Sight as Seen};
+use tenure_core::router::{RecordVersion, ShardObservation as Seen};
 use tenure_core::rules::Rules;
 use tenure_core::time::Time;
 
 use super::canon::base;
-use super::router::Desk;
+use super::router::RouterProcess;
 use super::scope::Last;
 use super::sight::Sight;
-use super::state::{Lease, Process, Sent, State, Stay, Waiting};
+use super::state::{Activation, Lease, Process, Sent, State, Waiting};
 use super::world::{REQUEST_TIMEOUT, Telling, shard, timing};
 use crate::router::sessions_in;
 use crate::words;
@@ -86,7 +88,7 @@ impl State {
             stays: Vec::new(),
             leases: Vec::new(),
             inbox: Default::default(),
-            desk: seat.router.then(|| Desk::new(rules)),
+            desk: seat.router.then(|| RouterProcess::new(rules)),
             toks: Default::default(),
         }));
         self.step(n, Event::Tick, telling);
@@ -172,7 +174,7 @@ impl State {
                 telling.line(|| format!("n{n} {}", words::note(note)));
             }
             Action::Lease {
-                closes_at,
+                stop_time: closes_at,
                 deadline,
                 ..
             } => telling.line(|| {
@@ -191,7 +193,7 @@ impl State {
             Action::Remember(session) => self.seats[n].directory = Some(session),
             Action::Lease {
                 session,
-                closes_at,
+                stop_time: closes_at,
                 deadline,
             } => {
                 if let Some(process) = self.process(n) {
@@ -218,7 +220,7 @@ impl State {
                     return;
                 };
                 let busy = !process.stays.is_empty();
-                process.stays.push(Stay {
+                process.stays.push(Activation {
                     run,
                     epoch,
                     session,
@@ -277,7 +279,7 @@ impl State {
                 let Some(process) = self.process(n) else {
                     return;
                 };
-                process.stays.push(Stay {
+                process.stays.push(Activation {
                     run,
                     epoch,
                     session,
@@ -316,7 +318,7 @@ impl State {
                 ..
             } => {
                 let sight = Seen {
-                    mark: Mark { epoch, rev },
+                    mark: RecordVersion { epoch, rev },
                     owner: owner.map(|owner| owner.session),
                     serving,
                     moving,
@@ -333,7 +335,7 @@ impl State {
         }
     }
 
-    fn set_open(&mut self, n: usize, run: RunId, open: bool) {
+    fn set_open(&mut self, n: usize, run: ActivationId, open: bool) {
         let stays = self.process(n).map(|p| &mut p.stays);
         let stay = stays.and_then(|s| s.iter_mut().find(|stay| stay.run == run));
         match stay {
@@ -342,7 +344,7 @@ impl State {
         }
     }
 
-    fn set_frozen(&mut self, n: usize, run: RunId, frozen: Option<u64>) {
+    fn set_frozen(&mut self, n: usize, run: ActivationId, frozen: Option<u64>) {
         let stays = self.process(n).map(|p| &mut p.stays);
         if let Some(stay) = stays.and_then(|s| s.iter_mut().find(|stay| stay.run == run)) {
             stay.frozen = frozen;
@@ -350,7 +352,7 @@ impl State {
     }
 
     /// Says that nothing is in flight, if that is so and being waited for.
-    pub(super) fn worked(&mut self, n: usize, run: RunId) {
+    pub(super) fn worked(&mut self, n: usize, run: ActivationId) {
         if self.is_busy(n, run) {
             return;
         }
@@ -371,7 +373,7 @@ impl State {
     }
 
     /// A successor owns what it has loaded.
-    fn own(&mut self, n: usize, run: RunId, epoch: Epoch) {
+    fn own(&mut self, n: usize, run: ActivationId, epoch: Epoch) {
         let stays = self.process(n).map(|p| &mut p.stays);
         if let Some(stay) = stays.and_then(|s| s.iter_mut().find(|stay| stay.run == run)) {
             stay.epoch = epoch;
@@ -439,7 +441,7 @@ impl State {
         let Some(process) = self.seats[n].process.as_deref() else {
             return;
         };
-        let router = process.desk.as_ref().and_then(Desk::wake);
+        let router = process.desk.as_ref().and_then(RouterProcess::wake);
         if router.is_some_and(|at| at <= now) {
             return self.router_tick(n, telling);
         }

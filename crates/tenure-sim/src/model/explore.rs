@@ -9,7 +9,7 @@ use super::canon::base;
 use super::heal::Distances;
 use super::laws::Ghost;
 use super::scope::{Begin, Budget, Last, Scope};
-use super::shelf::Shelf;
+use super::shelf::ModelStore;
 use super::sight::Sights;
 use super::state::{Seat, State};
 use super::steps::Act;
@@ -177,7 +177,7 @@ impl Exploration {
         let mut state = State {
             now: 1,
             seats: beginning.clocks.iter().enumerate().map(seat).collect(),
-            store: Arc::new(Shelf::new()),
+            store: Arc::new(ModelStore::new()),
             requests: Vec::new(),
             left: Budget::default(),
             ghost: Ghost::default(),

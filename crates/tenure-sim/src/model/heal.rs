@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 
 use tenure_core::layout::Key;
-use tenure_core::record::{Record, Tenancy};
+use tenure_core::record::{Ownership, Record};
 use tenure_core::rules::Rules;
 
 use super::scope::{Budget, Last};
@@ -175,7 +175,7 @@ impl State {
         let Some(Ok(Record::Shard(record))) = found.map(|found| &found.record) else {
             return Some("the shard has no record");
         };
-        let Tenancy::Held { by, serving: true } = &record.tenancy else {
+        let Ownership::Owned { by, serving: true } = &record.ownership else {
             return Some("the shard's record does not say that it is served");
         };
         let open = sessions.iter().any(|(session, seat, process)| {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tenure_core::ids::{Epoch, SessionId};
 use tenure_core::invariants::check_successor;
 use tenure_core::layout::Key;
-use tenure_core::record::{EndedWhy, Record, SessionRecord, ShardRecord};
+use tenure_core::record::{EndReason, Record, SessionRecord, ShardRecord};
 
 use super::state::State;
 use crate::words::short;
@@ -168,10 +168,10 @@ impl State {
         };
         let works = process.stays.iter().any(|stay| stay.session == id);
         match ended.why {
-            EndedWhy::Resigned if works => {
+            EndReason::Resigned if works => {
                 self.breach("A9", "a session is resigned while work of it still runs");
             }
-            EndedWhy::Expired | EndedWhy::Replaced | EndedWhy::LeaseGone
+            EndReason::Expired | EndReason::Replaced | EndReason::LeaseGone
                 if now < lease.deadline =>
             {
                 let what = format!("a session is ended ({}) before its deadline", ended.why);

@@ -9,11 +9,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tenure_core::ids::{Epoch, SessionId};
-use tenure_core::machine::{Event as NodeEvent, RunId};
-use tenure_core::record::Tenancy;
-use tenure_core::router::lines::{Let, Lines, Port, Ticket};
+use tenure_core::machine::{ActivationId, Event as NodeEvent};
+use tenure_core::record::Ownership;
+use tenure_core::router::lines::{ArrivalNo, FlightCounter, FlushMode, HoldQueue};
 use tenure_core::router::{
-    Action, Event, HoldWhy, Keeper, Mark, Pace, Reach, Sight as Seen, TurnedAway, Verdict,
+    Action, Event, HoldReason, Reachability, RecordVersion, RequestRefusal, RouterMachine,
+    RouterTiming, ShardObservation as Seen, Verdict,
 };
 use tenure_core::rules::Rules;
 use tenure_core::time::Time;
@@ -26,7 +27,7 @@ use crate::spelling::spelled;
 
 /// Something that a line tells.
 #[derive(Clone, Copy, Debug)]
-enum Told {
+enum TransportReport {
     Go(u8, bool),
     Drained(u64),
     Untried,
@@ -34,14 +35,14 @@ enum Told {
 
 /// Where requests come and go.
 #[derive(Debug, Default)]
-struct Post {
+struct ShardTransport {
     held: AtomicBool,
     in_flight: AtomicU64,
-    told: Mutex<Vec<Told>>,
+    told: Mutex<Vec<TransportReport>>,
 }
 
-impl Post {
-    fn tell(&self, told: Told) {
+impl ShardTransport {
+    fn tell(&self, told: TransportReport) {
         if let Ok(mut all) = self.told.lock() {
             all.push(told);
         }
@@ -52,7 +53,7 @@ impl Post {
     }
 }
 
-impl Clone for Post {
+impl Clone for ShardTransport {
     fn clone(&self) -> Self {
         // Whatever was told is heard before the step is over.
         Self {
@@ -63,13 +64,13 @@ impl Clone for Post {
     }
 }
 
-impl Hash for Post {
+impl Hash for ShardTransport {
     fn hash<H: Hasher>(&self, state: &mut H) {
         (self.held.load(Ordering::Relaxed), self.in_flight()).hash(state);
     }
 }
 
-impl Port for Post {
+impl FlightCounter for ShardTransport {
     type Waiter = u8;
     type Drained = u64;
     type Trial = ();
@@ -91,15 +92,15 @@ impl Port for Post {
     }
 
     fn go(&self, waiter: u8, trial: Option<()>) {
-        self.tell(Told::Go(waiter, trial.is_some()));
+        self.tell(TransportReport::Go(waiter, trial.is_some()));
     }
 
     fn drained(&self, hold: u64) {
-        self.tell(Told::Drained(hold));
+        self.tell(TransportReport::Drained(hold));
     }
 
     fn untried(&self, (): ()) {
-        self.tell(Told::Untried);
+        self.tell(TransportReport::Untried);
     }
 }
 
@@ -111,7 +112,7 @@ pub(crate) enum Is {
     /// It is on its way to a node.
     Away,
     /// A node works on it.
-    In { seat: usize, run: RunId },
+    In { seat: usize, run: ActivationId },
 }
 
 /// A request that is not over.
@@ -127,16 +128,16 @@ pub(crate) struct Asked {
     followed: bool,
     trial: bool,
     to: Option<SessionId>,
-    mark: Mark,
+    mark: RecordVersion,
 }
 
 /// What a router has beside its node machine. All requests are of one key.
 #[derive(Clone, Debug, Hash)]
-pub(crate) struct Desk {
-    keeper: Keeper<()>,
-    lines: Lines<Post>,
-    post: Post,
-    route: (Option<SessionId>, Mark),
+pub(crate) struct RouterProcess {
+    keeper: RouterMachine<()>,
+    lines: HoldQueue<ShardTransport>,
+    post: ShardTransport,
+    route: (Option<SessionId>, RecordVersion),
     /// The epoch at which requests came to be held for a move.
     held_at: Option<Epoch>,
     pub(crate) asked: Vec<Asked>,
@@ -146,21 +147,21 @@ pub(crate) struct Desk {
 /// The line of all requests.
 const LINE: u64 = 0;
 
-impl Desk {
+impl RouterProcess {
     pub(crate) fn new(rules: Rules) -> Self {
         let unit = Duration::from_nanos;
-        let pace = Pace {
+        let pace = RouterTiming {
             settle: unit(2),
             pause_min: unit(1),
             pause_max: unit(4),
         };
-        let post = Post::default();
+        let post = ShardTransport::default();
         post.hold();
         Self {
-            keeper: Keeper::with_pace(rules, pace).counting_from(base::HOLDS),
-            lines: Lines::new(rules),
+            keeper: RouterMachine::with_pace(rules, pace).counting_from(base::HOLDS),
+            lines: HoldQueue::new(rules),
             post,
-            route: (None, Mark::default()),
+            route: (None, RecordVersion::default()),
             held_at: None,
             asked: Vec::new(),
             next: 0,
@@ -177,7 +178,7 @@ impl Desk {
 }
 
 impl State {
-    fn desk(&mut self, n: usize) -> Option<&mut Desk> {
+    fn desk(&mut self, n: usize) -> Option<&mut RouterProcess> {
         self.process(n).and_then(|process| process.desk.as_mut())
     }
 
@@ -197,7 +198,7 @@ impl State {
             return;
         };
         for session in sessions {
-            if let Some(reach) = Reach::of(view, *session) {
+            if let Some(reach) = Reachability::of(view, *session) {
                 desk.keeper.session(now, *session, reach);
             }
         }
@@ -230,14 +231,16 @@ impl State {
             for told in told {
                 let Some(desk) = self.desk(n) else { return };
                 match told {
-                    Told::Go(number, trial) => {
+                    TransportReport::Go(number, trial) => {
                         if let Some(asked) = desk.at(number) {
                             (asked.trial, asked.runs) = (trial, true);
                         }
                         self.send_on(n, number, telling);
                     }
-                    Told::Drained(hold) => desk.keeper.step(now, (), Event::Drained(hold)),
-                    Told::Untried => desk.keeper.step(now, (), Event::Answered),
+                    TransportReport::Drained(hold) => {
+                        desk.keeper.step(now, (), Event::Drained(hold))
+                    }
+                    TransportReport::Untried => desk.keeper.step(now, (), Event::Answered),
                 }
             }
         }
@@ -257,7 +260,7 @@ impl State {
             followed: false,
             trial: false,
             to: None,
-            mark: Mark::default(),
+            mark: RecordVersion::default(),
         });
         let held = desk.post.held.load(Ordering::Relaxed);
         desk.post.count_in();
@@ -274,12 +277,12 @@ impl State {
         if let Some(asked) = desk.at(number) {
             (asked.is, asked.late, asked.trial) = (Is::Waiting, false, false);
         }
-        let ticket = Ticket::new(u64::from(number));
+        let ticket = ArrivalNo::new(u64::from(number));
         desk.lines.join(&desk.post, LINE, ticket, 0, number);
         desk.post.count_out();
         desk.lines.check_empty(&desk.post);
         let why = desk.keeper.shard(()).and_then(|shard| shard.holding());
-        if matches!(why, Some(HoldWhy::Freezing | HoldWhy::Sealed)) {
+        if matches!(why, Some(HoldReason::Freezing | HoldReason::Sealed)) {
             telling.saw(Sight::RequestHeld);
         }
     }
@@ -331,7 +334,7 @@ impl State {
         let (owner, word) = node.map_or_else(Default::default, |seat| self.word_of(seat));
         telling.line(|| format!("request {number} is turned away"));
         let now = self.seats[n].time(self.now);
-        let turned_away = TurnedAway {
+        let turned_away = RequestRefusal {
             sent_by: mark,
             owner,
             mark: word,
@@ -359,7 +362,7 @@ impl State {
     }
 
     /// The stay whose gate admits work at this epoch.
-    fn open_at(&self, seat: usize, epoch: Epoch) -> Option<RunId> {
+    fn open_at(&self, seat: usize, epoch: Epoch) -> Option<ActivationId> {
         let now = self.seats[seat].time(self.now);
         let process = self.seats[seat].process.as_deref()?;
         let mut stays = process.stays.iter();
@@ -368,17 +371,17 @@ impl State {
     }
 
     /// What a node says to whom it turns away: who serves, by the record that it has seen.
-    fn word_of(&self, seat: usize) -> (Option<SessionId>, Mark) {
+    fn word_of(&self, seat: usize) -> (Option<SessionId>, RecordVersion) {
         let process = self.seats[seat].process.as_deref();
         let Some(record) = process.and_then(|p| p.machine.view().shards.get(&shard())) else {
             return Default::default();
         };
         let serves = !matches!(
-            record.tenancy,
-            Tenancy::Held { serving: false, .. } | Tenancy::Sealed { .. }
+            record.ownership,
+            Ownership::Owned { serving: false, .. } | Ownership::Sealed { .. }
         );
         let owner = record.owner().filter(|_| serves).map(|o| o.session);
-        let mark = Mark {
+        let mark = RecordVersion {
             epoch: record.epoch,
             rev: record.head.rev,
         };
@@ -404,7 +407,7 @@ impl State {
         let asked = desk.asked.remove(at);
         desk.post.count_out();
         if asked.runs {
-            let ticket = Ticket::new(u64::from(asked.number));
+            let ticket = ArrivalNo::new(u64::from(asked.number));
             desk.lines.over(&desk.post, LINE, ticket);
         }
         desk.lines.check_empty(&desk.post);
@@ -415,14 +418,19 @@ impl State {
     }
 
     /// Whether a node works on a request.
-    pub(crate) fn is_busy(&self, seat: usize, run: RunId) -> bool {
+    pub(crate) fn is_busy(&self, seat: usize, run: ActivationId) -> bool {
         let desks = self.seats.iter().filter_map(|s| s.process.as_deref());
         let mut asked = desks.filter_map(|p| p.desk.as_ref()).flat_map(|d| &d.asked);
         asked.any(|asked| asked.is == Is::In { seat, run })
     }
 
     /// What a node was working on fails: it dies, or its work is cut.
-    pub(crate) fn fail_requests(&mut self, seat: usize, run: Option<RunId>, telling: &mut Telling) {
+    pub(crate) fn fail_requests(
+        &mut self,
+        seat: usize,
+        run: Option<ActivationId>,
+        telling: &mut Telling,
+    ) {
         for n in 0..self.seats.len() {
             let hit = |asked: &Asked| match asked.is {
                 Is::In { seat: s, run: r } => s == seat && run.is_none_or(|run| run == r),
@@ -450,11 +458,11 @@ impl State {
     }
 }
 
-impl Desk {
+impl RouterProcess {
     fn order(&mut self, action: Action, telling: &mut Telling) {
         match action {
             Action::Hold(why) => {
-                if why == HoldWhy::Freezing {
+                if why == HoldReason::Freezing {
                     self.held_at = Some(self.route.1.epoch);
                 }
                 self.lines.hold(&self.post, why);
@@ -469,10 +477,10 @@ impl Desk {
                     Some(_) => telling.saw(Sight::FlushedAfterTake),
                     None => {}
                 }
-                self.lines.flush(&self.post, Let::All);
+                self.lines.flush(&self.post, FlushMode::All);
             }
             Action::FlushOne => {
-                self.lines.flush(&self.post, Let::One(()));
+                self.lines.flush(&self.post, FlushMode::One(()));
             }
             Action::Switch(_) | Action::Publish(_) | Action::Retract => {}
         }

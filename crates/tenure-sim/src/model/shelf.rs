@@ -17,12 +17,12 @@ use crate::world::named;
 
 /// The store: single keys, compare-and-swap, one count of writes.
 #[derive(Clone, Debug)]
-pub(crate) struct Shelf {
+pub(crate) struct ModelStore {
     pub(crate) keys: BTreeMap<Key, Found>,
     pub(crate) revision: u64,
 }
 
-impl Shelf {
+impl ModelStore {
     pub(crate) fn new() -> Self {
         Self {
             keys: BTreeMap::new(),
@@ -98,9 +98,11 @@ impl State {
                 self.remove(key, telling);
                 Reply::Won(version.clone())
             }
-            Request::Grant { .. } | Request::KeepAlive(_) | Request::AskLease(_) => Reply::Failed(
-                StoreFailure::Denied("this store has no leases of its own".to_owned()),
-            ),
+            Request::CreateLease { .. } | Request::KeepAlive(_) | Request::CheckLease(_) => {
+                Reply::Failed(StoreFailure::Denied(
+                    "this store has no leases of its own".to_owned(),
+                ))
+            }
         }
     }
 

@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use stateright::Property;
 use tenure_core::lease::LeasePhase;
-use tenure_core::note::{Note, ShardStep};
-use tenure_core::record::EndedWhy;
-use tenure_core::why::Why;
+use tenure_core::note::{NodeEvent, ShardStep};
+use tenure_core::record::EndReason;
+use tenure_core::why::Reason;
 
 use super::explore::Exploration;
 use super::state::State;
@@ -115,20 +115,20 @@ impl Sight {
     }
 
     /// What a note of a machine shows.
-    pub(crate) fn of(note: &Note) -> u64 {
+    pub(crate) fn of(note: &NodeEvent) -> u64 {
         let sight = match note {
-            Note::Shard(t) => match (t.step, t.why) {
-                (ShardStep::Claimed, Why::Free) => Self::ClaimedFree,
-                (ShardStep::Claimed, Why::OwnerEnded) => Self::TakenAfterEnd,
-                (ShardStep::Loading, Why::Recovered) => Self::AdoptedAgain,
+            NodeEvent::Shard(t) => match (t.step, t.why) {
+                (ShardStep::Claimed, Reason::Free) => Self::ClaimedFree,
+                (ShardStep::Claimed, Reason::OwnerEnded) => Self::TakenAfterEnd,
+                (ShardStep::Loading, Reason::Recovered) => Self::AdoptedAgain,
                 (ShardStep::Serving, _) => Self::Serving,
                 (ShardStep::Draining, _) => Self::Draining,
-                (ShardStep::Cut, Why::LeaseLost) => Self::CutLeaseLost,
-                (ShardStep::Cut, Why::SessionEnded) => Self::CutSessionEnded,
-                (ShardStep::Cut, Why::Superseded) => Self::CutSuperseded,
-                (ShardStep::Cut, Why::RecordMissing) => Self::CutMissing,
-                (ShardStep::Released, Why::Rebalance) => Self::ReleasedForBalance,
-                (ShardStep::Released, Why::NodeStopping) => Self::ReleasedStopping,
+                (ShardStep::Cut, Reason::LeaseLost) => Self::CutLeaseLost,
+                (ShardStep::Cut, Reason::SessionEnded) => Self::CutSessionEnded,
+                (ShardStep::Cut, Reason::Superseded) => Self::CutSuperseded,
+                (ShardStep::Cut, Reason::RecordMissing) => Self::CutMissing,
+                (ShardStep::Released, Reason::Rebalance) => Self::ReleasedForBalance,
+                (ShardStep::Released, Reason::NodeStopping) => Self::ReleasedStopping,
                 (ShardStep::Moving, _) => Self::Moving,
                 (ShardStep::Frozen, _) => Self::Frozen,
                 (ShardStep::Thawed, _) => Self::Thawed,
@@ -138,28 +138,28 @@ impl Sight {
                 (ShardStep::Restored, _) => Self::Restored,
                 _ => return 0,
             },
-            Note::Lease { from, to } => match (from, to) {
+            NodeEvent::Lease { from, to } => match (from, to) {
                 (LeasePhase::Recovering, LeasePhase::Attached) => Self::Reattached,
                 (_, LeasePhase::Degraded) => Self::Degraded,
                 (_, LeasePhase::Detached) => Self::Detached,
                 (_, LeasePhase::Recovering) => Self::Recovering,
                 _ => return 0,
             },
-            Note::SessionLost { .. } => Self::SessionLost,
-            Note::WaitingForName { .. } => Self::WaitedForName,
-            Note::Overslept { .. } => Self::Overslept,
+            NodeEvent::SessionLost { .. } => Self::SessionLost,
+            NodeEvent::WaitingForName { .. } => Self::WaitedForName,
+            NodeEvent::ClockJump { .. } => Self::Overslept,
             _ => return 0,
         };
         sight.bit()
     }
 
     /// What a tombstone shows.
-    pub(crate) fn of_end(why: EndedWhy) -> u64 {
+    pub(crate) fn of_end(why: EndReason) -> u64 {
         match why {
-            EndedWhy::Resigned => Self::Resigned.bit(),
-            EndedWhy::Expired => Self::Expired.bit(),
-            EndedWhy::Replaced => Self::Replaced.bit(),
-            EndedWhy::LeaseGone | EndedWhy::Missing => 0,
+            EndReason::Resigned => Self::Resigned.bit(),
+            EndReason::Expired => Self::Expired.bit(),
+            EndReason::Replaced => Self::Replaced.bit(),
+            EndReason::LeaseGone | EndReason::Missing => 0,
         }
     }
 }

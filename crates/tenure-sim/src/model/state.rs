@@ -6,15 +6,15 @@ use std::sync::{Arc, OnceLock};
 
 use tenure_core::ids::{Epoch, Revision, SessionId, Version};
 use tenure_core::layout::Key;
-use tenure_core::machine::{Event, OpId, Reply, Request, RunId};
+use tenure_core::machine::{ActivationId, Event, OpId, Reply, Request};
 use tenure_core::node::Node;
 use tenure_core::time::Time;
 
 use super::canon::{Revs, Tok, Words, toks};
 use super::laws::{Breach, Ghost};
-use super::router::Desk;
+use super::router::RouterProcess;
 use super::scope::{Budget, Last};
-use super::shelf::Shelf;
+use super::shelf::ModelStore;
 use crate::clock::{Clock, Instant};
 
 /// A state. Equal states have the same future; see [`super::canon`].
@@ -23,7 +23,7 @@ pub(crate) struct State {
     pub(crate) now: Instant,
     /// One for each node name.
     pub(crate) seats: Vec<Seat>,
-    pub(crate) store: Arc<Shelf>,
+    pub(crate) store: Arc<ModelStore>,
     /// On their way to the store, in the order of sending.
     pub(crate) requests: Vec<Sent>,
     /// Misfortune that may still happen.
@@ -59,12 +59,12 @@ pub(crate) struct Process {
     pub(crate) entropy: u128,
     pub(crate) wake: Option<Time>,
     pub(crate) waiting: Vec<Waiting>,
-    pub(crate) stays: Vec<Stay>,
+    pub(crate) stays: Vec<Activation>,
     pub(crate) leases: Vec<Lease>,
     /// Events in the order in which they came.
     pub(crate) inbox: VecDeque<Letter>,
     /// What a router has beside its machine.
-    pub(crate) desk: Option<Desk>,
+    pub(crate) desk: Option<RouterProcess>,
     /// What the machine hashes, once somebody has asked.
     pub(crate) toks: OnceLock<Vec<Tok>>,
 }
@@ -84,8 +84,8 @@ pub(crate) struct Waiting {
 
 /// One stay of the shard at a process.
 #[derive(Clone, Debug, Hash)]
-pub(crate) struct Stay {
-    pub(crate) run: RunId,
+pub(crate) struct Activation {
+    pub(crate) run: ActivationId,
     pub(crate) epoch: Epoch,
     pub(crate) session: SessionId,
     pub(crate) loaded: bool,
@@ -140,7 +140,7 @@ impl Process {
     }
 
     /// Whether the gate of a stay admits work at this time.
-    pub(crate) fn admits(&self, stay: &Stay, now: Time) -> bool {
+    pub(crate) fn admits(&self, stay: &Activation, now: Time) -> bool {
         stay.open
             && self
                 .lease(stay.session)
@@ -212,7 +212,7 @@ impl Process {
 
     /// Whether something is due by the clock.
     pub(crate) fn is_due(&self, now: Time) -> bool {
-        let router = self.desk.as_ref().and_then(Desk::wake);
+        let router = self.desk.as_ref().and_then(RouterProcess::wake);
         self.wake.into_iter().chain(router).any(|at| at <= now)
             || self.waiting.iter().any(|w| w.until <= now)
     }

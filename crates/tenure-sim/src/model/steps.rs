@@ -15,7 +15,7 @@ use tenure_core::layout::Key;
 use tenure_core::machine::{Event, Request};
 use tenure_core::rules::Rules;
 
-use super::router::{Desk, Is};
+use super::router::{Is, RouterProcess};
 use super::scope::{Back, Scope};
 use super::sight::Sight;
 use super::state::State;
@@ -272,7 +272,7 @@ impl State {
             let Some(process) = &seat.process else {
                 continue;
             };
-            let router = process.desk.as_ref().and_then(Desk::wake);
+            let router = process.desk.as_ref().and_then(RouterProcess::wake);
             let wake = process.wake.into_iter().chain(router);
             let waiting = process.waiting.iter().map(|w| w.until);
             let gates = process

@@ -20,7 +20,7 @@ mod parse;
 use tenure_core::ids::Epoch;
 
 use crate::clock::{Instant, MS, SEC};
-use crate::plan::Plan;
+use crate::plan::RunConfig;
 use crate::trace::Trace;
 use crate::world::{Under, World};
 
@@ -29,7 +29,7 @@ pub use parse::parse;
 /// A scenario.
 #[derive(Clone, Debug)]
 pub struct Script {
-    plan: Plan,
+    plan: RunConfig,
     steps: Vec<(Instant, usize, Step)>,
     end: Instant,
 }

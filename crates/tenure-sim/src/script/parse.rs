@@ -9,7 +9,7 @@ use super::{Expectation, Script, ScriptFailure, Step};
 use crate::ambush::{Ambush, At, Blow, Victim};
 use crate::clock::{Instant, MS, SEC};
 use crate::fault::{Cut, Fault, Mode, Outage, Target};
-use crate::plan::{Family, Plan};
+use crate::plan::{Family, RunConfig};
 
 /// Reads a script; the error names the line.
 pub fn parse(text: &str) -> Result<Script, ScriptFailure> {
@@ -150,7 +150,7 @@ impl Reader {
         })?;
         self.faults.sort_by_key(|(at, _)| *at);
         self.steps.sort_by_key(|(at, n, _)| (*at, *n));
-        let mut plan = Plan::quiet(self.seed, self.nodes, self.shards, timing);
+        let mut plan = RunConfig::quiet(self.seed, self.nodes, self.shards, timing);
         plan = plan.with_routers(self.routers);
         plan.catches_up = self.catches_up;
         plan.ambush = self.ambush;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use tenure_core::ids::{Epoch, SessionId, ShardId, Version};
 use tenure_core::invariants::check_successor;
-use tenure_core::record::{EndedWhy, SessionRecord, ShardRecord};
+use tenure_core::record::{EndReason, SessionRecord, ShardRecord};
 use tenure_core::time::Time;
 
 use super::gates::{Opening, alone};
@@ -142,13 +142,13 @@ impl Cluster {
     pub(super) fn buried(
         &mut self,
         id: SessionId,
-        why: EndedWhy,
+        why: EndReason,
         asked: Moment,
         won: Moment,
         place: &Place,
     ) {
         let session = self.sessions.entry(id).or_default();
-        if why == EndedWhy::Expired {
+        if why == EndReason::Expired {
             session.expired = Some((asked, place.clone()));
         }
         session.tombstone = Some((won, place.clone()));

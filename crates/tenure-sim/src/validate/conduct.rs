@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use tenure_core::machine::{Action, Event, OpId, Reply, Request, RunId};
+use tenure_core::machine::{Action, ActivationId, Event, OpId, Reply, Request};
 use tenure_core::time::Time;
 use tenure_core::trace::Stepped;
 
@@ -18,7 +18,7 @@ pub(super) struct Asked {
 pub(super) struct Conduct {
     asked: BTreeMap<OpId, Asked>,
     highest: Option<OpId>,
-    runs: BTreeMap<RunId, Run>,
+    runs: BTreeMap<ActivationId, Run>,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -47,7 +47,7 @@ impl Conduct {
                 let loads = !run.loaded || run.catches_up;
                 !std::mem::replace(&mut run.failed, true) && loads && !run.drained
             })?,
-            Event::RunEnded { run, .. } => {
+            Event::LoopEnded { run, .. } => {
                 self.of_run(*run, "ended", |run| run.loaded)?;
             }
             Event::Trouble { run, .. } | Event::Load { run, .. } => {
@@ -120,7 +120,7 @@ impl Conduct {
 
     fn of_run(
         &mut self,
-        id: RunId,
+        id: ActivationId,
         what: &str,
         fits: impl FnOnce(&mut Run) -> bool,
     ) -> Result<(), String> {
@@ -162,8 +162,8 @@ fn fits(request: &Request, reply: &Reply) -> bool {
         Request::Put { .. } | Request::Delete { .. } => {
             matches!(reply, Reply::Won(_) | Reply::Lost)
         }
-        Request::Grant { .. } => matches!(reply, Reply::Granted(_)),
+        Request::CreateLease { .. } => matches!(reply, Reply::Granted(_)),
         Request::KeepAlive(_) => matches!(reply, Reply::Kept(_)),
-        Request::AskLease(_) => matches!(reply, Reply::Lease(_)),
+        Request::CheckLease(_) => matches!(reply, Reply::Lease(_)),
     }
 }

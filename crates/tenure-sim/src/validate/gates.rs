@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use tenure_core::ids::{Epoch, NodeName, SessionId, ShardId};
-use tenure_core::machine::{Action, RunId};
+use tenure_core::machine::{Action, ActivationId};
 use tenure_core::time::Time;
 
 use super::report::{Check, Place, Sink};
@@ -26,11 +26,11 @@ pub(super) struct Opening {
 pub(super) struct Gates {
     node: NodeName,
     leases: BTreeMap<SessionId, Time>,
-    stays: BTreeMap<RunId, Stay>,
+    stays: BTreeMap<ActivationId, Activation>,
     openings: Vec<(ShardId, Opening)>,
 }
 
-struct Stay {
+struct Activation {
     shard: ShardId,
     epoch: Epoch,
     session: SessionId,
@@ -50,7 +50,9 @@ impl Gates {
     pub(super) fn act(&mut self, t: Time, place: &Place, action: &Action) {
         match action {
             Action::Lease {
-                session, closes_at, ..
+                session,
+                stop_time: closes_at,
+                ..
             } => self.extend(t, place, *session, *closes_at),
             Action::Load {
                 run,
@@ -59,7 +61,7 @@ impl Gates {
                 session,
                 ..
             } => {
-                let stay = Stay {
+                let stay = Activation {
                     shard: shard.clone(),
                     epoch: *epoch,
                     session: *session,
@@ -106,7 +108,7 @@ impl Gates {
         }
     }
 
-    fn closed(&mut self, t: Time, stay: Stay) {
+    fn closed(&mut self, t: Time, stay: Activation) {
         let Some((from, place)) = stay.open else {
             return;
         };

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use tenure_core::ids::{ClusterName, Version};
 use tenure_core::layout::Key;
-use tenure_core::machine::{Action, Event, Expect, Found, Kept, OpId, Reply, Request};
-use tenure_core::note::Note;
+use tenure_core::machine::{Action, Event, Expect, Found, LeaseState, OpId, Reply, Request};
+use tenure_core::note::NodeEvent;
 use tenure_core::record::Record;
 use tenure_core::time::Time;
 use tenure_core::trace::{Begin, Line, Stepped};
-use tenure_core::why::Why;
+use tenure_core::why::Reason;
 
 use super::cluster::{ClockName, Cluster, Moment};
 use super::conduct::{Asked, Conduct};
@@ -182,7 +182,7 @@ impl Process {
                             self.found(place, key, found, cluster, sink);
                         }
                     }
-                    (Request::KeepAlive(session), Reply::Kept(Kept::Alive(_))) => {
+                    (Request::KeepAlive(session), Reply::Kept(LeaseState::Alive(_))) => {
                         cluster.kept(session, self.at(asked.at), place);
                     }
                     (put @ Request::Put { .. }, Reply::Won(version)) => {
@@ -275,7 +275,7 @@ impl Process {
                 session,
                 ..
             } => cluster.loaded(shard, *epoch, *session, place),
-            Action::Note(Note::Shard(transition)) => {
+            Action::Note(NodeEvent::Shard(transition)) => {
                 Sink::count(&mut sink.report.transitions, transition.step.as_str());
             }
             Action::Store {
@@ -304,7 +304,7 @@ fn is_failover(kind: &str, put: &Request) -> bool {
             ..
         } => {
             let why = record.history.last().map(|past| past.why);
-            kind == "claim" && why == Some(Why::OwnerEnded)
+            kind == "claim" && why == Some(Reason::OwnerEnded)
         }
         _ => false,
     }

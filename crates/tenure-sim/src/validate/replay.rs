@@ -114,7 +114,7 @@ pub(super) fn kind(event: &Event) -> &'static str {
         Event::WatchGap => "watch_gap",
         Event::Loaded(_) => "loaded",
         Event::LoadFailed { .. } => "load_failed",
-        Event::RunEnded { .. } => "run_ended",
+        Event::LoopEnded { .. } => "run_ended",
         Event::Trouble { .. } => "trouble",
         Event::Load { .. } => "load",
         Event::CaughtUp(_) => "caught up",

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use tenure_core::ids::{Epoch, NodeName, SessionId, ShardId, Version};
 use tenure_core::machine::{Expect, Found};
-use tenure_core::record::{Owner, Record, ShardRecord, Tenancy};
+use tenure_core::record::{Owner, Ownership, Record, ShardRecord};
 use tenure_core::rules::Rules;
-use tenure_core::shard::{Change, Facts, Writer, apply};
+use tenure_core::shard::{Facts, Transition, Writer, apply};
 
 /// How many values of one shard are remembered: a machine decides on the newest that it knows.
 const REMEMBERED: usize = 32;
@@ -72,7 +72,7 @@ impl Known {
         new: &ShardRecord,
     ) -> Result<&'static str, String> {
         let Expect::Version(version) = expect else {
-            let first = matches!(new.tenancy, Tenancy::Free { .. })
+            let first = matches!(new.ownership, Ownership::Free { .. })
                 && new.history.is_empty()
                 && new.epoch.count() == 0;
             return match first {
@@ -126,49 +126,50 @@ fn legal(
     let facts = Facts {
         ended,
         // How much the writer knew of other epochs and generations is not in the record: it may have skipped some.
-        highest: Epoch(new.epoch.0.saturating_sub(1)),
-        floor: new.epoch.generation(),
+        highest_epoch: Epoch(new.epoch.0.saturating_sub(1)),
+        min_generation: new.epoch.generation(),
         // What the shard costs is the writer's word.
         load: new.load,
         rules: Rules::sound(),
     };
-    let made = |change: Change| apply(old, &writer, change, &facts).is_ok_and(|made| made == *new);
+    let made =
+        |change: Transition| apply(old, &writer, change, &facts).is_ok_and(|made| made == *new);
     candidates(old, new)
         .into_iter()
         .find_map(|(name, change)| made(change).then_some(name))
 }
 
 /// Every change that could lead to `new`.
-fn candidates(old: &ShardRecord, new: &ShardRecord) -> Vec<(&'static str, Change)> {
+fn candidates(old: &ShardRecord, new: &ShardRecord) -> Vec<(&'static str, Transition)> {
     let mut changes = vec![
-        ("claim", Change::Claim),
-        ("serve", Change::Serve),
-        ("warmed", Change::Warmed),
-        ("take", Change::Take { serving: true }),
-        ("take", Change::Take { serving: false }),
-        ("cancel", Change::Cancel { failed: None }),
-        ("reaffirm", Change::Reaffirm { too_old: true }),
-        ("free", Change::Free),
-        ("delete", Change::Delete),
+        ("claim", Transition::Claim),
+        ("serve", Transition::Serve),
+        ("warmed", Transition::Warmed),
+        ("take", Transition::Take { serving: true }),
+        ("take", Transition::Take { serving: false }),
+        ("cancel", Transition::Cancel { failed: None }),
+        ("reaffirm", Transition::Reclaim { too_old: true }),
+        ("free", Transition::ReleaseDeadOwner),
+        ("delete", Transition::Delete),
     ];
     if let Some(past) = new.history.last() {
-        let (to, why) = (new.intended.clone(), past.why);
-        changes.push(("release", Change::Release { to, why }));
+        let (to, why) = (new.assigned.clone(), past.why);
+        changes.push(("release", Transition::Release { to, why }));
     }
     if let Some(failure) = new.failures.last() {
         let error = failure.error.clone();
         let failed = Some(error.clone());
-        changes.push(("cancel", Change::Cancel { failed }));
-        changes.push(("fail", Change::Fail { error }));
+        changes.push(("cancel", Transition::Cancel { failed }));
+        changes.push(("fail", Transition::Fail { error }));
     }
-    match (&old.tenancy, &new.tenancy) {
-        (_, Tenancy::Sealed { seal, .. }) => {
+    match (&old.ownership, &new.ownership) {
+        (_, Ownership::Sealed { seal, .. }) => {
             let seal = seal.clone();
-            changes.push(("seal", Change::Seal { seal }));
+            changes.push(("seal", Transition::Seal { seal }));
         }
-        (_, Tenancy::Warming { mv, .. }) => changes.push((
+        (_, Ownership::Warming { mv, .. }) => changes.push((
             "plan",
-            Change::Plan {
+            Transition::BeginMove {
                 id: mv.id,
                 to: mv.to.clone(),
                 plan: new.plan,
@@ -176,32 +177,40 @@ fn candidates(old: &ShardRecord, new: &ShardRecord) -> Vec<(&'static str, Change
                 more: mv.more,
             },
         )),
-        (Tenancy::Free { witnesses: before }, Tenancy::Free { witnesses: after }) => {
+        (
+            Ownership::Free {
+                awaiting_disclaimers: before,
+            },
+            Ownership::Free {
+                awaiting_disclaimers: after,
+            },
+        ) => {
             let denied = before.iter().filter(|w| !after.contains(w));
-            changes.extend(denied.map(|&session| ("deny", Change::Deny { session })));
+            changes
+                .extend(denied.map(|&session| ("deny", Transition::DisclaimOwnership { session })));
         }
         _ => {}
     }
-    let (node, plan) = (new.intended.clone(), new.plan);
+    let (node, plan) = (new.assigned.clone(), new.plan);
     let (meta, said) = (new.meta.clone(), new.trouble.clone());
     changes.extend([
-        ("recreate", Change::Recreate { meta }),
+        ("recreate", Transition::Recreate { meta }),
         (
             "pin",
-            Change::Pin {
+            Transition::Pin {
                 node: new.pin.clone(),
             },
         ),
         (
             "wish",
-            Change::Wish {
-                node: new.wish.clone(),
+            Transition::RequestMove {
+                node: new.move_request.clone(),
             },
         ),
-        ("doom", Change::Doom),
-        ("lift", Change::Lift),
-        ("tell", Change::Tell { said }),
-        ("intend", Change::Intend { node, plan }),
+        ("doom", Transition::MarkForDeletion),
+        ("lift", Transition::ClearQuarantine),
+        ("tell", Transition::ReportTrouble { said }),
+        ("intend", Transition::Assign { node, plan }),
     ]);
     changes
 }
@@ -214,7 +223,7 @@ fn shown(record: &ShardRecord) -> String {
     format!(
         "rev {} {}{owner} at epoch {}",
         record.head.rev,
-        record.tenancy.name(),
+        record.ownership.name(),
         record.epoch
     )
 }

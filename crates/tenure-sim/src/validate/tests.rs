@@ -4,14 +4,14 @@ use std::sync::OnceLock;
 
 use tenure_core::ids::Version;
 use tenure_core::layout::Key;
-use tenure_core::machine::{Action, Event, Expect, Found, OpId, Reply, Request, RunId};
-use tenure_core::record::{EndedWhy, Record, SessionRecord, ShardRecord};
+use tenure_core::machine::{Action, ActivationId, Event, Expect, Found, OpId, Reply, Request};
+use tenure_core::record::{EndReason, Record, SessionRecord, ShardRecord};
 use tenure_core::time::Time;
 use tenure_core::trace::{End, Gap, Stepped};
 
 use super::*;
 use crate::fault::Fault;
-use crate::plan::{Family, Plan};
+use crate::plan::{Family, RunConfig};
 use crate::record::record;
 use crate::world::Under;
 
@@ -34,10 +34,10 @@ fn validated(traces: &[Vec<Line>]) -> Report {
 fn good() -> Traces {
     static GOOD: OnceLock<Traces> = OnceLock::new();
     let find = || {
-        let of_one_machine = |seed: &u64| Plan::draw(*seed).family == Family::OneMachine;
+        let of_one_machine = |seed: &u64| RunConfig::draw(*seed).family == Family::OneMachine;
         let mut runs = (0..)
             .filter(of_one_machine)
-            .map(|seed| record(Plan::draw(seed), Under::default()));
+            .map(|seed| record(RunConfig::draw(seed), Under::default()));
         let mut found = runs.find_map(|(recording, _)| {
             let traces = recording.processes().to_vec();
             let report = validated(&traces);
@@ -90,7 +90,7 @@ fn check(change: impl FnOnce(&mut Traces), kind: Check, says: &str) {
 fn whatever_happens_in_the_simulator_its_traces_are_clean() {
     let (mut failovers, mut openings) = (0, 0);
     for seed in 0..60 {
-        let mut plan = Plan::draw(seed);
+        let mut plan = RunConfig::draw(seed);
         // What people do to records by hand is in nobody's trace.
         plan.faults
             .retain(|(_, fault)| !matches!(fault, Fault::Hand { .. } | Fault::Restore { .. }));
@@ -193,7 +193,7 @@ fn a_second_answer_and_one_that_nobody_asked_for_are_found() {
 
 #[test]
 fn what_is_said_of_a_stay_that_is_not_there_or_not_so_is_found() {
-    let none = |traces: &mut Traces| add(&mut traces[0], Event::Loaded(RunId(9999)), vec![]);
+    let none = |traces: &mut Traces| add(&mut traces[0], Event::Loaded(ActivationId(9999)), vec![]);
     check(none, Check::Driver, "but there is none");
     let twice = |traces: &mut Traces| {
         let mut drained = traces[0].iter().filter_map(|line| match line {
@@ -240,7 +240,11 @@ fn two_gates_that_are_open_at_once_are_found() {
         for step in steps(traces) {
             step.actions.retain(|a| !matches!(a, Action::Close { .. }));
             for action in &mut step.actions {
-                if let Action::Lease { closes_at, .. } = action {
+                if let Action::Lease {
+                    stop_time: closes_at,
+                    ..
+                } = action
+                {
                     *closes_at = Time::NEVER;
                 }
             }
@@ -254,7 +258,7 @@ fn a_session_that_is_ended_before_its_time_is_found() {
     let good_for_ever = |traces: &mut Traces| {
         // Not every tombstone that is asked for is written: one of them is.
         let expired: Vec<_> = written_sessions(traces)
-            .filter(|(_, record)| record.ended.is_some_and(|e| e.why == EndedWhy::Expired))
+            .filter(|(_, record)| record.ended.is_some_and(|e| e.why == EndReason::Expired))
             .map(|(id, _)| id)
             .collect();
         for action in actions(traces) {
@@ -402,7 +406,7 @@ fn two_writes_that_win_against_one_version_are_found() {
         let op = OpId(999_999);
         let ask = Action::Store {
             op,
-            lane: tenure_core::machine::Lane::Ordinary,
+            connection: tenure_core::machine::Connection::Default,
             request,
         };
         add(&mut traces[n], Event::Tick, vec![ask]);

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::{Subject, follow, won};
 use crate::error::StoreError;
-use crate::store::{DeleteIf, Kept, Leases, PutIf, Store};
+use crate::store::{DeleteIf, LeaseState, Leases, PutIf, Store};
 use crate::watch::Change;
 
 /// Grants the shortest lease that makes sense here, and says for how long it was granted.
@@ -64,7 +64,7 @@ pub async fn a_lease_that_is_kept_alive_keeps_its_key(subject: &dyn Subject) {
     let begun = Instant::now();
     while begun.elapsed() < ttl * 2 {
         let kept = leases.keep_alive(id, "leases/k").await;
-        assert_eq!(kept, Ok(Kept::Alive(ttl)));
+        assert_eq!(kept, Ok(LeaseState::Alive(ttl)));
         tokio::time::sleep(ttl / 4).await;
     }
     assert_eq!(leases.is_alive(id).await, Ok(true));
@@ -85,9 +85,9 @@ pub async fn a_key_written_again_without_the_lease_stays(subject: &dyn Subject) 
         won(store.put_if(again).await.unwrap());
     }
     let attached = leases.keep_alive(id, "leases/with").await;
-    assert_eq!(attached, Ok(Kept::Alive(ttl)));
+    assert_eq!(attached, Ok(LeaseState::Alive(ttl)));
     let detached = leases.keep_alive(id, "leases/without").await;
-    assert_eq!(detached, Ok(Kept::Loose));
+    assert_eq!(detached, Ok(LeaseState::Unattached));
     until_over(leases, id, ttl).await;
     assert_eq!(store.get("leases/with").await, Ok(None));
     assert!(store.get("leases/without").await.unwrap().is_some());
@@ -103,7 +103,7 @@ pub async fn a_lease_that_is_over_is_gone(subject: &dyn Subject) {
     for id in [id, never] {
         assert_eq!(leases.is_alive(id).await, Ok(false));
         let kept = leases.keep_alive(id, "leases/k").await;
-        assert_eq!(kept, Ok(Kept::Gone));
+        assert_eq!(kept, Ok(LeaseState::Gone));
         let put = PutIf::create("leases/k", *b"v").under(Some(id));
         let refused = store.put_if(put).await;
         assert!(matches!(refused, Err(StoreError::Denied { .. })));
@@ -119,17 +119,17 @@ pub async fn a_key_that_is_not_attached_is_loose(subject: &dyn Subject) {
     let ttl = grant(&*store, leases, id).await;
     grant(&*store, leases, other).await;
     let kept = leases.keep_alive(id, "leases/k").await;
-    assert_eq!(kept, Ok(Kept::Loose), "never written");
+    assert_eq!(kept, Ok(LeaseState::Unattached), "never written");
     let version = put_under(&*store, "leases/k", id).await;
     let kept = leases.keep_alive(id, "leases/k").await;
-    assert_eq!(kept, Ok(Kept::Alive(ttl)));
+    assert_eq!(kept, Ok(LeaseState::Alive(ttl)));
     let delete = DeleteIf::new("leases/k", version);
     store.delete_if(delete).await.unwrap();
     let kept = leases.keep_alive(id, "leases/k").await;
-    assert_eq!(kept, Ok(Kept::Loose), "removed");
+    assert_eq!(kept, Ok(LeaseState::Unattached), "removed");
     put_under(&*store, "leases/k", other).await;
     let kept = leases.keep_alive(id, "leases/k").await;
-    assert_eq!(kept, Ok(Kept::Loose), "somebody else's");
+    assert_eq!(kept, Ok(LeaseState::Unattached), "somebody else's");
 }
 
 /// Two who draw the same id do not share a lease.

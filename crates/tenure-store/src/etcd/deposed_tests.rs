@@ -16,7 +16,7 @@ use tokio::net::TcpListener;
 use super::EtcdStore;
 use super::wire::*;
 use crate::error::StoreError;
-use crate::store::{Kept, Leases as _};
+use crate::store::{LeaseState, Leases as _};
 
 const ID: LeaseId = LeaseId(77);
 
@@ -166,7 +166,7 @@ fn refused<T: std::fmt::Debug>(answer: Result<T, StoreError>) {
 #[tokio::test]
 async fn a_keep_alive_counts_only_if_a_read_after_it_is_of_the_same_term() {
     let (says, store) = imitation().await;
-    let alive = Kept::Alive(std::time::Duration::from_secs(2));
+    let alive = LeaseState::Alive(std::time::Duration::from_secs(2));
     assert_eq!(store.keep_alive(ID, "k").await, Ok(alive));
     // Deposed: the others have a new term, the old leader still says that all is well.
     says.lock().unwrap().read_term = 6;
@@ -182,10 +182,10 @@ async fn a_keep_alive_counts_only_if_a_read_after_it_is_of_the_same_term() {
 async fn a_keep_alive_counts_only_if_the_key_is_there_under_the_lease() {
     let (says, store) = imitation().await;
     says.lock().unwrap().attached = None;
-    assert_eq!(store.keep_alive(ID, "k").await, Ok(Kept::Loose));
+    assert_eq!(store.keep_alive(ID, "k").await, Ok(LeaseState::Unattached));
     for other in [0, 78] {
         says.lock().unwrap().attached = Some(other);
-        assert_eq!(store.keep_alive(ID, "k").await, Ok(Kept::Loose));
+        assert_eq!(store.keep_alive(ID, "k").await, Ok(LeaseState::Unattached));
     }
 }
 
@@ -209,7 +209,7 @@ async fn a_lease_is_said_to_live_or_to_be_gone_only_by_who_is_in_charge() {
     };
     *says.lock().unwrap() = gone;
     assert_eq!(store.is_alive(ID).await, Ok(false));
-    assert_eq!(store.keep_alive(ID, "k").await, Ok(Kept::Gone));
+    assert_eq!(store.keep_alive(ID, "k").await, Ok(LeaseState::Gone));
     *says.lock().unwrap() = Says {
         read_term: 6,
         ..gone

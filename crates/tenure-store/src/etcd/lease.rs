@@ -22,7 +22,7 @@ use super::wire::{
     TimeToLiveRequest, TimeToLiveResponse,
 };
 use crate::error::StoreError;
-use crate::store::{Kept, Leases};
+use crate::store::{LeaseState, Leases};
 
 #[async_trait]
 impl Leases for EtcdStore {
@@ -39,7 +39,7 @@ impl Leases for EtcdStore {
 
     /// A keep-alive counts only if a read that began after it finds the key, with the lease, under the same term: its header
     /// was made before the lease was renewed, so no other leader can have come in between.
-    async fn keep_alive(&self, id: LeaseId, key: &str) -> Result<Kept, StoreError> {
+    async fn keep_alive(&self, id: LeaseId, key: &str) -> Result<LeaseState, StoreError> {
         let kept = self.client.ask_by(
             KEEP_ALIVE,
             "",
@@ -50,7 +50,7 @@ impl Leases for EtcdStore {
             return if self.is_alive(id).await? {
                 Err(not_in_charge("it said that a lease is over which is not"))
             } else {
-                Ok(Kept::Gone)
+                Ok(LeaseState::Gone)
             };
         }
         let outer = self.keys.outer(key);
@@ -59,9 +59,9 @@ impl Leases for EtcdStore {
         same_reign(kept.header(), read.header())?;
         let attached = |kv: &super::wire::KeyValue| kv.lease == id.0.cast_signed();
         Ok(if read.kvs.first().is_some_and(attached) {
-            Kept::Alive(seconds_of(kept.ttl))
+            LeaseState::Alive(seconds_of(kept.ttl))
         } else {
-            Kept::Loose
+            LeaseState::Unattached
         })
     }
 

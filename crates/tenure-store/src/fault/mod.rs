@@ -20,7 +20,8 @@ use crate::error::StoreError;
 use crate::examine::Finding;
 use crate::op::Op;
 use crate::store::{
-    Delete, DeleteIf, Entry, Kept, Keys, Leases, Listing, Put, PutIf, Store, StoreInfo, no_leases,
+    Delete, DeleteIf, Entry, Keys, LeaseState, Leases, Listing, Put, PutIf, Store, StoreInfo,
+    no_leases,
 };
 use crate::watch::Watch;
 
@@ -291,7 +292,7 @@ impl Leases for FaultStore {
         .await
     }
 
-    async fn keep_alive(&self, id: LeaseId, key: &str) -> Result<Kept, StoreError> {
+    async fn keep_alive(&self, id: LeaseId, key: &str) -> Result<LeaseState, StoreError> {
         let (inner, asked) = (self.inner.clone(), key.to_owned());
         self.one(Op::KeepAlive, key, async move {
             let leases = inner.leases().ok_or_else(no_leases)?;

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::{MemoryStore, State};
 use crate::error::StoreError;
-use crate::store::{Kept, Leases};
+use crate::store::{LeaseState, Leases};
 
 /// A lease that has not run out, and the keys that go with it.
 #[derive(Debug)]
@@ -66,15 +66,15 @@ impl State {
         Ok(ttl)
     }
 
-    fn keep_alive(&mut self, id: LeaseId, key: &str) -> Kept {
+    fn keep_alive(&mut self, id: LeaseId, key: &str) -> LeaseState {
         let Some(lease) = self.leases.get_mut(&id) else {
-            return Kept::Gone;
+            return LeaseState::Gone;
         };
         lease.until = Instant::now() + lease.ttl;
         if lease.keys.contains(key) {
-            Kept::Alive(lease.ttl)
+            LeaseState::Alive(lease.ttl)
         } else {
-            Kept::Loose
+            LeaseState::Unattached
         }
     }
 }
@@ -103,7 +103,7 @@ impl Leases for MemoryStore {
         granted
     }
 
-    async fn keep_alive(&self, id: LeaseId, key: &str) -> Result<Kept, StoreError> {
+    async fn keep_alive(&self, id: LeaseId, key: &str) -> Result<LeaseState, StoreError> {
         Ok(self.shared.lock().keep_alive(id, key))
     }
 

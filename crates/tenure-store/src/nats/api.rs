@@ -23,14 +23,14 @@ pub(super) fn about(question: &str, stream: &str) -> String {
 
 /// A refusal. The codes are the server's.
 #[derive(Clone, Debug, Deserialize)]
-pub(super) struct Refusal {
+pub(super) struct ApiError {
     #[serde(default)]
     pub(super) err_code: u32,
     #[serde(default)]
     pub(super) description: String,
 }
 
-impl Refusal {
+impl ApiError {
     /// The condition of a write did not hold.
     pub(super) fn is_lost_race(&self) -> bool {
         matches!(self.err_code, 10_071 | 10_164)
@@ -68,13 +68,13 @@ impl Refusal {
 
 #[derive(Deserialize)]
 struct Refused {
-    error: Option<Refusal>,
+    error: Option<ApiError>,
 }
 
 /// Reads an answer: what was asked for, or a refusal.
 pub(super) fn read<T: DeserializeOwned>(
     payload: &[u8],
-) -> Result<Result<T, Refusal>, serde_json::Error> {
+) -> Result<Result<T, ApiError>, serde_json::Error> {
     let refused: Refused = serde_json::from_slice(payload)?;
     match refused.error {
         Some(refusal) => Ok(Err(refusal)),

@@ -8,10 +8,10 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
-use super::api::{self, Refusal};
+use super::api::{self, ApiError};
 use super::connect::Client;
 use super::errors::About;
-use super::link::{Link, Refused};
+use super::link::{Connection, Refused};
 use crate::error::StoreError;
 
 /// How long any call may take. Callers who need to know sooner drop it sooner.
@@ -70,7 +70,7 @@ impl Client {
     pub(super) async fn ask_linked<T: DeserializeOwned>(
         self: &Arc<Self>,
         question: Question,
-    ) -> Result<(Result<T, Refusal>, Arc<Link>), StoreError> {
+    ) -> Result<(Result<T, ApiError>, Arc<Connection>), StoreError> {
         let deadline = Instant::now() + PATIENCE;
         let link = tokio::time::timeout_at(deadline, self.link()).await;
         let link = link.map_err(|_| self.unconnected())??;
@@ -81,10 +81,10 @@ impl Client {
     /// Asks over this connection.
     pub(super) async fn ask_over<T: DeserializeOwned>(
         &self,
-        link: &Arc<Link>,
+        link: &Arc<Connection>,
         question: Question,
         deadline: Instant,
-    ) -> Result<Result<T, Refusal>, StoreError> {
+    ) -> Result<Result<T, ApiError>, StoreError> {
         let subject = question.subject.clone();
         let about = About {
             endpoint: &link.endpoint,
@@ -98,7 +98,7 @@ impl Client {
 
     async fn exchange(
         &self,
-        link: &Arc<Link>,
+        link: &Arc<Connection>,
         question: Question,
         about: About<'_>,
         deadline: Instant,
@@ -137,13 +137,13 @@ impl Client {
 /// A call under way. If it is dropped and the server has long been silent, the connection is given up.
 struct Waiting<'a> {
     client: &'a Client,
-    link: &'a Arc<Link>,
+    link: &'a Arc<Connection>,
     since: Instant,
     over: bool,
 }
 
 impl<'a> Waiting<'a> {
-    fn new(client: &'a Client, link: &'a Arc<Link>) -> Self {
+    fn new(client: &'a Client, link: &'a Arc<Connection>) -> Self {
         Self {
             client,
             link,

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::errors;
-use super::link::{Link, Signals};
+use super::link::{Connection, Signals};
 use super::settings::Settings;
 use crate::error::StoreError;
 use crate::host::random_bytes;
@@ -59,7 +59,7 @@ impl Cluster {
     }
 
     /// Goes through the servers once, beginning with `first`.
-    async fn connect(&self, first: usize, patience: Duration) -> Result<Link, StoreError> {
+    async fn connect(&self, first: usize, patience: Duration) -> Result<Connection, StoreError> {
         let count = self.settings.endpoints.len();
         let mut failures = Vec::new();
         for at in (0..count).map(|n| (first + n) % count) {
@@ -86,7 +86,7 @@ impl Cluster {
         })
     }
 
-    async fn attempt(&self, at: usize, patience: Duration) -> Result<Link, StoreError> {
+    async fn attempt(&self, at: usize, patience: Duration) -> Result<Connection, StoreError> {
         let endpoint = &self.settings.endpoints[at];
         let signals = Arc::new(Signals::new());
         let options = self
@@ -118,7 +118,7 @@ impl Cluster {
         if !is_new_enough(&version) {
             return Err(errors::too_old(endpoint, &version));
         }
-        Ok(Link::new(client, endpoint.clone(), at, signals))
+        Ok(Connection::new(client, endpoint.clone(), at, signals))
     }
 }
 
@@ -140,7 +140,7 @@ pub(super) struct Client {
 
 #[derive(Debug)]
 struct State {
-    link: Option<Arc<Link>>,
+    link: Option<Arc<Connection>>,
     /// Whether a round is under way.
     connecting: bool,
     /// Rounds that failed since the last one that did not.
@@ -175,12 +175,12 @@ impl Client {
 
     /// The connection, made if there is none. Fails with the round through all servers that it waits for, or after a moment
     /// with the last one.
-    pub(super) async fn link(self: &Arc<Self>) -> Result<Arc<Link>, StoreError> {
+    pub(super) async fn link(self: &Arc<Self>) -> Result<Arc<Connection>, StoreError> {
         self.linked(NEXT_ROUND).await
     }
 
     /// The same; `patience` is for the next round after one that failed.
-    async fn linked(self: &Arc<Self>, patience: Duration) -> Result<Arc<Link>, StoreError> {
+    async fn linked(self: &Arc<Self>, patience: Duration) -> Result<Arc<Connection>, StoreError> {
         let mut rounds = self.rounds.subscribe();
         let failing;
         {
@@ -210,7 +210,7 @@ impl Client {
 
     /// The first connection. Servers that are silent are given more time with every round; what any other failure says, another
     /// round would say again.
-    pub(super) async fn first_link(self: &Arc<Self>) -> Result<Arc<Link>, StoreError> {
+    pub(super) async fn first_link(self: &Arc<Self>) -> Result<Arc<Connection>, StoreError> {
         let deadline = Instant::now() + OPENING;
         loop {
             let begun = Instant::now();
@@ -223,7 +223,7 @@ impl Client {
     }
 
     /// Gives a connection up; the next call goes to the next server. Watches on it end.
-    pub(super) fn retire(&self, link: &Arc<Link>) {
+    pub(super) fn retire(&self, link: &Arc<Connection>) {
         link.retire();
         let mut state = self.lock();
         if state.link.take_if(|now| Arc::ptr_eq(now, link)).is_some() {
@@ -235,7 +235,7 @@ impl Client {
 /// One round through the servers. If it is dropped halfway, with its runtime, the next caller begins another.
 struct Round {
     client: Arc<Client>,
-    answer: Option<Result<Link, StoreError>>,
+    answer: Option<Result<Connection, StoreError>>,
 }
 
 impl Round {

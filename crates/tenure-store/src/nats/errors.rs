@@ -2,7 +2,7 @@
 
 use async_nats::{ConnectError, ConnectErrorKind, RequestError, RequestErrorKind};
 
-use super::api::Refusal;
+use super::api::ApiError;
 use crate::error::StoreError;
 
 /// What a call was about.
@@ -69,7 +69,7 @@ impl About<'_> {
     }
 
     /// A refusal by JetStream. Whatever is not known to come before anything is stored leaves a write in doubt.
-    pub(super) fn refused(&self, refusal: &Refusal) -> StoreError {
+    pub(super) fn refused(&self, refusal: &ApiError) -> StoreError {
         let Self {
             endpoint, subject, ..
         } = self;
@@ -163,7 +163,7 @@ mod tests {
             subject: "$KV.b.k",
             writes,
         };
-        about.refused(&Refusal {
+        about.refused(&ApiError {
             err_code,
             description: said.to_owned(),
         })

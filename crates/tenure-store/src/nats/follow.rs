@@ -16,7 +16,7 @@ use super::api::{self, EXPECTED_SEQUENCE};
 use super::call::{PATIENCE, Question};
 use super::errors::About;
 use super::kv::ends_key;
-use super::link::Link;
+use super::link::Connection;
 use crate::error::StoreError;
 use crate::host::random_uuid;
 
@@ -59,7 +59,7 @@ pub(super) struct Seen {
 /// A running reader.
 pub(super) struct Follower {
     subscriber: Subscriber,
-    pub(super) link: Arc<Link>,
+    pub(super) link: Arc<Connection>,
     /// The API subject that ends the consumer.
     end: String,
     /// The number of the last message.

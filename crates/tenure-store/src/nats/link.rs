@@ -74,7 +74,7 @@ pub(super) enum Refused {
 }
 
 /// One connection to one server.
-pub(super) struct Link {
+pub(super) struct Connection {
     pub(super) client: async_nats::Client,
     pub(super) endpoint: String,
     /// Which of the servers that the URL names.
@@ -83,13 +83,13 @@ pub(super) struct Link {
     signals: Arc<Signals>,
 }
 
-impl fmt::Debug for Link {
+impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Link").field(&self.endpoint).finish()
     }
 }
 
-impl Link {
+impl Connection {
     pub(super) fn new(
         client: async_nats::Client,
         endpoint: String,

@@ -12,7 +12,7 @@ use tokio_postgres::Row;
 
 use super::keys;
 use super::line::Dialer;
-use super::link::Link;
+use super::link::Reconnect;
 use super::positions::Positions;
 use super::session::Session;
 use crate::error::StoreError;
@@ -50,7 +50,7 @@ impl Hub {
         let (subscriptions, incoming) = mpsc::unbounded_channel();
         let woken = Arc::new(Notify::new());
         let task = Follower {
-            link: Link::listening(runtime, dialer, woken.clone()),
+            link: Reconnect::listening(runtime, dialer, woken.clone()),
             woken,
             positions,
             incoming,
@@ -92,7 +92,7 @@ enum News {
 }
 
 struct Follower {
-    link: Link,
+    link: Reconnect,
     woken: Arc<Notify>,
     positions: Arc<Positions>,
     incoming: mpsc::UnboundedReceiver<Subscription>,

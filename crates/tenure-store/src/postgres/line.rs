@@ -8,7 +8,7 @@ use rustls::pki_types::ServerName;
 use tokio::sync::{Notify, oneshot};
 use tokio_postgres::config::SslMode;
 use tokio_postgres::error::Severity;
-use tokio_postgres::{AsyncMessage, Client, Config, Connection, SimpleQueryMessage};
+use tokio_postgres::{AsyncMessage, Client, Config, SimpleQueryMessage};
 
 use super::errors::{self, Stage};
 use super::tls::{Connector, Mode, Secured};
@@ -51,7 +51,7 @@ pub(super) struct Dialer {
 }
 
 /// A connection that is up, and driven by a task of its own until `client` is dropped or it breaks.
-pub(super) struct Line {
+pub(super) struct Connection {
     pub(super) client: Client,
     pub(super) pulse: Arc<Pulse>,
     /// Marks this session among others.
@@ -90,7 +90,7 @@ impl Dialer {
         limit: Duration,
         patience: Duration,
         woken: &Arc<Notify>,
-    ) -> Result<Line, StoreError> {
+    ) -> Result<Connection, StoreError> {
         let mut failures = Vec::new();
         for host in &self.target.hosts {
             let dialled = self.dial_host(host, patience, woken);
@@ -117,7 +117,7 @@ impl Dialer {
         host: &Host,
         patience: Duration,
         woken: &Arc<Notify>,
-    ) -> Result<Line, StoreError> {
+    ) -> Result<Connection, StoreError> {
         let place = &self.target.shown;
         let wire = Wire::open(host).await.map_err(|e| {
             StoreError::unavailable(format!(
@@ -148,7 +148,7 @@ impl Dialer {
         };
         let give_up = driver.give_up.clone();
         tokio::spawn(driver.run(end));
-        let line = Line {
+        let line = Connection {
             client,
             pulse,
             mark: random_uuid(),
@@ -211,10 +211,10 @@ impl Dialer {
     /// Sets what we need and refuses servers that cannot be used.
     async fn set_up(
         &self,
-        mut line: Line,
+        mut line: Connection,
         host: &Host,
         local_port: Option<u16>,
-    ) -> Result<Line, StoreError> {
+    ) -> Result<Connection, StoreError> {
         let place = format!("{} ({host})", self.target.shown);
         let mark = &line.mark;
         let sql =
@@ -259,7 +259,7 @@ impl Dialer {
 
 /// Moves the bytes of one connection until it ends.
 struct Driver {
-    connection: Connection<Wire, Secured>,
+    connection: tokio_postgres::Connection<Wire, Secured>,
     pulse: Arc<Pulse>,
     patience: Duration,
     woken: Arc<Notify>,

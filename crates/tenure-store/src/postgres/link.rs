@@ -39,17 +39,17 @@ enum State {
 }
 
 /// The caller's end of it. The connection is closed when this is dropped.
-pub(super) struct Link {
+pub(super) struct Reconnect {
     state: watch::Receiver<State>,
 }
 
-impl fmt::Debug for Link {
+impl fmt::Debug for Reconnect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Link")
     }
 }
 
-impl Link {
+impl Reconnect {
     /// Keeps a connection that is already there.
     pub(super) fn keep(
         runtime: &Handle,
@@ -82,7 +82,7 @@ impl Link {
             None => (State::Connecting, None),
         };
         let (report, state) = watch::channel(state);
-        let keeper = Keeper::new(dialer, report, woken, listen);
+        let keeper = Reconnector::new(dialer, report, woken, listen);
         runtime.spawn(keeper.run(ended));
         Self { state }
     }
@@ -109,7 +109,7 @@ impl Link {
 }
 
 /// The task that keeps the connection.
-struct Keeper {
+struct Reconnector {
     dialer: Dialer,
     report: watch::Sender<State>,
     woken: Arc<Notify>,
@@ -122,7 +122,7 @@ struct Keeper {
     told: bool,
 }
 
-impl Keeper {
+impl Reconnector {
     fn new(dialer: Dialer, report: watch::Sender<State>, woken: Arc<Notify>, listen: bool) -> Self {
         let mut seed = [0; 8];
         seed.copy_from_slice(&random_bytes()[..8]);

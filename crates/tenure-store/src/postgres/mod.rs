@@ -34,7 +34,7 @@ use tokio::runtime::Handle;
 use batches::{BATCH_KEYS, distinct, entry};
 use hub::Hub;
 use line::Dialer;
-use link::Link;
+use link::Reconnect;
 use positions::Positions;
 use session::{Session, Tables};
 use url::Target;
@@ -55,7 +55,7 @@ pub struct PostgresStore {
     info: StoreInfo,
     dialer: Dialer,
     runtime: Handle,
-    link: Link,
+    link: Reconnect,
     shared: Arc<Shared>,
 }
 
@@ -87,7 +87,7 @@ impl PostgresStore {
         let first = Session::first(&dialer, tables, link::FIRST_SILENCE).await?;
         Ok(Self {
             info,
-            link: Link::keep(&runtime, dialer.clone(), first),
+            link: Reconnect::keep(&runtime, dialer.clone(), first),
             dialer,
             runtime,
             shared: Arc::default(),
@@ -312,7 +312,7 @@ impl Store for PostgresStore {
         let runtime = Handle::try_current().unwrap_or_else(|_| self.runtime.clone());
         Ok(Arc::new(Self {
             info: self.info.clone(),
-            link: Link::open(&runtime, self.dialer.clone()),
+            link: Reconnect::open(&runtime, self.dialer.clone()),
             dialer: self.dialer.clone(),
             runtime,
             shared: self.shared.clone(),

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio_postgres::{Client, SimpleQueryMessage};
 
-use super::line::{Dialer, Line};
+use super::line::{Connection, Dialer};
 use crate::error::StoreError;
 
 /// What to do about it.
@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 ///
 /// A second connection is made, which marks its session as well. If both ever land in one session, or one finds its mark gone
 /// while the other keeps a transaction open, sessions are shared.
-pub(super) async fn refuse(dialer: &Dialer, line: &Line) -> Result<(), StoreError> {
+pub(super) async fn refuse(dialer: &Dialer, line: &Connection) -> Result<(), StoreError> {
     let limit = dialer.target.connect_timeout;
     let woken = Arc::new(Notify::new());
     let other = dialer.dial(limit, PATIENCE, &woken).await?;

@@ -11,7 +11,7 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Row, Statement};
 
 use super::errors::{self, Stage};
-use super::line::{Dialer, Ended, Line};
+use super::line::{Connection, Dialer, Ended};
 use super::sql::Statements;
 use super::wire::Pulse;
 use super::{pooler, schema};
@@ -88,7 +88,7 @@ impl Session {
 
     async fn ready(
         dialer: &Dialer,
-        line: Line,
+        line: Connection,
         listen: bool,
     ) -> Result<(Self, oneshot::Receiver<Ended>), StoreError> {
         let target = &dialer.target;

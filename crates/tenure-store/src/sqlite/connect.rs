@@ -6,7 +6,7 @@ use std::time::Duration;
 use rusqlite::{Connection, OpenFlags, OptionalExtension};
 
 use super::errors::{self, Stage};
-use super::place::Place;
+use super::place::DatabasePath;
 use super::worker::patiently;
 use crate::error::StoreError;
 use crate::host::{Host, random_uuid};
@@ -63,7 +63,7 @@ pub enum HostCheck {
 /// A database that was found fit for use.
 #[derive(Debug)]
 pub(super) struct Database {
-    pub(super) place: Place,
+    pub(super) place: DatabasePath,
 }
 
 impl Database {
@@ -71,7 +71,7 @@ impl Database {
     pub(super) fn prepare(path: &Path, check: HostCheck) -> Result<Self, StoreError> {
         check_version(rusqlite::version_number(), rusqlite::version())?;
         let database = Self {
-            place: Place::prepare(path)?,
+            place: DatabasePath::prepare(path)?,
         };
         let conn = database.connect()?;
         database.settle(&conn, &Host::this(), check)?;

@@ -2,11 +2,11 @@
 
 use rusqlite::Connection;
 
-use super::place::Place;
+use super::place::DatabasePath;
 use crate::examine::Finding;
 
 /// Looks at everything.
-pub(super) fn examine(conn: &Connection, place: &Place) -> rusqlite::Result<Vec<Finding>> {
+pub(super) fn examine(conn: &Connection, place: &DatabasePath) -> rusqlite::Result<Vec<Finding>> {
     let mode: String = conn.pragma_query_value(None, "journal_mode", |r| r.get(0))?;
     let synchronous: i64 = conn.pragma_query_value(None, "synchronous", |r| r.get(0))?;
     let check: String = conn.query_row("PRAGMA quick_check(1)", [], |r| r.get(0))?;

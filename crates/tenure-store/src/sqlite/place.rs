@@ -9,14 +9,14 @@ use crate::error::StoreError;
 
 /// The file that a path named when it was opened. A different one under the same path is a different store.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct DatabasePath {
     /// The path without symbolic links: where SQLite puts the files beside it.
     pub(super) path: PathBuf,
     device: u64,
     inode: u64,
 }
 
-impl Place {
+impl DatabasePath {
     /// Makes the file if it does not exist (readable by its owner alone) and checks that it may hold a store.
     pub(super) fn prepare(path: &Path) -> Result<Self, StoreError> {
         if path.is_dir() {

@@ -21,10 +21,10 @@ use crate::rng::SplitMix;
 /// How long a call waits for a lock that another process holds before it says so. Callers with less patience give up earlier.
 const LOCK_PATIENCE: Duration = Duration::from_millis(300);
 
-type Job = Box<dyn FnOnce(&mut Desk) + Send>;
+type Job = Box<dyn FnOnce(&mut ConnectionThread) + Send>;
 
 /// What the thread works with.
-struct Desk {
+struct ConnectionThread {
     conn: Connection,
     database: Arc<Database>,
     rng: SplitMix,
@@ -92,7 +92,7 @@ impl Worker {
     pub(super) fn start(name: &str, database: &Arc<Database>) -> Result<Self, StoreError> {
         let mut seed = [0; 8];
         seed.copy_from_slice(&random_bytes()[..8]);
-        let mut desk = Desk {
+        let mut desk = ConnectionThread {
             conn: database.connect()?,
             database: database.clone(),
             rng: SplitMix::new(u64::from_ne_bytes(seed)),
@@ -150,10 +150,12 @@ impl Worker {
     /// Hands a job over and waits for its answer; `None` if the thread broke off.
     async fn call<T: Send + 'static>(
         &self,
-        job: impl FnOnce(&mut Desk, &dyn Fn() -> bool) -> Result<T, StoreError> + Send + 'static,
+        job: impl FnOnce(&mut ConnectionThread, &dyn Fn() -> bool) -> Result<T, StoreError>
+        + Send
+        + 'static,
     ) -> Option<Result<T, StoreError>> {
         let (reply, answer) = oneshot::channel();
-        let job = move |desk: &mut Desk| {
+        let job = move |desk: &mut ConnectionThread| {
             if !reply.is_closed() {
                 let answer = job(desk, &|| reply.is_closed());
                 // Nobody waits for it any more: the outcome is theirs to find out.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use tenure_store::servers::etcd::{Etcd, Release};
 use tenure_store::servers::proxy::{Flow, Proxy};
-use tenure_store::{Kept, LeaseId, PutIf, Store, StoreError, WatchEnd, open};
+use tenure_store::{LeaseId, LeaseState, PutIf, Store, StoreError, WatchEnd, open};
 
 use super::{bounded, create, until_it_writes};
 
@@ -159,11 +159,11 @@ async fn a_lease_outlasts_a_restart_of_its_server_and_is_kept_alive_again() {
             Err(e) => assert!(e.wrote_nothing(), "{e:?}"),
         }
     };
-    assert_eq!(kept, Kept::Alive(ttl));
+    assert_eq!(kept, LeaseState::Alive(ttl));
     assert_eq!(leases.is_alive(id).await, Ok(true));
     // Revoked by an operator: gone, and the key with it.
     etcd.ctl(&["lease", "revoke", &format!("{id}")]);
-    assert_eq!(leases.keep_alive(id, "k").await, Ok(Kept::Gone));
+    assert_eq!(leases.keep_alive(id, "k").await, Ok(LeaseState::Gone));
     assert_eq!(leases.is_alive(id).await, Ok(false));
     assert_eq!(store.get("k").await, Ok(None));
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tenure_store::servers::etcd::{Etcd, Options, Release};
-use tenure_store::{Kept, LeaseId, Put, PutIf, StoreError, open};
+use tenure_store::{LeaseId, LeaseState, Put, PutIf, StoreError, open};
 
 use super::denial;
 
@@ -34,7 +34,7 @@ async fn a_full_database_is_told_with_the_way_out_and_recovers() {
     // Whoever is there stays: reads and leases go on.
     assert!(store.get("session").await.unwrap().is_some());
     let kept = leases.keep_alive(id, "session").await;
-    assert!(matches!(kept, Ok(Kept::Alive(_))), "{kept:?}");
+    assert!(matches!(kept, Ok(LeaseState::Alive(_))), "{kept:?}");
 
     etcd.ctl(&["del", "--prefix", "shop/big/"]);
     let now = store.revision().await.unwrap().0.to_string();

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tenure_store::servers::etcd::{Etcd, Options, Release};
-use tenure_store::{Kept, LeaseId, PutIf, WatchEnd, open};
+use tenure_store::{LeaseId, LeaseState, PutIf, WatchEnd, open};
 
 use super::{bounded, create, until_it_writes};
 
@@ -56,7 +56,7 @@ async fn writes_go_on_when_the_leader_is_killed_and_no_confirmed_one_is_lost() {
     assert_eq!(listed.entries.len(), 20);
     assert_eq!(
         bounded(leases.keep_alive(id, "leased")).await,
-        Ok(Kept::Alive(ttl))
+        Ok(LeaseState::Alive(ttl))
     );
 }
 

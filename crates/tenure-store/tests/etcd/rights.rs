@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tenure_store::servers::etcd::{Etcd, Release};
-use tenure_store::{Kept, LeaseId, Put, PutIf, Revision, open};
+use tenure_store::{LeaseId, LeaseState, Put, PutIf, Revision, open};
 
 use super::{bounded, create, denial};
 
@@ -53,7 +53,10 @@ async fn the_documented_role_is_enough(release: Release) {
     assert_eq!(store.list("").await.unwrap().entries.len(), 2);
     let both = store.get_many(vec!["k".into(), "session".into()]).await;
     assert!(both.iter().all(|e| matches!(e, Ok(Some(_)))));
-    assert_eq!(leases.keep_alive(id, "session").await, Ok(Kept::Alive(ttl)));
+    assert_eq!(
+        leases.keep_alive(id, "session").await,
+        Ok(LeaseState::Alive(ttl))
+    );
     assert_eq!(leases.is_alive(id).await, Ok(true));
     // Somebody else's lease with somebody else's key is none of our business, and does not get in the way.
     let root = "--user=root:rootpw";
@@ -62,7 +65,7 @@ async fn the_documented_role_is_enough(release: Release) {
     etcd.ctl(&[root, "put", &format!("--lease={theirs}"), "theirs", "v"]);
     etcd.ctl(&[root, "lease", "revoke", &id.to_string()]);
     assert_eq!(leases.is_alive(id).await, Ok(false));
-    assert_eq!(leases.keep_alive(id, "session").await, Ok(Kept::Gone));
+    assert_eq!(leases.keep_alive(id, "session").await, Ok(LeaseState::Gone));
     let dedicated = store.dedicated().unwrap();
     create(&*dedicated, "dedicated").await;
 }

@@ -22,14 +22,14 @@ use tenure_core::record::{
     KeyspaceMode, KeyspaceRecord, NodeRecord, Owner, Record, SessionRecord, ShardRecord,
 };
 use tenure_core::rules::Rules;
-use tenure_core::shard::{self, Change, Facts, Writer};
+use tenure_core::shard::{self, Facts, Transition, Writer};
 use tenure_core::time::Time;
-use tenure_core::view::{Cell, Seen, View};
+use tenure_core::view::{KeyState, Versioned, View};
 use tenure_store::{Expect, Put, PutIf, Store, StoreError};
 
 pub use moves::Moved;
-pub use nodes::Standing;
-pub use shards::{MOST_META, NewShard, ShardWork};
+pub use nodes::NodeStatus;
+pub use shards::{MAX_META, NewShard, ShardWork};
 pub use tenure_core::members::{Stuck, Unserved};
 
 /// How often a race against other writers is run again.
@@ -40,7 +40,7 @@ const PATIENCE: Duration = Duration::from_secs(15);
 const LOOK: Duration = Duration::from_millis(200);
 
 /// An operator's hands on one cluster.
-pub struct Admin {
+pub struct AdminClient {
     store: Arc<dyn Store>,
     cluster: ClusterName,
     writer: SessionId,
@@ -104,7 +104,7 @@ impl<T> Edited<T> {
     }
 }
 
-impl Admin {
+impl AdminClient {
     /// The cluster named `cluster` in the store at `url`, which must be there.
     pub async fn open(url: &str, cluster: &str) -> Result<Self, AdminError> {
         let store = tenure_store::open_existing(url).await?;
@@ -122,7 +122,7 @@ impl Admin {
     }
 
     /// Everything that the store holds of the cluster, at one instant.
-    pub async fn look(&self) -> Result<View, AdminError> {
+    pub async fn snapshot(&self) -> Result<View, AdminError> {
         let prefix = layout::prefix(&self.cluster);
         let listing = within(self.store.list(&prefix)).await?;
         let mut view = View::new(Rules::sound());
@@ -140,7 +140,7 @@ impl Admin {
     /// Returns the shards that are not served and why, by keyspace: those that no node can be given, and those that the nodes report as
     /// not served for longer than three ttl. Quarantined shards are left out. Empty if all is well.
     pub async fn unserved(&self) -> Result<BTreeMap<KeyspaceName, Vec<Stuck>>, AdminError> {
-        let view = self.look().await?;
+        let view = self.snapshot().await?;
         let ended = |session| view.sessions.get(&session).is_none_or(|s| !s.is_live());
         let each = view.keyspaces.iter().map(|(name, _)| {
             let blocked = members::blocked(&view, name);
@@ -165,7 +165,7 @@ impl Admin {
                     None => None,
                 };
                 if now.is_none() || now != last {
-                    match self.look().await {
+                    match self.snapshot().await {
                         Ok(view) => {
                             last = Some(view.revision);
                             if let Some(answer) = look(&view).await? {
@@ -195,7 +195,12 @@ impl Admin {
     }
 
     /// What a change of a shard's record makes of it.
-    fn changed(&self, record: &ShardRecord, change: Change, view: &View) -> Option<ShardRecord> {
+    fn changed(
+        &self,
+        record: &ShardRecord,
+        change: Transition,
+        view: &View,
+    ) -> Option<ShardRecord> {
         let node = NodeName::new("operator").ok()?;
         let session = self.writer;
         let writer = Writer {
@@ -204,8 +209,8 @@ impl Admin {
         };
         let facts = Facts {
             ended: &|session| is_over(view, session),
-            highest: record.epoch,
-            floor: 0,
+            highest_epoch: record.epoch,
+            min_generation: 0,
             load: None,
             rules: Rules::sound(),
         };
@@ -244,7 +249,7 @@ impl Admin {
     ) -> Result<Edited<NodeRecord>, AdminError> {
         let key = Key::Node(name.clone());
         for _ in 0..ROUNDS {
-            let view = self.look().await?;
+            let view = self.snapshot().await?;
             let seen = node(&view, name)?;
             let Some(mut new) = change(&view, &seen.record)? else {
                 return Ok(Edited::Same((*seen.record).clone()));
@@ -277,10 +282,10 @@ fn is_over(view: &View, session: SessionId) -> bool {
     record.is_some_and(SessionRecord::is_proven_end)
 }
 
-fn node<'a>(view: &'a View, name: &NodeName) -> Result<&'a Seen<NodeRecord>, AdminError> {
+fn node<'a>(view: &'a View, name: &NodeName) -> Result<&'a Versioned<NodeRecord>, AdminError> {
     match view.nodes.cell(name) {
-        Some(Cell::Present(seen)) => Ok(seen),
-        Some(Cell::Damaged { damage, .. }) => {
+        Some(KeyState::Present(seen)) => Ok(seen),
+        Some(KeyState::Damaged { damage, .. }) => {
             Err(AdminError::Refused(format!("node {name}: {damage}")))
         }
         _ => {
@@ -295,11 +300,11 @@ fn node<'a>(view: &'a View, name: &NodeName) -> Result<&'a Seen<NodeRecord>, Adm
 
 fn keyspace<'a>(view: &'a View, name: &KeyspaceName) -> Result<&'a KeyspaceRecord, AdminError> {
     match view.keyspaces.cell(name) {
-        Some(Cell::Present(seen)) if seen.record.removed => {
+        Some(KeyState::Present(seen)) if seen.record.removed => {
             Err(AdminError::Refused(format!("keyspace {name} was removed")))
         }
-        Some(Cell::Present(seen)) => Ok(&seen.record),
-        Some(Cell::Damaged { damage, .. }) => {
+        Some(KeyState::Present(seen)) => Ok(&seen.record),
+        Some(KeyState::Damaged { damage, .. }) => {
             Err(AdminError::Refused(format!("keyspace {name}: {damage}")))
         }
         _ => {

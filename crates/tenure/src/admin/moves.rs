@@ -5,12 +5,14 @@ use std::time::Duration;
 
 use tenure_core::ids::{KeyspaceName, NodeName, ShardId};
 use tenure_core::layout::Key;
-use tenure_core::record::{ClusterRecord, KeyspaceRecord, NodeMode, Record, ShardRecord, Tenancy};
-use tenure_core::shard::Change;
-use tenure_core::view::{Cell, Seen, View};
+use tenure_core::record::{
+    ClusterRecord, KeyspaceRecord, NodeMode, Ownership, Record, ShardRecord,
+};
+use tenure_core::shard::Transition;
+use tenure_core::view::{KeyState, Versioned, View};
 use tenure_store::Expect;
 
-use super::{Admin, AdminError, ROUNDS, is_over, keyspace, node, planned, thawed};
+use super::{AdminClient, AdminError, ROUNDS, is_over, keyspace, node, planned, thawed};
 
 /// How a shard that is to move stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,7 +27,7 @@ pub enum Moved {
     CalledOff,
 }
 
-impl Admin {
+impl AdminClient {
     /// Lets nothing that is served move until [`Admin::unfreeze`]. What is lost is served elsewhere nevertheless.
     pub async fn freeze(&self, reason: &str) -> Result<bool, AdminError> {
         self.set_freeze(Some(reason.to_owned())).await
@@ -38,7 +40,7 @@ impl Admin {
 
     async fn set_freeze(&self, freeze: Option<String>) -> Result<bool, AdminError> {
         for _ in 0..ROUNDS {
-            let view = self.look().await?;
+            let view = self.snapshot().await?;
             let Some(seen) = view.cluster.seen(&()) else {
                 return Err(AdminError::NotFound(
                     "the cluster has no record yet; start a node or create a keyspace".to_owned(),
@@ -66,16 +68,16 @@ impl Admin {
     /// It stays there as long as balance does not say otherwise; to keep it there, pin it.
     pub async fn move_shard(&self, id: &ShardId, to: &NodeName) -> Result<bool, AdminError> {
         for _ in 0..ROUNDS {
-            let view = self.look().await?;
+            let view = self.snapshot().await?;
             let seen = movable(&view, id, to)?;
             let owner = seen.record.owner();
             let there = owner.is_some_and(|o| o.node == *to && !is_over(&view, o.session));
-            let goes = seen.record.tenancy.moving();
-            let asked = seen.record.wish.as_ref() == Some(to);
+            let goes = seen.record.ownership.moving();
+            let asked = seen.record.move_request.as_ref() == Some(to);
             if asked || (there && goes.is_none()) || goes.is_some_and(|(mv, _)| mv.to.node == *to) {
                 return Ok(false);
             }
-            let change = Change::Wish {
+            let change = Transition::RequestMove {
                 node: Some(to.clone()),
             };
             let Some(record) = self.changed(&seen.record, change, &view) else {
@@ -91,7 +93,7 @@ impl Admin {
     }
 
     /// Waits until a shard that was to move is where it should be, or the move was called off; tells of every step.
-    pub async fn moved(
+    pub async fn wait_until_moved(
         &self,
         id: &ShardId,
         to: &NodeName,
@@ -123,7 +125,7 @@ impl Admin {
     /// Asks the leader to even a keyspace out now, without the waits that usually keep it calm. Says whether that is new.
     pub async fn rebalance(&self, name: &KeyspaceName) -> Result<bool, AdminError> {
         for _ in 0..ROUNDS {
-            let view = self.look().await?;
+            let view = self.snapshot().await?;
             let record = keyspace(&view, name)?;
             planned(name, record, "nobody is there to be asked for it")?;
             thawed(&view)?;
@@ -148,7 +150,7 @@ impl Admin {
     }
 
     /// Waits until a keyspace that was to be evened out is even; tells how many shards are on their way.
-    pub async fn rebalanced(
+    pub async fn wait_until_balanced(
         &self,
         name: &KeyspaceName,
         limit: Duration,
@@ -158,8 +160,9 @@ impl Admin {
         let done = self
             .until(limit, async |view: &View| {
                 let all = view.shards.iter();
-                let moving = all
-                    .filter(|(id, s)| id.keyspace == *name && s.record.tenancy.moving().is_some());
+                let moving = all.filter(|(id, s)| {
+                    id.keyspace == *name && s.record.ownership.moving().is_some()
+                });
                 let moving = moving.count();
                 if last != Some(moving) {
                     tell(moving);
@@ -179,15 +182,15 @@ impl Admin {
 fn standing(view: &View, record: &ShardRecord, to: &NodeName) -> Moved {
     use tenure_core::record::MovePhase::{Freezing, Sealed, Warming};
     let owner = record.owner().filter(|o| !is_over(view, o.session));
-    let serving = matches!(record.tenancy, Tenancy::Held { serving: true, .. });
-    match record.tenancy.moving() {
+    let serving = matches!(record.ownership, Ownership::Owned { serving: true, .. });
+    match record.ownership.moving() {
         Some((_, Warming)) => Moved::UnderWay("the new owner loads it"),
         Some((_, Freezing)) => Moved::UnderWay("the owner finishes what is in flight"),
         Some((_, Sealed)) => Moved::UnderWay("the new owner takes it"),
         None if owner.is_some_and(|o| o.node == *to) && serving => Moved::Done,
         None if owner.is_some_and(|o| o.node == *to) => Moved::UnderWay("the new owner loads it"),
-        None if record.wish.is_some() => Moved::Waiting,
-        None if owner.is_none() && record.intended.as_ref() == Some(to) => {
+        None if record.move_request.is_some() => Moved::Waiting,
+        None if owner.is_none() && record.assigned.as_ref() == Some(to) => {
             Moved::UnderWay("the new owner claims it")
         }
         None => Moved::CalledOff,
@@ -199,19 +202,19 @@ fn movable<'a>(
     view: &'a View,
     id: &ShardId,
     to: &NodeName,
-) -> Result<&'a Seen<ShardRecord>, AdminError> {
+) -> Result<&'a Versioned<ShardRecord>, AdminError> {
     let record = keyspace(view, &id.keyspace)?;
     planned(&id.keyspace, record, "no single shard can be sent anywhere")?;
     thawed(view)?;
     let seen = match view.shards.cell(id) {
-        Some(Cell::Present(seen)) if seen.record.tenancy != Tenancy::Deleted => seen,
-        Some(Cell::Damaged { damage, .. }) => {
+        Some(KeyState::Present(seen)) if seen.record.ownership != Ownership::Deleted => seen,
+        Some(KeyState::Damaged { damage, .. }) => {
             return Err(AdminError::Refused(format!("shard {id}: {damage}")));
         }
         _ => return Err(AdminError::NotFound(format!("there is no shard {id}"))),
     };
     let refuse = |why: String| Err(AdminError::Refused(why));
-    if seen.record.doomed {
+    if seen.record.deleting {
         return refuse(format!("shard {id} is being deleted"));
     }
     if seen.record.quarantine.is_some() {

@@ -7,11 +7,11 @@ use tenure_core::ids::{NodeName, SessionId};
 use tenure_core::record::{NodeMode, NodeRecord, Role};
 use tenure_core::view::View;
 
-use super::{Admin, AdminError, is_over, node, thawed};
+use super::{AdminClient, AdminError, is_over, node, thawed};
 
 /// How a node stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Standing {
+pub struct NodeStatus {
     /// Its mode.
     pub mode: NodeMode,
     /// Its session, or its last one.
@@ -24,7 +24,7 @@ pub struct Standing {
     pub moving: usize,
 }
 
-impl Standing {
+impl NodeStatus {
     /// How a node of this name stands, by these records.
     pub fn of(view: &View, name: &NodeName) -> Result<Self, AdminError> {
         let record = &node(view, name)?.record;
@@ -40,7 +40,7 @@ impl Standing {
             shards: owned.len(),
             moving: owned
                 .iter()
-                .filter(|s| s.tenancy.moving().is_some())
+                .filter(|s| s.ownership.moving().is_some())
                 .count(),
         })
     }
@@ -51,7 +51,7 @@ impl Standing {
     }
 }
 
-impl Admin {
+impl AdminClient {
     /// Lets a node give away everything it has, and take nothing, until it is activated. Says whether that is new.
     ///
     /// The node gives away by itself, as its leader plans; [`Admin::drained`] waits for it. One that is not there is drained
@@ -79,16 +79,16 @@ impl Admin {
     }
 
     /// Waits until a node that was drained owns nothing, and tells how it stands whenever that changes.
-    pub async fn drained(
+    pub async fn wait_until_drained(
         &self,
         name: &NodeName,
         limit: Duration,
-        mut tell: impl FnMut(&Standing),
-    ) -> Result<Standing, AdminError> {
+        mut tell: impl FnMut(&NodeStatus),
+    ) -> Result<NodeStatus, AdminError> {
         let mut last = None;
         let done = self
             .until(limit, async |view: &View| {
-                let mut standing = Standing::of(view, name)?;
+                let mut standing = NodeStatus::of(view, name)?;
                 if last.as_ref() != Some(&standing) {
                     tell(&standing);
                     last = Some(standing.clone());
@@ -164,7 +164,7 @@ impl Admin {
     }
 
     /// Waits until a session is over, and tells of the shards that it still has whenever their number changes.
-    pub async fn evicted(
+    pub async fn wait_until_stopped(
         &self,
         name: &NodeName,
         session: SessionId,

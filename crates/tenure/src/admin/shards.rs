@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use tenure_core::ids::{KeyspaceName, ShardId, ShardName};
 use tenure_core::layout::Key;
-use tenure_core::record::{Head, KeyspaceKind, KeyspaceRecord, Record, ShardRecord, Tenancy};
-use tenure_core::shard::Change;
-use tenure_core::view::{Cell, View};
+use tenure_core::record::{Head, KeyspaceKind, KeyspaceRecord, Ownership, Record, ShardRecord};
+use tenure_core::shard::Transition;
+use tenure_core::view::{KeyState, View};
 use tenure_store::{Expect, Put, PutIf, StoreError};
 
-use super::{Admin, AdminError, ROUNDS, keyspace, within};
+use super::{AdminClient, AdminError, ROUNDS, keyspace, within};
 
 /// The most bytes that can be attached to a shard.
-pub const MOST_META: usize = 4096;
+pub const MAX_META: usize = 4096;
 /// How many records are written at once.
 const BATCH: usize = 500;
 
@@ -53,17 +53,18 @@ enum Step {
     Write(Expect, Box<ShardRecord>),
 }
 
-impl Admin {
+impl AdminClient {
     /// The shards of a named keyspace that are there, with what is known of them.
     pub async fn shards(
         &self,
         name: &KeyspaceName,
     ) -> Result<Vec<(ShardName, Arc<ShardRecord>)>, AdminError> {
-        let view = self.look().await?;
+        let view = self.snapshot().await?;
         keyspace(&view, name)?;
         let all = view.shards.iter();
-        let there = all
-            .filter(|(id, seen)| id.keyspace == *name && seen.record.tenancy != Tenancy::Deleted);
+        let there = all.filter(|(id, seen)| {
+            id.keyspace == *name && seen.record.ownership != Ownership::Deleted
+        });
         Ok(there
             .map(|(id, seen)| (id.shard.clone(), seen.record.clone()))
             .collect())
@@ -80,9 +81,9 @@ impl Admin {
     ) -> Result<ShardWork, AdminError> {
         let mut wanted = BTreeMap::new();
         for NewShard { name: shard, meta } in shards {
-            if let Some(long) = meta.as_ref().filter(|m| m.len() > MOST_META) {
+            if let Some(long) = meta.as_ref().filter(|m| m.len() > MAX_META) {
                 return Err(AdminError::Refused(format!(
-                    "what is attached to {name}/{shard} has {} bytes; at most {MOST_META} are kept",
+                    "what is attached to {name}/{shard} has {} bytes; at most {MAX_META} are kept",
                     long.len()
                 )));
             }
@@ -112,24 +113,24 @@ impl Admin {
     ) -> Result<Step, AdminError> {
         let key = Key::Shard(id.clone());
         match view.shards.cell(id) {
-            Some(Cell::Damaged { damage, .. }) => Err(AdminError::Refused(format!(
+            Some(KeyState::Damaged { damage, .. }) => Err(AdminError::Refused(format!(
                 "shard {id}: {damage}; `tenure repair {id}` first"
             ))),
-            Some(Cell::Present(seen)) if seen.record.tenancy == Tenancy::Deleted => {
+            Some(KeyState::Present(seen)) if seen.record.ownership == Ownership::Deleted => {
                 let meta = meta.clone();
-                let change = Change::Recreate { meta };
+                let change = Transition::Recreate { meta };
                 let again = self.changed(&seen.record, change, view);
                 let expect = Expect::Version(seen.version.clone());
                 Ok(again.map_or(Step::Wait, |r| Step::Write(expect, Box::new(r))))
             }
-            Some(Cell::Present(seen)) if seen.record.doomed => Ok(Step::Wait),
-            Some(Cell::Present(seen)) if meta.is_some() && seen.record.meta != *meta => {
+            Some(KeyState::Present(seen)) if seen.record.deleting => Ok(Step::Wait),
+            Some(KeyState::Present(seen)) if meta.is_some() && seen.record.meta != *meta => {
                 Err(AdminError::Refused(format!(
                     "shard {id} is there already, with something else attached to it; delete it first"
                 )))
             }
-            Some(Cell::Present(_)) => Ok(Step::Done),
-            Some(Cell::Missing { .. }) | None => {
+            Some(KeyState::Present(_)) => Ok(Step::Done),
+            Some(KeyState::Missing { .. }) | None => {
                 let head = Head {
                     rev: view.fresh_rev(&key),
                     ..Head::first(self.nonce())
@@ -172,18 +173,18 @@ impl Admin {
 
     fn deletion(&self, view: &View, id: &ShardId) -> Result<Step, AdminError> {
         let seen = match view.shards.cell(id) {
-            Some(Cell::Damaged { damage, .. }) => {
+            Some(KeyState::Damaged { damage, .. }) => {
                 return Err(AdminError::Refused(format!(
                     "shard {id}: {damage}; `tenure repair {id}` first"
                 )));
             }
-            Some(Cell::Present(seen)) if seen.record.tenancy != Tenancy::Deleted => seen,
+            Some(KeyState::Present(seen)) if seen.record.ownership != Ownership::Deleted => seen,
             _ => return Ok(Step::Done),
         };
-        let deleted = self.changed(&seen.record, Change::Delete, view);
+        let deleted = self.changed(&seen.record, Transition::Delete, view);
         let doomed = || {
-            let news = !seen.record.doomed;
-            news.then(|| self.changed(&seen.record, Change::Doom, view))
+            let news = !seen.record.deleting;
+            news.then(|| self.changed(&seen.record, Transition::MarkForDeletion, view))
                 .flatten()
         };
         let expect = Expect::Version(seen.version.clone());
@@ -204,7 +205,7 @@ impl Admin {
     ) -> Result<(), AdminError> {
         let mut touched: BTreeMap<ShardId, usize> = BTreeMap::new();
         loop {
-            let view = self.look().await?;
+            let view = self.snapshot().await?;
             let record = named(&view, name)?;
             let mut writes = Vec::new();
             work.closing = 0;

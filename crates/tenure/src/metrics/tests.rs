@@ -6,8 +6,8 @@ use std::time::Duration;
 use tenure_core::ids::{Epoch, KeyspaceName, NodeName, Revision, SessionId};
 use tenure_core::layout::Key;
 use tenure_core::members::Unserved;
-use tenure_core::record::{Damage, EndedWhy, PlanMark};
-use tenure_core::why::Why;
+use tenure_core::record::{Damage, EndReason, PlanId};
+use tenure_core::why::Reason;
 
 use super::*;
 
@@ -15,8 +15,8 @@ fn shard() -> ShardId {
     "orders/1".parse().unwrap()
 }
 
-fn step(step: ShardStep) -> Note {
-    Note::Shard(Transition {
+fn step(step: ShardStep) -> NodeEvent {
+    NodeEvent::Shard(ShardEvent {
         time: Time(1),
         shard: shard(),
         step,
@@ -24,102 +24,102 @@ fn step(step: ShardStep) -> Note {
         to: None,
         epoch: Epoch::first(1),
         session: SessionId(1),
-        why: Why::Free,
+        why: Reason::Free,
     })
 }
 
-fn lease(from: LeasePhase, to: LeasePhase) -> Note {
-    Note::Lease { from, to }
+fn lease(from: LeasePhase, to: LeasePhase) -> NodeEvent {
+    NodeEvent::Lease { from, to }
 }
 
-fn failed(streak: u32) -> Note {
+fn failed(streak: u32) -> NodeEvent {
     let error = "away".to_owned();
-    Note::RenewalFailed { streak, error }
+    NodeEvent::RenewalFailed { streak, error }
 }
 
-fn renewed() -> Note {
-    Note::Renewed {
+fn renewed() -> NodeEvent {
+    NodeEvent::Renewed {
         took: Duration::from_millis(250),
         left: Duration::from_secs(2),
     }
 }
 
-fn every_note() -> Vec<Note> {
+fn every_note() -> Vec<NodeEvent> {
     vec![
         step(ShardStep::Serving),
         lease(LeasePhase::Degraded, LeasePhase::Detached),
         renewed(),
         failed(2),
-        Note::Wedged {
+        NodeEvent::Wedged {
             since: Duration::from_secs(1),
         },
-        Note::SessionLost {
+        NodeEvent::SessionLost {
             session: SessionId(1),
-            why: Why::SessionEnded,
+            why: Reason::SessionEnded,
         },
-        Note::Ended {
+        NodeEvent::Ended {
             session: SessionId(1),
             node: NodeName::new("n").unwrap(),
-            why: EndedWhy::Expired,
+            why: EndReason::Expired,
         },
-        Note::Mode {
+        NodeEvent::Mode {
             mode: NodeMode::Active,
         },
-        Note::AcquireRetry { shards: 1 },
-        Note::AcquireWindowExhausted { shards: 1 },
-        Note::Damaged {
+        NodeEvent::AcquireRetry { shards: 1 },
+        NodeEvent::AcquireWindowExhausted { shards: 1 },
+        NodeEvent::Damaged {
             key: Key::Cluster,
             damage: Damage::Newer(2),
         },
-        Note::Missing { key: Key::Cluster },
-        Note::Estranged {
+        NodeEvent::Missing { key: Key::Cluster },
+        NodeEvent::StoreReplaced {
             problem: "other store".to_owned(),
         },
-        Note::Overslept {
+        NodeEvent::ClockJump {
             gap: Duration::from_secs(1),
         },
-        Note::Would {
+        NodeEvent::WouldDo {
             shard: shard(),
             step: ShardStep::Claimed,
-            why: Why::Free,
+            why: Reason::Free,
         },
-        Note::LoadFailed {
+        NodeEvent::LoadFailed {
             shard: shard(),
             epoch: Epoch::first(1),
             attempt: 1,
             error: "disk".to_owned(),
         },
-        Note::Swept { key: Key::Cluster },
-        Note::Leads { term: 2 },
-        Note::Planned {
+        NodeEvent::Swept { key: Key::Cluster },
+        NodeEvent::LeadershipAcquired { term: 2 },
+        NodeEvent::Planned {
             keyspace: KeyspaceName::new("orders").unwrap(),
-            plan: PlanMark { term: 2, seq: 7 },
+            plan: PlanId { term: 2, seq: 7 },
             workers: 3,
             intended: 1,
             moved: 2,
             cancelled: 3,
             put_off: Some((4, "debounce".to_owned())),
         },
-        Note::PlanProblem {
+        NodeEvent::PlanProblem {
             keyspace: KeyspaceName::new("orders").unwrap(),
             problem: "no node".to_owned(),
         },
-        Note::SweptStale {
+        NodeEvent::SweptStale {
             keys: vec![Key::Cluster, Key::Leader],
-            plan: PlanMark { term: 2, seq: 7 },
+            plan: PlanId { term: 2, seq: 7 },
             workers: 3,
         },
-        Note::SealFailed {
+        NodeEvent::SealFailed {
             shard: shard(),
             epoch: Epoch::first(1),
             attempt: 1,
             error: "full".to_owned(),
         },
-        Note::SweepFailed {
+        NodeEvent::SweepFailed {
             key: Key::Cluster,
             error: "away".to_owned(),
         },
-        Note::Overdue {
+        NodeEvent::Overdue {
             shard: shard(),
             epoch: Epoch::first(1),
         },
@@ -147,7 +147,7 @@ fn every_metric_moves_and_none_before_its_time() {
         assert_ne!(metrics.render(), before, "{note:?}");
     }
     metrics.deadline(Clock::boot().now() + Duration::from_secs(9));
-    metrics.refused(Reason::NotReady);
+    metrics.refused(RejectReason::NotReady);
     metrics.watch_gap();
     metrics.held();
     metrics.held();
@@ -203,7 +203,7 @@ fn a_new_session_is_not_detached() {
     let metrics = Metrics::new(Clock::boot());
     metrics.note(&lease(LeasePhase::Degraded, LeasePhase::Detached));
     let mode = tenure_core::record::NodeMode::Active;
-    metrics.note(&Note::Registered {
+    metrics.note(&NodeEvent::Registered {
         session: SessionId(2),
         mode,
     });

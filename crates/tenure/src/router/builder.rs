@@ -11,8 +11,8 @@ use tenure_store::Store;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use super::desk::Desk;
-use super::keeper::{Parts, Told};
+use super::desk::InProcess;
+use super::keeper::{Parts, RouterInput};
 use super::table::Table;
 use super::transport::Transport;
 use super::{Directory, Router};
@@ -103,7 +103,7 @@ impl RouterBuilder {
     pub async fn start(self) -> Result<Router, StartError> {
         let (limits, clock) = (self.hold, self.node.clock.clone());
         let (directory, desk) = self
-            .begin(|table, metrics| Arc::new(Desk::new(table, limits, clock, metrics)))
+            .begin(|table, metrics| Arc::new(InProcess::new(table, limits, clock, metrics)))
             .await?;
         Ok(Router { directory, desk })
     }
@@ -138,7 +138,7 @@ impl RouterBuilder {
         let over = over.drop_guard();
         let node = launch::start(self.node).await?;
         let (heard, synced) = oneshot::channel();
-        if tell.send(Told::Sync(heard)).is_err() || synced.await.is_err() {
+        if tell.send(RouterInput::Sync(heard)).is_err() || synced.await.is_err() {
             return Err(StartError::Gone);
         }
         let transport_too: Arc<dyn Transport> = transport.clone();

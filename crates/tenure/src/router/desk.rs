@@ -6,19 +6,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tenure_core::ids::ShardId;
-use tenure_core::router::lines::{Let, Port, Ticket};
-use tenure_core::router::{HoldLimits, HoldWhy};
+use tenure_core::router::lines::{ArrivalNo, FlightCounter, FlushMode};
+use tenure_core::router::{HoldLimits, HoldReason};
 use tenure_core::time::Time;
 use tokio::sync::{Notify, oneshot};
 
 use super::error::RouteError;
-use super::table::{Route, Spot, Table, Waiting};
-use super::transport::{Drained, Flush, Transport, Trial};
+use super::table::{Route, ShardRef, Table, Waiting};
+use super::transport::{Drained, Flush, Probe, Transport};
 use crate::clock::Clock;
 use crate::metrics::Metrics;
 
 /// Where requests wait.
-pub(super) struct Desk {
+pub(super) struct InProcess {
     pub(super) table: Arc<Table>,
     pub(super) limits: HoldLimits,
     pub(super) clock: Clock,
@@ -30,7 +30,7 @@ pub(super) struct Desk {
     idle: Notify,
 }
 
-impl Desk {
+impl InProcess {
     pub(super) fn new(
         table: Arc<Table>,
         limits: HoldLimits,
@@ -49,7 +49,7 @@ impl Desk {
         }
     }
 
-    fn with(&self, shard: &ShardId, act: impl FnOnce(Spot<'_>, &mut Waiting)) {
+    fn with(&self, shard: &ShardId, act: impl FnOnce(ShardRef<'_>, &mut Waiting)) {
         let keyspace = self.table.keyspace(shard.keyspace.as_str());
         if let Some(spot) = keyspace.and_then(|k| Table::of_shard(k, &shard.shard)) {
             let mut waiting = spot.cold.lock();
@@ -59,7 +59,7 @@ impl Desk {
     }
 
     /// Looks whether somebody waits for what has just happened to a shard.
-    fn settled(&self, spot: Spot<'_>, waiting: &mut Waiting) {
+    fn settled(&self, spot: ShardRef<'_>, waiting: &mut Waiting) {
         waiting.lines.check_empty(spot.slot);
         if waiting.busy && waiting.lines.is_idle(spot.slot) {
             waiting.busy = false;
@@ -88,8 +88,8 @@ impl Desk {
     }
 }
 
-impl Transport for Desk {
-    fn hold(&self, shard: &ShardId, why: HoldWhy) {
+impl Transport for InProcess {
+    fn hold(&self, shard: &ShardId, why: HoldReason) {
         self.with(shard, |spot, waiting| waiting.lines.hold(spot.slot, why));
     }
 
@@ -105,8 +105,8 @@ impl Transport for Desk {
 
     fn flush(&self, shard: &ShardId, flush: Flush) {
         let flush = match flush {
-            Flush::All => Let::All,
-            Flush::One(trial) => Let::One(trial),
+            Flush::All => FlushMode::All,
+            Flush::One(trial) => FlushMode::One(trial),
         };
         self.with(shard, |spot, waiting| {
             if waiting.lines.flush(spot.slot, flush) > 0 {
@@ -158,21 +158,21 @@ enum Doing {
 
 /// The place of one request at the desk. Dropping it, also because its caller went away, lets the next one go.
 pub(super) struct Place<'a> {
-    desk: &'a Desk,
-    spot: Spot<'a>,
+    desk: &'a InProcess,
+    spot: ShardRef<'a>,
     bytes: u64,
-    ticket: Ticket,
+    ticket: ArrivalNo,
     doing: Doing,
     /// Until when it may be held, once it was.
     deadline: Option<Time>,
-    trial: Option<Trial>,
+    trial: Option<Probe>,
 }
 
 impl<'a> Place<'a> {
     /// Waits until the request may go; says where.
     pub(super) async fn take(
-        desk: &'a Desk,
-        spot: Spot<'a>,
+        desk: &'a InProcess,
+        spot: ShardRef<'a>,
         bytes: u64,
     ) -> Result<(Self, Route), RouteError> {
         let (ticket, passed) = spot.slot.arrive();
@@ -229,7 +229,7 @@ impl<'a> Place<'a> {
     fn join(
         &mut self,
         refused: bool,
-    ) -> Result<Option<oneshot::Receiver<Option<Trial>>>, RouteError> {
+    ) -> Result<Option<oneshot::Receiver<Option<Probe>>>, RouteError> {
         let (desk, spot) = (self.desk, self.spot);
         let mut waiting = spot.cold.lock();
         if !refused && !waiting.lines.is_stopping() && waiting.lines.passes(spot.line) {
@@ -278,8 +278,8 @@ impl<'a> Place<'a> {
     }
 
     /// Takes it out of its line; nothing if it was told to go.
-    fn leave_line(&mut self) -> Option<HoldWhy> {
-        let Spot { slot, cold, line } = self.spot;
+    fn leave_line(&mut self) -> Option<HoldReason> {
+        let ShardRef { slot, cold, line } = self.spot;
         let Doing::Waiting(since) = self.doing else {
             return None;
         };
@@ -294,7 +294,7 @@ impl<'a> Place<'a> {
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        let Spot { slot, cold, line } = self.spot;
+        let ShardRef { slot, cold, line } = self.spot;
         if matches!(self.doing, Doing::Waiting(_)) && self.leave_line().is_none() {
             // It was told to go while it was going away.
             self.goes();

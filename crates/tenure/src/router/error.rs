@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tenure_core::ids::ShardId;
-use tenure_core::router::HoldWhy;
+use tenure_core::router::HoldReason;
 
 /// Why a request was not carried. No owner has done anything for it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -32,7 +32,7 @@ pub enum RouteError {
         /// Which limit was reached.
         what: &'static str,
         /// Why requests for the shard are held.
-        why: HoldWhy,
+        why: HoldReason,
     },
     /// It was held for as long as may be.
     #[error("shard {shard}: held for {age:?} and not sent, because {}; ask again", .why.as_str())]
@@ -42,7 +42,7 @@ pub enum RouteError {
         /// The limit.
         age: Duration,
         /// Why requests for the shard are held.
-        why: HoldWhy,
+        why: HoldReason,
     },
     /// The router is stopping or has stopped.
     #[error("the router is stopping; ask another one")]

@@ -7,7 +7,10 @@ use std::sync::Arc;
 use tenure_core::ids::{KeyspaceName, NodeName, SessionId, ShardId};
 use tenure_core::machine::Event as NodeEvent;
 use tenure_core::record::{KeyspaceKind, Owner};
-use tenure_core::router::{Action, Event, Keeper as Machine, Reach, Sight, TurnedAway, Verdict};
+use tenure_core::router::{
+    Action, Event, Reachability, RequestRefusal, RouterMachine as Machine, ShardObservation,
+    Verdict,
+};
 use tenure_core::rules::Rules;
 use tenure_core::time::Time;
 use tokio::sync::{mpsc, oneshot};
@@ -15,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::slot::Entry;
 use super::table::{Keyspace, Peer, Route, Table};
-use super::transport::{Drained, Flush, Transport, Trial};
+use super::transport::{Drained, Flush, Probe, Transport};
 use crate::clock::Clock;
 use crate::driver::Inputs;
 use crate::metrics::Metrics;
@@ -25,14 +28,14 @@ const AT_ONCE: usize = 4096;
 
 /// One shard: its keyspace by number, and its place there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct At {
+pub(crate) struct ShardIndex {
     keyspace: usize,
     place: usize,
 }
 
 /// What the keeper is told.
 #[derive(Debug)]
-pub(crate) enum Told {
+pub(crate) enum RouterInput {
     /// There is such a keyspace, or it is gone.
     Keyspace {
         name: KeyspaceName,
@@ -42,7 +45,7 @@ pub(crate) enum Told {
     Shard {
         shard: ShardId,
         owner: Option<Owner>,
-        sight: Sight,
+        sight: ShardObservation,
     },
     /// A session lives and is here, or it is over.
     Session {
@@ -50,13 +53,13 @@ pub(crate) enum Told {
         at: Option<(NodeName, BTreeMap<String, String>)>,
     },
     /// Nothing is in flight for a shard.
-    Drained { at: At, hold: u64 },
+    Drained { at: ShardIndex, hold: u64 },
     /// An owner takes requests again.
-    Answered { at: At },
+    Answered { at: ShardIndex },
     /// A request was refused.
     Refused {
         shard: ShardId,
-        refused: TurnedAway,
+        refused: RequestRefusal,
         verdict: oneshot::Sender<Option<Route>>,
     },
     /// Says when everything up to here was heard.
@@ -69,8 +72,8 @@ pub(crate) struct Parts {
     pub(super) transport: Arc<dyn Transport>,
     pub(super) clock: Clock,
     pub(super) metrics: Arc<Metrics>,
-    pub(super) tell: mpsc::UnboundedSender<Told>,
-    pub(super) told: mpsc::UnboundedReceiver<Told>,
+    pub(super) tell: mpsc::UnboundedSender<RouterInput>,
+    pub(super) told: mpsc::UnboundedReceiver<RouterInput>,
     pub(super) over: CancellationToken,
 }
 
@@ -81,25 +84,25 @@ impl Parts {
     }
 
     /// The way to the keeper.
-    pub(crate) fn tell(&self) -> mpsc::UnboundedSender<Told> {
+    pub(crate) fn tell(&self) -> mpsc::UnboundedSender<RouterInput> {
         self.tell.clone()
     }
 }
 
 /// What was said of a shard before its keyspace was heard of.
-type Early = BTreeMap<ShardId, (Option<Owner>, Sight)>;
+type Early = BTreeMap<ShardId, (Option<Owner>, ShardObservation)>;
 
-pub(crate) struct Keeper {
+pub(crate) struct RouterDriver {
     parts: Parts,
     inputs: Inputs,
-    machine: Machine<At>,
+    machine: Machine<ShardIndex>,
     keyspaces: Vec<Arc<Keyspace>>,
     numbers: HashMap<KeyspaceName, usize>,
     early: Early,
     peers: HashMap<SessionId, usize>,
 }
 
-impl Keeper {
+impl RouterDriver {
     pub(crate) fn new(parts: Parts, inputs: Inputs) -> Self {
         Self {
             parts,
@@ -131,7 +134,7 @@ impl Keeper {
     }
 
     /// Moves that come together are told of together, and what waits to be heard came together.
-    fn hear_with_all_that_waits(&mut self, first: Told) {
+    fn hear_with_all_that_waits(&mut self, first: RouterInput) {
         self.hear(first);
         for _ in 0..AT_ONCE {
             match self.parts.told.try_recv() {
@@ -141,18 +144,18 @@ impl Keeper {
         }
     }
 
-    fn hear(&mut self, told: Told) {
+    fn hear(&mut self, told: RouterInput) {
         match told {
-            Told::Keyspace { name, kind } => self.keyspace(name, kind),
-            Told::Shard {
+            RouterInput::Keyspace { name, kind } => self.keyspace(name, kind),
+            RouterInput::Shard {
                 shard,
                 owner,
                 sight,
             } => self.shard(shard, owner, sight),
-            Told::Session { session, at } => self.session(session, at),
-            Told::Drained { at, hold } => self.step(at, Event::Drained(hold)),
-            Told::Answered { at } => self.step(at, Event::Answered),
-            Told::Refused {
+            RouterInput::Session { session, at } => self.session(session, at),
+            RouterInput::Drained { at, hold } => self.step(at, Event::Drained(hold)),
+            RouterInput::Answered { at } => self.step(at, Event::Answered),
+            RouterInput::Refused {
                 shard,
                 refused,
                 verdict,
@@ -161,7 +164,7 @@ impl Keeper {
                 // Whoever asked may have gone away.
                 let _ = verdict.send(route);
             }
-            Told::Sync(heard) => drop(heard.send(())),
+            RouterInput::Sync(heard) => drop(heard.send(())),
         }
     }
 
@@ -186,13 +189,13 @@ impl Keeper {
         }
     }
 
-    fn at(&self, shard: &ShardId) -> Option<At> {
+    fn at(&self, shard: &ShardId) -> Option<ShardIndex> {
         let keyspace = *self.numbers.get(&shard.keyspace)?;
         let place = self.keyspaces[keyspace].of_shard(&shard.shard)?;
-        Some(At { keyspace, place })
+        Some(ShardIndex { keyspace, place })
     }
 
-    fn shard(&mut self, shard: ShardId, owner: Option<Owner>, sight: Sight) {
+    fn shard(&mut self, shard: ShardId, owner: Option<Owner>, sight: ShardObservation) {
         let Some(&keyspace) = self.numbers.get(&shard.keyspace) else {
             self.early.insert(shard, (owner, sight));
             return;
@@ -201,7 +204,7 @@ impl Keeper {
         let Some(place) = self.keyspaces[keyspace].place(&shard.shard) else {
             return;
         };
-        let at = At { keyspace, place };
+        let at = ShardIndex { keyspace, place };
         let peer = owner.map(|owner| self.peer(owner));
         if let Some(slot) = self.keyspaces[keyspace].slot(place) {
             slot.write(Entry {
@@ -228,8 +231,8 @@ impl Keeper {
 
     fn session(&mut self, session: SessionId, at: Option<(NodeName, BTreeMap<String, String>)>) {
         let reach = match at {
-            Some(_) => Reach::Known,
-            None => Reach::Ended,
+            Some(_) => Reachability::Known,
+            None => Reachability::Ended,
         };
         if let Some((node, addresses)) = at {
             let peer = self.peer(Owner { node, session });
@@ -242,7 +245,7 @@ impl Keeper {
         self.carry_out();
     }
 
-    fn refused(&mut self, shard: &ShardId, refused: TurnedAway) -> Option<Route> {
+    fn refused(&mut self, shard: &ShardId, refused: RequestRefusal) -> Option<Route> {
         let at = self.at(shard)?;
         let now = self.parts.clock.now();
         let verdict = self.machine.refused(now, at, &refused);
@@ -260,7 +263,7 @@ impl Keeper {
         })
     }
 
-    fn step(&mut self, at: At, event: Event) {
+    fn step(&mut self, at: ShardIndex, event: Event) {
         let now = self.parts.clock.now();
         self.machine.step(now, at, event);
         self.carry_out();
@@ -275,7 +278,7 @@ impl Keeper {
         }
     }
 
-    fn act(&mut self, at: At, shard: &ShardId, action: Action) {
+    fn act(&mut self, at: ShardIndex, shard: &ShardId, action: Action) {
         let transport = self.parts.transport.clone();
         let tell = || self.parts.tell.clone();
         match action {
@@ -295,7 +298,7 @@ impl Keeper {
             Action::Flush => transport.flush(shard, Flush::All),
             Action::FlushOne => {
                 let tell = tell();
-                transport.flush(shard, Flush::One(Trial { at, tell }));
+                transport.flush(shard, Flush::One(Probe { at, tell }));
             }
             // The machine keeps what is to be published, and says so when it ticks.
             Action::Publish(_) | Action::Retract => {}

@@ -41,21 +41,21 @@ use std::sync::Arc;
 pub use builder::RouterBuilder;
 pub(crate) use builder::RouterParts;
 pub use error::RouteError;
-pub(crate) use keeper::{Keeper, Told};
+pub(crate) use keeper::{RouterDriver, RouterInput};
 pub use table::{Found, Peer, Route};
 use tenure_core::ids::{Epoch, NodeName, SessionId, ShardId};
-pub use tenure_core::router::{HoldLimits, HoldWhy};
-use tenure_core::router::{Mark, TurnedAway};
+pub use tenure_core::router::{HoldLimits, HoldReason};
+use tenure_core::router::{RecordVersion, RequestRefusal};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::DropGuard;
-pub use transport::{Drained, Flush, Transport, Trial};
+pub use transport::{Drained, Flush, Probe, Transport};
 
 use crate::enter::NotOwner;
 use crate::error::StopError;
 use crate::metrics::Metrics;
 use crate::node::Node;
-use desk::{Desk, Place};
-use table::{Keyspace, Spot, Table};
+use desk::{InProcess, Place};
+use table::{Keyspace, ShardRef, Table};
 
 /// What became of a request that was sent to a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,7 +92,7 @@ impl<R> From<NotOwner> for Answer<R> {
 #[derive(Clone)]
 pub struct Router {
     directory: Directory,
-    desk: Arc<Desk>,
+    desk: Arc<InProcess>,
 }
 
 impl Router {
@@ -113,8 +113,8 @@ impl Router {
         bytes: u64,
         call: impl FnMut(Route) -> A,
     ) -> Result<R, RouteError> {
-        let spot = self.directory.spot(keyspace, key.as_ref())?;
-        self.carry(spot, bytes, call).await
+        let spot = self.directory.resolve(keyspace, key.as_ref())?;
+        self.dispatch(spot, bytes, call).await
     }
 
     /// Sends a request to the owner of a shard that it names itself. All such requests of a shard keep their order.
@@ -125,12 +125,12 @@ impl Router {
         call: impl FnMut(Route) -> A,
     ) -> Result<R, RouteError> {
         let spot = self.directory.spot_of(shard)?;
-        self.carry(spot, bytes, call).await
+        self.dispatch(spot, bytes, call).await
     }
 
-    async fn carry<R, A: Future<Output = Answer<R>>>(
+    async fn dispatch<R, A: Future<Output = Answer<R>>>(
         &self,
-        spot: Spot<'_>,
+        spot: ShardRef<'_>,
         bytes: u64,
         mut call: impl FnMut(Route) -> A,
     ) -> Result<R, RouteError> {
@@ -143,15 +143,15 @@ impl Router {
                     place.answered();
                     return Ok(answer);
                 }
-                Answer::NotOwner { owner, epoch, rev } => (owner, Mark { epoch, rev }),
+                Answer::NotOwner { owner, epoch, rev } => (owner, RecordVersion { epoch, rev }),
             };
-            let refused = TurnedAway {
+            let refused = RequestRefusal {
                 sent_by,
                 owner,
                 mark,
                 followed,
             };
-            route = match self.directory.verdict(&spot.cold.id, refused).await? {
+            route = match self.directory.on_refusal(&spot.cold.id, refused).await? {
                 Some(route) => {
                     followed = true;
                     self.desk.metrics.hopped();
@@ -185,7 +185,7 @@ struct Inner {
     node: Node,
     table: Arc<Table>,
     transport: Arc<dyn Transport>,
-    tell: mpsc::UnboundedSender<Told>,
+    tell: mpsc::UnboundedSender<RouterInput>,
     _over: DropGuard,
 }
 
@@ -194,7 +194,7 @@ impl Directory {
         node: Node,
         table: Arc<Table>,
         transport: Arc<dyn Transport>,
-        tell: mpsc::UnboundedSender<Told>,
+        tell: mpsc::UnboundedSender<RouterInput>,
         over: DropGuard,
     ) -> Self {
         Self(Arc::new(Inner {
@@ -219,7 +219,7 @@ impl Directory {
     /// Who owns the shard of `key`. Neither waits nor allocates.
     #[inline]
     pub fn look_up(&self, keyspace: &str, key: impl AsRef<[u8]>) -> Result<Found<'_>, RouteError> {
-        let spot = self.spot(keyspace, key.as_ref())?;
+        let spot = self.resolve(keyspace, key.as_ref())?;
         Ok(self.0.table.found(spot))
     }
 
@@ -240,13 +240,13 @@ impl Directory {
         let Answer::NotOwner { owner, epoch, rev } = *answer else {
             return Ok(None);
         };
-        let refused = TurnedAway {
+        let refused = RequestRefusal {
             sent_by: route.mark(),
             owner,
-            mark: Mark { epoch, rev },
+            mark: RecordVersion { epoch, rev },
             followed,
         };
-        self.verdict(&route.shard, refused).await
+        self.on_refusal(&route.shard, refused).await
     }
 
     /// Ends the router in good order: its transport finishes what it has, then the session ends.
@@ -255,14 +255,14 @@ impl Directory {
         self.0.node.stop().await
     }
 
-    async fn verdict(
+    async fn on_refusal(
         &self,
         shard: &ShardId,
-        refused: TurnedAway,
+        refused: RequestRefusal,
     ) -> Result<Option<Route>, RouteError> {
         let (verdict, heard) = oneshot::channel();
         let shard = shard.clone();
-        let _ = self.0.tell.send(Told::Refused {
+        let _ = self.0.tell.send(RouterInput::Refused {
             shard,
             refused,
             verdict,
@@ -284,14 +284,14 @@ impl Directory {
     }
 
     #[inline]
-    fn spot(&self, keyspace: &str, key: &[u8]) -> Result<Spot<'_>, RouteError> {
+    fn resolve(&self, keyspace: &str, key: &[u8]) -> Result<ShardRef<'_>, RouteError> {
         Table::of_key(self.keyspace(keyspace)?, key).ok_or_else(|| RouteError::UnknownShard {
             keyspace: keyspace.to_owned(),
             shard: String::from_utf8_lossy(key).into_owned(),
         })
     }
 
-    fn spot_of(&self, shard: &ShardId) -> Result<Spot<'_>, RouteError> {
+    fn spot_of(&self, shard: &ShardId) -> Result<ShardRef<'_>, RouteError> {
         let keyspace = self.keyspace(shard.keyspace.as_str())?;
         Table::of_shard(keyspace, &shard.shard).ok_or_else(|| RouteError::UnknownShard {
             keyspace: shard.keyspace.to_string(),

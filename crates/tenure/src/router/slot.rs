@@ -11,11 +11,11 @@
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use tenure_core::ids::Epoch;
-use tenure_core::router::Mark;
-use tenure_core::router::lines::{Port, Ticket};
+use tenure_core::router::RecordVersion;
+use tenure_core::router::lines::{ArrivalNo, FlightCounter};
 use tokio::sync::oneshot;
 
-use super::transport::{Drained, Trial};
+use super::transport::{Drained, Probe};
 
 const HOLD: u64 = 1 << 23;
 const COUNT: u64 = HOLD - 1;
@@ -30,7 +30,7 @@ pub(super) struct Entry {
     pub(super) peer: Option<usize>,
     /// Whether nobody owns it now.
     pub(super) free: bool,
-    pub(super) mark: Mark,
+    pub(super) mark: RecordVersion,
 }
 
 /// One shard.
@@ -55,9 +55,9 @@ impl Default for Slot {
 impl Slot {
     /// Counts a request in and numbers it; says whether it passes.
     #[inline]
-    pub(super) fn arrive(&self) -> (Ticket, bool) {
+    pub(super) fn arrive(&self) -> (ArrivalNo, bool) {
         let before = self.word.fetch_add(ARRIVAL | 1, Ordering::AcqRel);
-        (Ticket::new(before / ARRIVAL), before & HOLD == 0)
+        (ArrivalNo::new(before / ARRIVAL), before & HOLD == 0)
     }
 
     /// Counts a request out; says whether somebody may be waiting for it to be the last.
@@ -86,7 +86,7 @@ impl Slot {
                 return Entry {
                     peer: ((peer & (FREE - 1)) as usize).checked_sub(1),
                     free: peer & FREE != 0,
-                    mark: Mark {
+                    mark: RecordVersion {
                         epoch: Epoch(epoch),
                         rev,
                     },
@@ -109,10 +109,10 @@ impl Slot {
     }
 }
 
-impl Port for Slot {
-    type Waiter = oneshot::Sender<Option<Trial>>;
+impl FlightCounter for Slot {
+    type Waiter = oneshot::Sender<Option<Probe>>;
     type Drained = Drained;
-    type Trial = Trial;
+    type Trial = Probe;
 
     fn count_in(&self) {
         self.word.fetch_add(1, Ordering::AcqRel);
@@ -130,7 +130,7 @@ impl Port for Slot {
         self.word.load(Ordering::Acquire) & COUNT
     }
 
-    fn go(&self, waiter: Self::Waiter, trial: Option<Trial>) {
+    fn go(&self, waiter: Self::Waiter, trial: Option<Probe>) {
         // One that is just giving up finds that it was told to go, and says that it is over.
         let _ = waiter.send(trial);
     }
@@ -139,7 +139,7 @@ impl Port for Slot {
         drained.report();
     }
 
-    fn untried(&self, trial: Trial) {
+    fn untried(&self, trial: Probe) {
         trial.answered();
     }
 }
@@ -154,7 +154,7 @@ mod tests {
         Entry {
             peer: Some(n as usize),
             free: n.is_multiple_of(2),
-            mark: Mark {
+            mark: RecordVersion {
                 epoch: Epoch(n),
                 rev: n,
             },
@@ -167,7 +167,7 @@ mod tests {
         let nothing = Entry {
             peer: None,
             free: false,
-            mark: Mark::default(),
+            mark: RecordVersion::default(),
         };
         assert_eq!(slot.read(), nothing);
         for n in 0..5 {

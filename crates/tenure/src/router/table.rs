@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use tenure_core::hash::{index_of, key_hash};
 use tenure_core::ids::{Epoch, KeyspaceName, NodeName, SessionId, ShardId, ShardName};
 use tenure_core::record::KeyspaceKind;
-use tenure_core::router::Mark;
-use tenure_core::router::lines::Lines;
+use tenure_core::router::RecordVersion;
+use tenure_core::router::lines::HoldQueue;
 
 use super::grow::{Grow, Names};
 use super::slot::{Entry, Slot};
@@ -72,8 +72,8 @@ pub struct Route {
 }
 
 impl Route {
-    pub(super) fn mark(&self) -> Mark {
-        Mark {
+    pub(super) fn mark(&self) -> RecordVersion {
+        RecordVersion {
             epoch: self.epoch,
             rev: self.rev,
         }
@@ -98,18 +98,18 @@ pub struct Found<'a> {
 /// What waits for a shard.
 #[derive(Default)]
 pub(super) struct Waiting {
-    pub(super) lines: Lines<Slot>,
+    pub(super) lines: HoldQueue<Slot>,
     /// Whoever stops waits for this one.
     pub(super) busy: bool,
 }
 
 /// What is there of a shard beside its slot.
-pub(super) struct Cold {
+pub(super) struct ShardInfo {
     pub(super) id: ShardId,
     waiting: Mutex<Waiting>,
 }
 
-impl Cold {
+impl ShardInfo {
     fn new(id: ShardId) -> Self {
         Self {
             id,
@@ -125,7 +125,7 @@ impl Cold {
 enum Shards {
     Hashed {
         slots: Box<[Slot]>,
-        cold: Box<[Cold]>,
+        cold: Box<[ShardInfo]>,
     },
     Named(Box<Named>),
 }
@@ -133,7 +133,7 @@ enum Shards {
 #[derive(Default)]
 struct Named {
     names: Names,
-    cells: Grow<(Slot, Cold)>,
+    cells: Grow<(Slot, ShardInfo)>,
     count: AtomicUsize,
 }
 
@@ -147,7 +147,7 @@ pub(super) struct Keyspace {
 
 impl Keyspace {
     pub(super) fn new(name: KeyspaceName, kind: KeyspaceKind) -> Self {
-        let cold = |i| Cold::new(ShardId::new(name.clone(), ShardName::index(i)));
+        let cold = |i| ShardInfo::new(ShardId::new(name.clone(), ShardName::index(i)));
         let shards = match kind {
             KeyspaceKind::Hashed(n) => Shards::Hashed {
                 slots: (0..n).map(|_| Slot::default()).collect(),
@@ -205,7 +205,7 @@ impl Keyspace {
         known.or_else(|| {
             let at = named.count.load(Ordering::Acquire);
             let id = ShardId::new(self.name.clone(), shard.clone());
-            named.cells.put(at, (Slot::default(), Cold::new(id)));
+            named.cells.put(at, (Slot::default(), ShardInfo::new(id)));
             named.names.add(shard.as_str(), at);
             named.count.store(at + 1, Ordering::Release);
             Some(at)
@@ -223,7 +223,7 @@ impl Keyspace {
 
     /// The rest of a shard.
     #[inline]
-    pub(super) fn cold(&self, at: usize) -> Option<&Cold> {
+    pub(super) fn cold(&self, at: usize) -> Option<&ShardInfo> {
         match &self.shards {
             Shards::Hashed { cold, .. } => cold.get(at),
             Shards::Named(named) => named.cells.get(at).map(|cell| &cell.1),
@@ -233,9 +233,9 @@ impl Keyspace {
 
 /// One shard of a table: where a request is going.
 #[derive(Clone, Copy)]
-pub(super) struct Spot<'a> {
+pub(super) struct ShardRef<'a> {
     pub(super) slot: &'a Slot,
-    pub(super) cold: &'a Cold,
+    pub(super) cold: &'a ShardInfo,
     /// Requests of one line keep their order: those of one key, or those that name no key.
     pub(super) line: u64,
 }
@@ -280,19 +280,19 @@ impl Table {
 
     /// The shard of a key.
     #[inline]
-    pub(super) fn of_key<'a>(keyspace: &'a Keyspace, key: &[u8]) -> Option<Spot<'a>> {
+    pub(super) fn of_key<'a>(keyspace: &'a Keyspace, key: &[u8]) -> Option<ShardRef<'a>> {
         let line = key_hash(key);
         spot(keyspace, keyspace.of_key(key, line)?, line)
     }
 
     /// A shard that a request names itself.
-    pub(super) fn of_shard<'a>(keyspace: &'a Keyspace, shard: &ShardName) -> Option<Spot<'a>> {
+    pub(super) fn of_shard<'a>(keyspace: &'a Keyspace, shard: &ShardName) -> Option<ShardRef<'a>> {
         spot(keyspace, keyspace.of_shard(shard)?, 0)
     }
 
     /// What is known of a shard.
     #[inline]
-    pub(super) fn found<'a>(&'a self, spot: Spot<'a>) -> Found<'a> {
+    pub(super) fn found<'a>(&'a self, spot: ShardRef<'a>) -> Found<'a> {
         let entry = spot.slot.read();
         let owner = entry.peer.filter(|_| !entry.free);
         Found {
@@ -305,7 +305,7 @@ impl Table {
     }
 
     /// Where a request for the shard goes: to its owner, or to its last one, which will say so.
-    pub(super) fn route(&self, spot: Spot<'_>) -> Option<Route> {
+    pub(super) fn route(&self, spot: ShardRef<'_>) -> Option<Route> {
         let Entry { peer, mark, .. } = spot.slot.read();
         Some(Route {
             shard: spot.cold.id.clone(),
@@ -317,8 +317,8 @@ impl Table {
 }
 
 #[inline]
-fn spot(keyspace: &Keyspace, at: usize, line: u64) -> Option<Spot<'_>> {
-    Some(Spot {
+fn spot(keyspace: &Keyspace, at: usize, line: u64) -> Option<ShardRef<'_>> {
+    Some(ShardRef {
         slot: keyspace.slot(at)?,
         cold: keyspace.cold(at)?,
         line,

@@ -4,10 +4,10 @@ use std::future::Future;
 use std::pin::Pin;
 
 use tenure_core::ids::ShardId;
-use tenure_core::router::HoldWhy;
+use tenure_core::router::HoldReason;
 use tokio::sync::mpsc;
 
-use super::keeper::{At, Told};
+use super::keeper::{RouterInput, ShardIndex};
 use super::table::Route;
 
 /// Carries requests to the owners of shards, and keeps them back when told to.
@@ -21,7 +21,7 @@ use super::table::Route;
 /// [`Directory::refused`](super::Directory::refused) about.
 pub trait Transport: Send + Sync + 'static {
     /// Sends nothing more for this shard and keeps what comes. May be repeated with another reason.
-    fn hold(&self, shard: &ShardId, why: HoldWhy);
+    fn hold(&self, shard: &ShardId, why: HoldReason);
 
     /// Reports, by [`Drained::report`], when nothing is in flight for this shard any more. A later call takes the place of an
     /// earlier one.
@@ -44,15 +44,15 @@ pub enum Flush {
     All,
     /// The first alone, because the owner has just refused: the rest waits for what becomes of it. If nothing is kept, the
     /// next that comes goes.
-    One(Trial),
+    One(Probe),
 }
 
 /// Reports that nothing is in flight for a shard any more.
 #[derive(Debug)]
 pub struct Drained {
-    pub(super) at: At,
+    pub(super) at: ShardIndex,
     pub(super) hold: u64,
-    pub(super) tell: mpsc::UnboundedSender<Told>,
+    pub(super) tell: mpsc::UnboundedSender<RouterInput>,
 }
 
 impl Drained {
@@ -60,21 +60,21 @@ impl Drained {
     pub fn report(self) {
         let Self { at, hold, tell } = self;
         // A keeper that is gone needs no reports.
-        let _ = tell.send(Told::Drained { at, hold });
+        let _ = tell.send(RouterInput::Drained { at, hold });
     }
 }
 
 /// Reports that an owner which has refused takes requests again.
 #[derive(Debug)]
-pub struct Trial {
-    pub(super) at: At,
-    pub(super) tell: mpsc::UnboundedSender<Told>,
+pub struct Probe {
+    pub(super) at: ShardIndex,
+    pub(super) tell: mpsc::UnboundedSender<RouterInput>,
 }
 
-impl Trial {
+impl Probe {
     /// The owner has answered, or nothing was kept.
     pub fn answered(self) {
         let Self { at, tell } = self;
-        let _ = tell.send(Told::Answered { at });
+        let _ = tell.send(RouterInput::Answered { at });
     }
 }

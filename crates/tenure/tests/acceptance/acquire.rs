@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use tenure::{Grant, Hashed, Node, Note, Result, Settings, ShardStep, Singleton};
+use tenure::{Grant, Hashed, Node, NodeEvent, Result, Settings, ShardStep, Singleton};
 
 use crate::world::*;
 
@@ -27,10 +27,10 @@ async fn a_moving_shard_is_served_again_at_once() {
     let world = World::new();
     let (a, _) = world.start("a", &Counter::default()).await;
     owns(&a, 4).await;
-    let mut notes = a.notes();
+    let mut notes = a.events();
     let (b, _) = world.start("b", &Counter::default()).await;
     let sealed = note(&mut notes, |n| match n {
-        Note::Shard(t) if t.step == ShardStep::Sealed => Some(t.clone()),
+        NodeEvent::Shard(t) if t.step == ShardStep::Sealed => Some(t.clone()),
         _ => None,
     });
     let sealed = sealed.await;
@@ -74,12 +74,12 @@ async fn an_exhausted_retry_window_is_counted_and_told_once_per_round() {
         ..settings()
     };
     let b = started(builder.settings(settings)).await.unwrap();
-    let mut notes = b.notes();
+    let mut notes = b.events();
     let (mut retries, mut exhausted) = (0, Vec::new());
     while exhausted.len() < 3 {
         let was_retry = note(&mut notes, |n| match n {
-            Note::AcquireRetry { .. } => Some(true),
-            Note::AcquireWindowExhausted { .. } => Some(false),
+            NodeEvent::AcquireRetry { .. } => Some(true),
+            NodeEvent::AcquireWindowExhausted { .. } => Some(false),
             _ => None,
         });
         match was_retry.await {

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tenure::{Node, Note, Reason};
+use tenure::{Node, NodeEvent, RejectReason};
 
 use crate::world::*;
 
@@ -30,7 +30,7 @@ async fn while_detached_nothing_is_owned_and_nothing_runs() {
         assert!(node.owned().is_empty());
         assert_eq!(handler.running.load(Ordering::SeqCst), 0);
         let refused = node.enter::<Counter>("orders", "user").unwrap_err();
-        assert_eq!(refused.reason, Reason::NotReady);
+        assert_eq!(refused.reason, RejectReason::NotReady);
     }
     assert_eq!(world.epochs().await, before, "records are left alone");
     assert_eq!(
@@ -145,7 +145,7 @@ async fn a_shard_that_left_and_came_back_serves_again() {
         .await;
         let moved = some_shard(&b);
         let refused = a.enter_shard::<Counter>(&moved).unwrap_err();
-        assert_eq!(refused.reason, Reason::Elsewhere);
+        assert_eq!(refused.reason, RejectReason::Elsewhere);
         let owner = refused.owner.unwrap();
         assert_eq!(owner.node.as_str(), "b");
         assert_eq!(owner.addresses["http"], "http://b");
@@ -175,7 +175,7 @@ async fn metrics_follow_the_lease_and_each_change_is_told_once() {
         4.0
     );
 
-    let mut notes = node.notes();
+    let mut notes = node.events();
     faults.outage();
     detached(&node).await;
     // A store that keeps the time goes on without the node, and would end its session.
@@ -192,7 +192,7 @@ async fn metrics_follow_the_lease_and_each_change_is_told_once() {
 
     let mut changes = Vec::new();
     while let Ok(note) = notes.try_recv() {
-        if let Note::Lease { to, .. } = &*note {
+        if let NodeEvent::Lease { to, .. } = &*note {
             changes.push(to.as_str());
         }
     }

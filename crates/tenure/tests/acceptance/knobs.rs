@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use tenure::plan::Measure;
-use tenure::{Builder, Hashed, KeyspaceMode, Node, Note, PlanSpec, Settings, Shard, ShardStep};
+use tenure::{
+    Builder, Hashed, KeyspaceMode, Node, NodeEvent, PlanningSettings, Settings, Shard, ShardStep,
+};
 
 use tenure_core::layout::Key;
 use tenure_core::record::Record;
@@ -193,12 +195,12 @@ async fn failed_loads(set: Settings, handler: Loads, count: usize) -> Vec<Durati
     let starting = tokio::spawn(builder.start());
     let mut begun = None;
     let node = starting.await.unwrap().unwrap();
-    let mut notes = node.notes();
+    let mut notes = node.events();
     let mut times = Vec::new();
     while times.len() < count {
         let failed = note(&mut notes, |n| match n {
-            Note::LoadFailed { attempt, .. } => Some((*attempt, true)),
-            Note::Shard(t) if t.step == ShardStep::Loading => Some((0, false)),
+            NodeEvent::LoadFailed { attempt, .. } => Some((*attempt, true)),
+            NodeEvent::Shard(t) if t.step == ShardStep::Loading => Some((0, false)),
             _ => None,
         });
         let now = world.clock.now();
@@ -291,19 +293,19 @@ async fn take_timeout_is_how_long_a_sealed_shard_waits_for_its_new_owner() {
             ..settings()
         };
         let (a, _) = alone(&world, set.clone()).await;
-        let mut notes = a.notes();
+        let mut notes = a.events();
         let (builder, faults) = world.node("b", &Counter::default());
         // Enough for the test to be quicker than the taking.
         faults.slow(ms(200));
         let _b = started(with(set, builder)).await.unwrap();
         let sealed = note(&mut notes, |n| match n {
-            Note::Shard(t) if t.step == ShardStep::Sealed => Some(t.clone()),
+            NodeEvent::Shard(t) if t.step == ShardStep::Sealed => Some(t.clone()),
             _ => None,
         });
         let sealed = sealed.await;
         faults.fail_where(|op, key| op == tenure::store::Op::Put && key.contains("/shards/"));
         let again = note(&mut notes, |n| match n {
-            Note::Shard(t) if t.shard == sealed.shard && t.step == ShardStep::Reaffirmed => {
+            NodeEvent::Shard(t) if t.shard == sealed.shard && t.step == ShardStep::Reaffirmed => {
                 Some(t.time)
             }
             _ => None,
@@ -364,10 +366,10 @@ async fn load_window_is_the_time_over_which_reported_load_is_smoothed() {
     for window in [1, 1000] {
         let world = World::new();
         let (builder, _) = world.bare("a");
-        let plan = PlanSpec {
+        let plan = PlanningSettings {
             measure: Some(Measure::Load),
             load_window: Some(Duration::from_secs(window)),
-            ..PlanSpec::default()
+            ..PlanningSettings::default()
         };
         let builder = builder.plan(plan).settings(settings());
         let builder = builder.keyspace("orders", Hashed(4), Counter::default());

@@ -2,7 +2,7 @@
 
 use tenure::plan::{Placement, Policy, PolicyInput};
 use tenure::store::Op;
-use tenure::{Hashed, Note};
+use tenure::{Hashed, NodeEvent};
 use tenure_core::layout::Key;
 
 use crate::world::{Counter, TTL, World, note, owns, shard, started, until};
@@ -14,18 +14,18 @@ async fn a_sweep_that_fails_is_told_with_its_key_counted_and_tried_again() {
     let handler = Counter::default();
     let (leader, faults) = world.start("a", &handler).await;
     owns(&leader, 4).await;
-    let mut notes = leader.notes();
+    let mut notes = leader.events();
     faults.fail_where(|op, key| op == Op::Put && key.contains("/shards/"));
     // Whoever wrote this is gone.
     let id = shard(2);
     let mut record = world.record(&id).await;
     record.head.rev += 1;
-    record.intended = Some("departed".parse().unwrap());
+    record.assigned = Some("departed".parse().unwrap());
     let bytes = tenure_core::record::Record::Shard(record.into()).encode();
     world.overwrite(&Key::Shard(id.clone()), &bytes).await;
     for _ in 0..2 {
         let failed = note(&mut notes, |note| match note {
-            Note::SweepFailed { key, error } => Some((key.clone(), error.clone())),
+            NodeEvent::SweepFailed { key, error } => Some((key.clone(), error.clone())),
             _ => None,
         });
         let (key, error) = failed.await;
@@ -42,7 +42,7 @@ async fn a_sweep_that_fails_is_told_with_its_key_counted_and_tried_again() {
         world
             .record(&id)
             .await
-            .intended
+            .assigned
             .as_ref()
             .map(|n| n.as_str())
             != Some("departed")

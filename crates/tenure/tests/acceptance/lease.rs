@@ -1,14 +1,14 @@
 //! A1, A2, A3: the lease ends work at its time, not before and not after.
 
 use tenure::store::Op;
-use tenure::{Note, Reason, Time};
+use tenure::{NodeEvent, RejectReason, Time};
 
 use crate::world::*;
 
 /// The time at which gates close by themselves, by the last confirmed renewal.
 async fn next_renewal_closes_at(world: &World, node: &tenure::Node) -> Time {
-    let took = note(&mut node.notes(), |n| match n {
-        Note::Renewed { took, .. } => Some(*took),
+    let took = note(&mut node.events(), |n| match n {
+        NodeEvent::Renewed { took, .. } => Some(*took),
         _ => None,
     })
     .await;
@@ -43,7 +43,7 @@ async fn check_work_ends_in_time(cut: Cut, late_answers: u64) {
     drop(node.enter::<Counter>("orders", "user").unwrap());
     world.clock.sleep_until(closes_at).await;
     let refused = node.enter::<Counter>("orders", "user").unwrap_err();
-    assert_eq!(refused.reason, Reason::NotReady);
+    assert_eq!(refused.reason, RejectReason::NotReady);
     assert!(grant.check().is_err());
     work.await.unwrap().unwrap_err();
     let late = world.clock.now().since(closes_at);

@@ -1,6 +1,6 @@
 //! C9: one shard's trouble is its own.
 
-use tenure::Note;
+use tenure::NodeEvent;
 
 use crate::world::*;
 
@@ -70,8 +70,8 @@ async fn a_handler_that_panics_is_an_error_of_its_shard() {
         .await
         .unwrap();
     owns(&node, 3).await;
-    let error = note(&mut node.notes(), |n| match n {
-        Note::LoadFailed { error, .. } => Some(error.clone()),
+    let error = note(&mut node.events(), |n| match n {
+        NodeEvent::LoadFailed { error, .. } => Some(error.clone()),
         _ => None,
     })
     .await;

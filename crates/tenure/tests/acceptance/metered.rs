@@ -8,7 +8,7 @@ use tenure::plan::Budgets;
 use tenure::store::Op;
 use tenure::store::fault::{FaultConfig, FaultStore};
 use tenure::store::memory::MemoryStore;
-use tenure::{Hashed, Node, PlanSpec, Seal, Settings, Shard};
+use tenure::{Hashed, Node, PlanningSettings, Seal, Settings, Shard};
 use tenure_core::layout::Key;
 use tenure_core::record::Record;
 
@@ -76,7 +76,7 @@ async fn a_leader_counts_its_plans_and_what_is_in_them() {
 #[tokio::test(start_paused = true)]
 async fn changes_that_a_plan_puts_off_and_its_problems_are_counted() {
     let world = World::new();
-    let one_at_a_time = PlanSpec {
+    let one_at_a_time = PlanningSettings {
         debounce: Some(ms(250)),
         rejoin_after: Some(Duration::ZERO),
         budgets: Some(Budgets {
@@ -84,7 +84,7 @@ async fn changes_that_a_plan_puts_off_and_its_problems_are_counted() {
             per_source: 1,
             per_target: 1,
         }),
-        ..PlanSpec::default()
+        ..PlanningSettings::default()
     };
     let node = |name: &str, capacity: u32| {
         let (builder, _) = world.bare(name);
@@ -306,9 +306,9 @@ async fn seals_that_fail_are_counted() {
     let world = World::new();
     let node = |name: &str| {
         let (builder, _) = world.bare(name);
-        let plan = PlanSpec {
+        let plan = PlanningSettings {
             debounce: Some(ms(250)),
-            ..PlanSpec::default()
+            ..PlanningSettings::default()
         };
         builder.plan(plan).keyspace("orders", Hashed(4), Unsealable)
     };

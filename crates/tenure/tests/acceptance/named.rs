@@ -3,8 +3,10 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tenure::admin::{MOST_META, NewShard};
-use tenure::{Admin, Epoch, Handler, Named, Node, Reason, Result, Seal, Shard, ShardName};
+use tenure::admin::{MAX_META, NewShard};
+use tenure::{
+    AdminClient, Epoch, Handler, Named, Node, RejectReason, Result, Seal, Shard, ShardName,
+};
 use tenure_core::ids::KeyspaceName;
 
 use crate::world::*;
@@ -49,8 +51,8 @@ fn new(name: &str, meta: Option<&str>) -> NewShard {
     }
 }
 
-fn admin(world: &World) -> Admin {
-    Admin::new(world.store.clone(), world.cluster.clone())
+fn admin(world: &World) -> AdminClient {
+    AdminClient::new(world.store.clone(), world.cluster.clone())
 }
 
 async fn node(world: &World, name: &str, handler: &Topics) -> Node {
@@ -102,7 +104,7 @@ async fn a_named_shard_is_created_loaded_with_what_is_attached_deleted_and_goes_
         "its owner sealed it"
     );
     let refused = node.enter::<Topics>("topics", "eu/payments").err().unwrap();
-    assert_ne!(refused.reason, Reason::NotReady, "{refused}");
+    assert_ne!(refused.reason, RejectReason::NotReady, "{refused}");
     assert_eq!(admin.shards(&topics()).await.unwrap().len(), odd.len() - 1);
 
     let again = vec![new("eu/payments", None)];
@@ -125,7 +127,7 @@ async fn what_cannot_be_created_is_named_with_the_way_out() {
         made.map(|work| work.done).map_err(|e| e.to_string())
     };
     assert_eq!(create("topics", new("a", Some("x"))).await, Ok(1));
-    let long = "x".repeat(MOST_META);
+    let long = "x".repeat(MAX_META);
     assert_eq!(create("topics", new("b", Some(&long))).await, Ok(1));
     for (keyspace, shard, said) in [
         ("topics", new("c", Some(&format!("{long}x"))), "4097 bytes"),
@@ -191,7 +193,7 @@ async fn many_shards_are_given_to_all_and_drained_and_deleted() {
     let name = nodes[0].name().clone();
     admin.drain(&name).await.unwrap();
     admin
-        .drained(&name, Duration::from_secs(600), |_| ())
+        .wait_until_drained(&name, Duration::from_secs(600), |_| ())
         .await
         .unwrap();
     owns(&nodes[1], MANY / 2).await;

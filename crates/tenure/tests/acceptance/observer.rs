@@ -1,6 +1,6 @@
 //! A12: an observer says what it would do, and does none of it.
 
-use tenure::{Hashed, KeyspaceMode, Note, ShardStep};
+use tenure::{Hashed, KeyspaceMode, NodeEvent, ShardStep};
 
 use crate::world::*;
 
@@ -24,10 +24,10 @@ async fn an_observer_joins_and_owns_nothing() {
     assert_eq!(refused.owner.unwrap().node.as_str(), "a");
     let epochs = world.epochs().await;
 
-    let mut notes = watcher.notes();
+    let mut notes = watcher.events();
     a.stop().await.unwrap();
     let step = note(&mut notes, |n| match n {
-        Note::Would { step, .. } => Some(*step),
+        NodeEvent::WouldDo { step, .. } => Some(*step),
         _ => None,
     });
     assert_eq!(step.await, ShardStep::Claimed);

@@ -1,6 +1,6 @@
 //! C3 and the rules about node names.
 
-use tenure::{Note, Refusal, StartError};
+use tenure::{NodeEvent, Refusal, StartError};
 
 use crate::world::*;
 
@@ -80,12 +80,12 @@ async fn others_take_over_from_a_dead_node_in_time_and_from_a_stopped_one_at_onc
     b.stop().await.unwrap();
     let both = until("stopped", async || a.owned().len() + c.owned().len() == 4).await;
     assert!(both <= ms(100), "{both:?}");
-    let mut notes = a.notes();
+    let mut notes = a.events();
     drop(c);
     let took = owns(&a, 4).await;
     assert!(took <= TTL * 6 / 5, "{took:?}");
     note(&mut notes, |n| {
-        matches!(n, Note::Ended { .. }).then_some(())
+        matches!(n, NodeEvent::Ended { .. }).then_some(())
     })
     .await;
 }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use tenure::{Hashed, Named, Reason, Shard};
+use tenure::{Hashed, Named, RejectReason, Shard};
 
 use crate::world::*;
 
@@ -24,7 +24,7 @@ async fn what_is_in_flight_finishes_before_the_shard_is_given_away() {
     });
     tokio::time::sleep(ms(500)).await;
     let refused = node.enter_shard::<Counter>(&shard(1)).unwrap_err();
-    assert_eq!(refused.reason, Reason::NotReady);
+    assert_eq!(refused.reason, RejectReason::NotReady);
     assert!(
         world.record(&shard(1)).await.owner().is_some(),
         "given away while work ran"
@@ -79,10 +79,10 @@ async fn whoever_asks_for_what_is_not_there_is_told_why() {
     let (node, _) = world.start("a", &Counter::default()).await;
     owns(&node, 4).await;
     let reason = |keyspace: &str| node.enter::<Counter>(keyspace, "k").unwrap_err().reason;
-    assert_eq!(reason("order"), Reason::UnknownKeyspace);
+    assert_eq!(reason("order"), RejectReason::UnknownKeyspace);
     let beyond = "orders/4".parse().unwrap();
     let refused = node.enter_shard::<Counter>(&beyond).unwrap_err();
-    assert_eq!(refused.reason, Reason::UnknownShard);
+    assert_eq!(refused.reason, RejectReason::UnknownShard);
     struct Other;
     impl tenure::Handler for Other {
         type State = u64;
@@ -91,7 +91,7 @@ async fn whoever_asks_for_what_is_not_there_is_told_why() {
         }
     }
     let refused = node.enter::<Other>("orders", "k").unwrap_err();
-    assert_eq!(refused.reason, Reason::OtherHandler);
+    assert_eq!(refused.reason, RejectReason::OtherHandler);
     let count = |reason: &str| {
         let labels = format!("{{reason=\"{reason}\"}}");
         node.metrics().value("tenure_refused_total", &labels)
@@ -135,7 +135,7 @@ async fn a_node_takes_part_in_several_keyspaces() {
     owns(&node, 7).await;
     node.enter::<Counter>("carts", "k").unwrap();
     let refused = node.enter::<Counter>("topics", "eu.payments").unwrap_err();
-    assert_eq!(refused.reason, Reason::UnknownShard);
+    assert_eq!(refused.reason, RejectReason::UnknownShard);
 }
 
 /// Says of its shard what it is told to.
@@ -151,8 +151,8 @@ impl tenure::Handler for Patient {
 
     async fn run(&self, grant: tenure::Grant, _state: tenure::Shared<()>) -> tenure::Result<()> {
         let mut said = self.0.clone();
-        while let Ok(Ok(())) = grant.bound(said.changed()).await {
-            grant.report(*said.borrow_and_update());
+        while let Ok(Ok(())) = grant.run_until_lost(said.changed()).await {
+            grant.report_trouble(*said.borrow_and_update());
         }
         Ok(())
     }

@@ -8,12 +8,12 @@ use tenure::store::fault::{FaultConfig, FaultHandle, FaultStore};
 use tenure::store::memory::MemoryStore;
 use tenure::store::{PutIf, Store};
 use tenure::{
-    Builder, Clock, Epoch, Grant, Handler, Hashed, Node, Note, PlanSpec, Result, Seal, Settings,
-    Shard, ShardId, Shared, StartError,
+    Builder, Clock, Epoch, Grant, Handler, Hashed, Node, NodeEvent, PlanningSettings, Result, Seal,
+    Settings, Shard, ShardId, Shared, StartError,
 };
 use tenure_core::ids::ClusterName;
 use tenure_core::layout::Key;
-use tenure_core::record::{Record, ShardRecord, Tenancy};
+use tenure_core::record::{Ownership, Record, ShardRecord};
 use tokio::sync::broadcast;
 
 /// The ttl of every test: margin 1.5 s, renewal every second, recovery window 2 s, requests 0.6 s.
@@ -37,12 +37,12 @@ pub(crate) fn settings() -> Settings {
 }
 
 /// A leader that does not take its time: what returns gets its share at once.
-fn lively() -> PlanSpec {
-    PlanSpec {
+fn lively() -> PlanningSettings {
+    PlanningSettings {
         debounce: Some(Duration::from_millis(250)),
         rejoin_after: Some(Duration::ZERO),
         cool_down: Some(Duration::ZERO),
-        ..PlanSpec::default()
+        ..PlanningSettings::default()
     }
 }
 
@@ -204,8 +204,8 @@ impl World {
     pub(crate) async fn release(&self, shard: &ShardId, to: &Node) {
         let mut record = self.record(shard).await;
         record.head.rev += 1;
-        record.tenancy = Tenancy::FREE;
-        record.intended = Some(to.name().clone());
+        record.ownership = Ownership::FREE;
+        record.assigned = Some(to.name().clone());
         let value = Record::Shard(Arc::new(record)).encode();
         self.overwrite(&Key::Shard(shard.clone()), &value).await;
     }
@@ -257,8 +257,8 @@ pub(crate) fn some_shard(node: &Node) -> ShardId {
 
 /// The first note that `wanted` picks out.
 pub(crate) async fn note<T>(
-    notes: &mut broadcast::Receiver<Arc<Note>>,
-    wanted: impl Fn(&Note) -> Option<T>,
+    notes: &mut broadcast::Receiver<Arc<NodeEvent>>,
+    wanted: impl Fn(&NodeEvent) -> Option<T>,
 ) -> T {
     let first = async {
         loop {

@@ -11,7 +11,7 @@ use rusqlite::{Connection, TransactionBehavior};
 use rustix::process::Signal;
 use serde::Deserialize;
 use tempfile::TempDir;
-use tenure::PlanSpec;
+use tenure::PlanningSettings;
 use tenure_judge::{Demands, Judge, Verdict, read_logs};
 use tenure_sim::validate::{Report, validate};
 
@@ -47,19 +47,19 @@ pub(crate) struct Site {
     ttl: Duration,
     role: Role,
     effects: bool,
-    plan: PlanSpec,
+    plan: PlanningSettings,
     /// Variables of the workers that are started from now on.
     pub(crate) variables: Vec<(&'static str, String)>,
     logs: RefCell<Logs>,
 }
 
 /// A leader that does not take its time: what returns gets its share at once.
-pub(crate) fn lively() -> PlanSpec {
-    PlanSpec {
+pub(crate) fn lively() -> PlanningSettings {
+    PlanningSettings {
         debounce: Some(Duration::from_millis(250)),
         rejoin_after: Some(Duration::ZERO),
         cool_down: Some(Duration::ZERO),
-        ..PlanSpec::default()
+        ..PlanningSettings::default()
     }
 }
 
@@ -88,7 +88,7 @@ impl Site {
         self
     }
 
-    pub(crate) fn with_plan(mut self, plan: PlanSpec) -> Self {
+    pub(crate) fn with_plan(mut self, plan: PlanningSettings) -> Self {
         self.plan = plan;
         self
     }

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use tenure::router::{Answer, Router};
 use tenure::{
-    Entities, Entity, Epoch, Grant, Hashed, Node, NotProcessed, PlanSpec, Reason, Result, ShardId,
-    TellError,
+    Entities, Entity, Epoch, Grant, Hashed, Node, NotProcessed, PlanningSettings, RejectReason,
+    Result, ShardId, TellError,
 };
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -113,10 +113,10 @@ impl Branch {
     async fn node(&self, name: &str) -> Node {
         let accounts = Entities::<Account>::new(self.bank.clone()).idle_after(self.idle_after);
         // A leader that gives a node that returns its share at once.
-        let plan = PlanSpec {
+        let plan = PlanningSettings {
             rejoin_after: Some(Duration::ZERO),
             cool_down: Some(Duration::ZERO),
-            ..PlanSpec::default()
+            ..PlanningSettings::default()
         };
         let builder = self.site.node_builder(name).plan(plan);
         let node = builder.keyspace("orders", Hashed(SHARDS), accounts);
@@ -346,7 +346,7 @@ async fn a_move_waits_for_accepted_messages_and_rejects_new_ones_meanwhile() {
             reason,
             message: Message::Add(None),
         } => {
-            assert_eq!(reason.reason, Reason::NotReady, "{reason}");
+            assert_eq!(reason.reason, RejectReason::NotReady, "{reason}");
         }
         other => panic!("{other}"),
     }

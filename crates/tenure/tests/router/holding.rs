@@ -1,6 +1,6 @@
 //! How much is held, and for how long.
 
-use tenure::router::{Answer, HoldLimits, HoldWhy, RouteError};
+use tenure::router::{Answer, HoldLimits, HoldReason, RouteError};
 
 use crate::site::*;
 
@@ -35,7 +35,7 @@ async fn a_request_is_held_for_as_long_as_its_age_and_no_longer() {
     let expected = RouteError::HeldTooLong {
         shard: shard_of("k"),
         age: ms(2000),
-        why: HoldWhy::Unowned,
+        why: HoldReason::Unowned,
     };
     assert_eq!(error, expected);
     assert_eq!(metric(&router, "tenure_router_expired_total"), 1.0);
@@ -48,7 +48,7 @@ async fn more_than_the_limits_allow_is_refused_at_once() {
     let full = |key: &str, what| RouteError::Full {
         shard: shard_of(key),
         what,
-        why: HoldWhy::Unowned,
+        why: HoldReason::Unowned,
     };
     let keys: Vec<String> = (0..3)
         .map(|i| key_of(&format!("orders/{i}").parse().unwrap()))

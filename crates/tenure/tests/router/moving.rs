@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tenure_core::ids::SessionId;
 use tenure_core::layout::Key;
-use tenure_core::record::{MovePhase, Record, Tenancy};
+use tenure_core::record::{MovePhase, Ownership, Record};
 
 use crate::site::*;
 
@@ -111,7 +111,7 @@ async fn late_and_repeated_acknowledgements_change_nothing() {
     let (site, _a, b, router) = about_to_move().await;
     let mute = site.mute_router(&router).await;
     let shard = site.moving(MovePhase::Freezing).await;
-    let Tenancy::Freezing { mv, .. } = site.record(&shard).await.tenancy else {
+    let Ownership::Freezing { mv, .. } = site.record(&shard).await.ownership else {
         panic!("it freezes")
     };
     site.sealing.send_replace(Sealing::Go);
@@ -122,8 +122,8 @@ async fn late_and_repeated_acknowledgements_change_nothing() {
         tokio::time::sleep(ms(500)).await;
         let after = site.record(&shard).await;
         assert_eq!(
-            (after.epoch, after.tenancy),
-            (before.epoch, before.tenancy.clone())
+            (after.epoch, after.ownership),
+            (before.epoch, before.ownership.clone())
         );
     }
     let key = key_of(&shard);
@@ -155,7 +155,7 @@ async fn one_write_tells_owners_of_all_moves_of_a_batch() {
         for i in 0..SHARDS {
             let shard = format!("orders/{i}").parse().unwrap();
             let record = site.record(&shard).await;
-            freezing += usize::from(matches!(record.tenancy, Tenancy::Freezing { .. }));
+            freezing += usize::from(matches!(record.ownership, Ownership::Freezing { .. }));
         }
         freezing == 4
     })

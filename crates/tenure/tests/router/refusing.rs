@@ -115,7 +115,7 @@ async fn a_request_for_another_epoch_is_refused_before_it_has_any_effect() {
     a.enter_shard_at::<Ledger<true>>(&shard, epoch).unwrap();
     for other in [Epoch(epoch.0 - 1), Epoch(epoch.0 + 1)] {
         let refused = a.enter_shard_at::<Ledger<true>>(&shard, other).unwrap_err();
-        assert_eq!(refused.reason, tenure::Reason::OtherEpoch);
+        assert_eq!(refused.reason, tenure::RejectReason::OtherEpoch);
         assert_eq!(refused.epoch, epoch);
         assert_eq!(refused.rev, site.record(&shard).await.head.rev);
         let key = key_of(&shard);

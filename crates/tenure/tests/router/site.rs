@@ -314,7 +314,7 @@ impl<const C: bool> Site<C> {
             for i in 0..SHARDS {
                 let shard: ShardId = format!("orders/{i}").parse().unwrap();
                 let moving = self.record(&shard).await;
-                if moving.tenancy.moving().map(|m| m.1) == Some(phase) {
+                if moving.ownership.moving().map(|m| m.1) == Some(phase) {
                     found = Some(shard);
                 }
             }

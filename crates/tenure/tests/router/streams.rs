@@ -24,10 +24,10 @@ fn stream(router: &Router, node: &Node, key: String, polite: bool) -> JoinHandle
                 Ok(entered) => entered,
                 Err(refused) => return refused.into(),
             };
-            entered.grant().moving().await;
+            entered.grant().move_requested().await;
             let told = Instant::now();
             if !polite {
-                entered.grant().streams_cut().await;
+                entered.grant().stream_deadline().await;
             }
             let ended = Instant::now();
             drop(entered);

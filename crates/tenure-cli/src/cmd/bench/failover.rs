@@ -6,19 +6,19 @@ use std::time::{Duration, Instant};
 
 use tenure_core::ids::ClusterName;
 use tenure_core::layout::{Key, prefix};
-use tenure_core::record::{Record, Tenancy};
+use tenure_core::record::{Ownership, Record};
 use tenure_store::Store;
 
 use super::measure::Row;
 use super::worker::{CLUSTER, Scratch, Worker};
-use crate::fail::Fail;
+use crate::fail::Exit;
 
 const SHARDS: u32 = 16;
 const TTL: Duration = Duration::from_millis(1500);
 /// Far beyond any failover: whoever needs longer is broken.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-pub(super) async fn measure(repeat: u32) -> Result<Vec<Row>, Fail> {
+pub(super) async fn measure(repeat: u32) -> Result<Vec<Row>, Exit> {
     let (mut killed, mut left) = (Vec::new(), Vec::new());
     for _ in 0..repeat {
         killed.push(once(|victim| victim.kill()).await?.as_secs_f64() / TTL.as_secs_f64());
@@ -43,7 +43,7 @@ pub(super) async fn measure(repeat: u32) -> Result<Vec<Row>, Fail> {
 }
 
 /// Starts two nodes, ends one, and says how long it took until the other served everything.
-async fn once(end: impl FnOnce(&mut Worker)) -> Result<Duration, Fail> {
+async fn once(end: impl FnOnce(&mut Worker)) -> Result<Duration, Exit> {
     let scratch = Scratch::new()?;
     let database = scratch.database();
     let mut victim = Worker::start(&database, "a", SHARDS, TTL)?;
@@ -63,7 +63,7 @@ async fn once(end: impl FnOnce(&mut Worker)) -> Result<Duration, Fail> {
     Ok(begun.elapsed())
 }
 
-pub(super) async fn open(database: &Path) -> Result<Arc<dyn Store>, Fail> {
+pub(super) async fn open(database: &Path) -> Result<Arc<dyn Store>, Exit> {
     Ok(tenure_store::open(&format!("sqlite:{}", database.display())).await?)
 }
 
@@ -71,8 +71,8 @@ pub(super) async fn open(database: &Path) -> Result<Arc<dyn Store>, Fail> {
 async fn wait_until(
     store: &dyn Store,
     done: impl Fn(&[Option<String>]) -> bool,
-) -> Result<(), Fail> {
-    let cluster = ClusterName::new(CLUSTER).map_err(|e| Fail::no(e.to_string()))?;
+) -> Result<(), Exit> {
+    let cluster = ClusterName::new(CLUSTER).map_err(|e| Exit::failed(e.to_string()))?;
     let limit = Instant::now() + PATIENCE;
     loop {
         let listing = store.list(&prefix(&cluster)).await?;
@@ -82,8 +82,8 @@ async fn wait_until(
             .filter_map(|entry| {
                 let key = Key::parse(&cluster, &entry.key)?;
                 match Record::decode(&key, &entry.value) {
-                    Ok(Record::Shard(record)) => Some(match &record.tenancy {
-                        Tenancy::Held { by, serving: true } => Some(by.node.to_string()),
+                    Ok(Record::Shard(record)) => Some(match &record.ownership {
+                        Ownership::Owned { by, serving: true } => Some(by.node.to_string()),
                         _ => None,
                     }),
                     _ => None,
@@ -94,7 +94,7 @@ async fn wait_until(
             return Ok(());
         }
         if Instant::now() > limit {
-            return Err(Fail::no(format!(
+            return Err(Exit::failed(format!(
                 "shards were not served within {PATIENCE:?}: {serving:?}"
             )));
         }

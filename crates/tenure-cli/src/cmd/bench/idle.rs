@@ -9,14 +9,14 @@ use tenure_store::observe::ObservedStore;
 use super::failover::open;
 use super::measure::Row;
 use super::worker::{CLUSTER, KEYSPACE, Nothing, Scratch, Worker};
-use crate::fail::Fail;
+use crate::fail::Exit;
 
 const TTL: Duration = Duration::from_millis(1200);
 /// Nodes renew every sixth of the ttl.
 const RENEWALS: u32 = 20;
 const MANY: u32 = 10_000;
 
-pub(super) async fn measure(repeat: u32) -> Result<Vec<Row>, Fail> {
+pub(super) async fn measure(repeat: u32) -> Result<Vec<Row>, Exit> {
     let (mut writes, mut reads) = (Vec::new(), Vec::new());
     for _ in 0..repeat {
         let (w, r) = requests().await?;
@@ -60,7 +60,7 @@ pub(super) async fn measure(repeat: u32) -> Result<Vec<Row>, Fail> {
 }
 
 /// Requests per renewal of one node in this process, counted at the store.
-async fn requests() -> Result<(f64, f64), Fail> {
+async fn requests() -> Result<(f64, f64), Exit> {
     let scratch = Scratch::new()?;
     let (store, observer) = ObservedStore::new(open(&scratch.database()).await?);
     let node = Node::builder("", CLUSTER)
@@ -70,7 +70,7 @@ async fn requests() -> Result<(f64, f64), Fail> {
         .keyspace(KEYSPACE, Hashed(64), Nothing)
         .start()
         .await
-        .map_err(|e| Fail::no(e.to_string()))?;
+        .map_err(|e| Exit::failed(e.to_string()))?;
     // The last `serving` marks are written after the start.
     tokio::time::sleep(TTL).await;
     let renewed = || node.metrics().render();
@@ -92,12 +92,12 @@ async fn requests() -> Result<(f64, f64), Fail> {
         delta.writes() as f64 / renewals,
         delta.reads() as f64 / renewals,
     );
-    node.stop().await.map_err(|e| Fail::no(e.to_string()))?;
+    node.stop().await.map_err(|e| Exit::failed(e.to_string()))?;
     Ok(result)
 }
 
 /// Processor and memory of a node process that has everything and does nothing.
-async fn many_shards() -> Result<(f64, f64), Fail> {
+async fn many_shards() -> Result<(f64, f64), Exit> {
     const WATCHED: Duration = Duration::from_secs(10);
     let scratch = Scratch::new()?;
     let worker = Worker::start(&scratch.database(), "a", MANY, Duration::from_millis(2500))?;

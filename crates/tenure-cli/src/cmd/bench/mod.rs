@@ -22,7 +22,7 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand, ValueEnum};
 use serde::Serialize;
 
-use crate::fail::Fail;
+use crate::fail::Exit;
 use measure::Row;
 
 pub(crate) use worker::BenchNode;
@@ -97,7 +97,7 @@ fn put_out(
     json: bool,
     report: &impl Serialize,
     print: impl FnOnce(&mut std::io::StdoutLock<'_>) -> std::io::Result<()>,
-) -> Result<ExitCode, Fail> {
+) -> Result<ExitCode, Exit> {
     let mut out = std::io::stdout().lock();
     let written = if json {
         serde_json::to_writer_pretty(&mut out, report)
@@ -106,12 +106,12 @@ fn put_out(
     } else {
         print(&mut out)
     };
-    written.map_err(|e| Fail::no(format!("cannot write the report: {e}")))?;
+    written.map_err(|e| Exit::failed(format!("cannot write the report: {e}")))?;
     Ok(ExitCode::SUCCESS)
 }
 
 impl Bench {
-    pub(crate) async fn run(self) -> Result<ExitCode, Fail> {
+    pub(crate) async fn run(self) -> Result<ExitCode, Exit> {
         match self.of {
             Some(Of::Store(bench)) => return bench.run().await,
             Some(Of::Moves(bench)) => return bench.run().await,

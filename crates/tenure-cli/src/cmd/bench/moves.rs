@@ -13,13 +13,13 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use serde::Serialize;
-use tenure_core::record::{KeyspaceMode, PlanSpec};
+use tenure_core::record::{KeyspaceMode, PlanningSettings};
 use tenure_sim::orders::{self, Arm};
 
 use super::Machine;
 use super::worker::Scratch;
 use crate::config::duration;
-use crate::fail::Fail;
+use crate::fail::Exit;
 use crate::table::{Table, WIDTH};
 
 /// Measures planned moves: the pause that clients see, store writes, lookups, and two other orders of the same steps.
@@ -106,7 +106,7 @@ struct Order {
 }
 
 impl MovesBench {
-    pub(super) async fn run(self) -> Result<ExitCode, Fail> {
+    pub(super) async fn run(self) -> Result<ExitCode, Exit> {
         let scratch = Scratch::new()?;
         let urls = match self.store.as_slice() {
             [] => vec![format!("sqlite:{}", scratch.database().display())],
@@ -155,15 +155,15 @@ impl MovesBench {
     }
 
     /// The three orders, for each load; on a thread of its own, for it computes.
-    async fn orders(&self) -> Result<Vec<Order>, Fail> {
+    async fn orders(&self) -> Result<Vec<Order>, Exit> {
         let mut all = Vec::new();
         for &load in &self.load {
             eprintln!("simulating loads of {} …", duration::show(load));
             let run = tokio::task::spawn_blocking(move || orders::compare(load));
             let figures = run
                 .await
-                .map_err(|e| Fail::no(e.to_string()))?
-                .map_err(|e| Fail::no(format!("the simulation of moves: {e:?}")))?;
+                .map_err(|e| Exit::failed(e.to_string()))?
+                .map_err(|e| Exit::failed(format!("the simulation of moves: {e:?}")))?;
             all.extend(figures.into_iter().map(|f| Order {
                 order: f.arm,
                 load_ms: millis(f.load),
@@ -182,12 +182,12 @@ impl MovesBench {
 }
 
 /// Returns the planner settings for the measurement: the defaults without the waits that keep a cluster calm.
-fn prompt() -> PlanSpec {
-    PlanSpec {
+fn prompt() -> PlanningSettings {
+    PlanningSettings {
         debounce: Some(Duration::from_millis(100)),
         rejoin_after: Some(Duration::ZERO),
         cool_down: Some(Duration::ZERO),
-        ..PlanSpec::default()
+        ..PlanningSettings::default()
     }
 }
 

@@ -13,7 +13,7 @@ use tenure_core::plan::{
 use tenure_core::time::Time;
 
 use super::measure::Row;
-use crate::fail::Fail;
+use crate::fail::Exit;
 use baseline::{Placer, placers};
 
 /// Shards and nodes, with what we aim for: a plan from nothing, and one after a small change.
@@ -29,7 +29,7 @@ const LOADED: (u32, u32) = (10_000, 100);
 /// Long after everything has come to rest.
 const NOW: Time = Time(1_000_000_000_000_000);
 
-pub(super) fn measure(repeat: u32) -> Result<Vec<Row>, Fail> {
+pub(super) fn measure(repeat: u32) -> Result<Vec<Row>, Exit> {
     let mut rows = Vec::new();
     for (shards, nodes, full, small) in SIZES {
         let size = Size::new(shards, nodes)?;
@@ -47,15 +47,15 @@ pub(super) fn measure(repeat: u32) -> Result<Vec<Row>, Fail> {
     Ok(rows)
 }
 
-fn fail(problem: impl std::fmt::Debug) -> Fail {
-    Fail::no(format!("cannot set up the benchmark: {problem:?}"))
+fn fail(problem: impl std::fmt::Debug) -> Exit {
+    Exit::failed(format!("cannot set up the benchmark: {problem:?}"))
 }
 
-fn node_name(i: u32) -> Result<NodeName, Fail> {
+fn node_name(i: u32) -> Result<NodeName, Exit> {
     NodeName::new(format!("node-{i:05}")).map_err(fail)
 }
 
-fn rules(measure: Measure) -> Result<PlanRules, Fail> {
+fn rules(measure: Measure) -> Result<PlanRules, Exit> {
     let settings = PlanSettings {
         measure,
         ..PlanSettings::default()
@@ -72,7 +72,7 @@ struct Size {
 }
 
 impl Size {
-    fn new(shards: u32, nodes: u32) -> Result<Self, Fail> {
+    fn new(shards: u32, nodes: u32) -> Result<Self, Exit> {
         let keyspace = KeyspaceName::new("bench").map_err(fail)?;
         let names = (0..nodes).map(node_name).collect::<Result<Vec<_>, _>>()?;
         let specs = (0..shards)
@@ -98,7 +98,7 @@ impl Size {
     }
 
     /// The view with one node more, in the middle of the order of names.
-    fn joined(&self) -> Result<PlanView, Fail> {
+    fn joined(&self) -> Result<PlanView, Exit> {
         let mut view = self.view.clone();
         view.put_node(newcomer(self.nodes)?);
         Ok(view)
@@ -109,7 +109,7 @@ impl Size {
         repeat: u32,
         aim_full: Option<&'static str>,
         aim_small: Option<&'static str>,
-    ) -> Result<Vec<Row>, Fail> {
+    ) -> Result<Vec<Row>, Exit> {
         let size = self.name();
         let row = |case: &str, values: Vec<f64>, aim: Option<&'static str>| {
             let row = Row::plain("planner, time", format!("{size} {case}"), "ms", values);
@@ -164,7 +164,7 @@ impl Size {
     }
 
     /// Moves beside the fewest that any planner could make for the same balance.
-    fn movement(&self) -> Result<Vec<Row>, Fail> {
+    fn movement(&self) -> Result<Vec<Row>, Exit> {
         let size = self.name();
         let row = |case: &str, plan: &Plan, fewest: u32| {
             let pair = (f64::from(plan.moves_wanted), f64::from(fewest));
@@ -191,7 +191,7 @@ impl Size {
     }
 }
 
-fn newcomer(nodes: u32) -> Result<PlanNode, Fail> {
+fn newcomer(nodes: u32) -> Result<PlanNode, Exit> {
     let name = NodeName::new(format!("node-{:05}-new", nodes / 2)).map_err(fail)?;
     Ok(PlanNode::new(name, NOW))
 }
@@ -217,7 +217,7 @@ fn timed<T>(work: impl FnOnce() -> T) -> Duration {
 }
 
 /// Where the planner puts shards, given where they are.
-fn sticky(shards: u32, nodes: &[u32], now: Option<&[u32]>) -> Result<Vec<u32>, Fail> {
+fn sticky(shards: u32, nodes: &[u32], now: Option<&[u32]>) -> Result<Vec<u32>, Exit> {
     let keyspace = KeyspaceName::new("bench").map_err(fail)?;
     let mut specs = Vec::new();
     for i in 0..shards {
@@ -274,7 +274,7 @@ fn compare(shards: u32, nodes: u32, placer: &dyn Placer) -> Vec<Row> {
 }
 
 /// The load of the shards is as unequal as the popularity of words: the n-th has one n-th of the first.
-fn loads() -> Result<Vec<Row>, Fail> {
+fn loads() -> Result<Vec<Row>, Exit> {
     let (shards, nodes) = LOADED;
     let loads = zipf(shards);
     let size = Size::new(shards, nodes)?;

@@ -17,7 +17,7 @@ use tenure_queue::{Payload, Queue, ShardLeasing, Submit, Task};
 use super::measure::Row;
 use super::{Machine, print_rows, put_out};
 use crate::config::duration;
-use crate::fail::Fail;
+use crate::fail::Exit;
 use field::Field;
 
 /// How many tasks are submitted together.
@@ -81,7 +81,7 @@ struct Report {
 }
 
 impl QueueBench {
-    pub(super) async fn run(self) -> Result<ExitCode, Fail> {
+    pub(super) async fn run(self) -> Result<ExitCode, Exit> {
         let machine = Machine::this();
         machine.warn();
         let mut rows = Vec::new();
@@ -114,7 +114,7 @@ impl QueueBench {
         put_out(self.json, &report, |out| report.print(out))
     }
 
-    async fn load(&self, workers: u32) -> Result<Vec<Row>, Fail> {
+    async fn load(&self, workers: u32) -> Result<Vec<Row>, Exit> {
         let field = Field::new(self.store.as_deref(), self.shards).await?;
         let usual = ShardLeasing::default();
         let concurrency = self.concurrency as usize;
@@ -151,7 +151,7 @@ impl QueueBench {
 }
 
 /// How long tasks that are submitted one by one wait for their claim, in milliseconds of the store's time, sorted.
-async fn claim_delays(queue: &Queue) -> Result<Vec<f64>, Fail> {
+async fn claim_delays(queue: &Queue) -> Result<Vec<f64>, Exit> {
     let mut delays = Vec::new();
     for _ in 0..SINGLES {
         let submitted = queue.submit(Submit::new(Payload::none())).await?;

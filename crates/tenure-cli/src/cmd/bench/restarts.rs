@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use serde::Serialize;
 
 use super::{Machine, put_out};
-use crate::fail::Fail;
+use crate::fail::Exit;
 use crate::fleet::load::Load;
 use crate::fleet::{Journal, Proc, Site};
 
@@ -113,7 +113,7 @@ struct Report {
 }
 
 impl RestartsBench {
-    pub(super) async fn run(self) -> Result<ExitCode, Fail> {
+    pub(super) async fn run(self) -> Result<ExitCode, Exit> {
         let machine = Machine::this();
         machine.warn();
         let arms = match self.arm.is_empty() {
@@ -135,9 +135,9 @@ impl RestartsBench {
         put_out(self.json, &report, |out| report.print(out))
     }
 
-    async fn measure(&self, arm: Arm) -> Result<Outcome, Fail> {
-        let dir =
-            tempfile::tempdir().map_err(|e| Fail::no(format!("no temporary directory: {e}")))?;
+    async fn measure(&self, arm: Arm) -> Result<Outcome, Exit> {
+        let dir = tempfile::tempdir()
+            .map_err(|e| Exit::failed(format!("no temporary directory: {e}")))?;
         let site = Site {
             store: format!("sqlite:{}", dir.path().join("tenure.db").display()),
             cluster: "bench".to_owned(),
@@ -154,7 +154,7 @@ impl RestartsBench {
             ttl: Some(Duration::from_secs(10)),
         };
         let names: Vec<String> = (1..=self.nodes).map(|n| format!("n{n}")).collect();
-        let nodes: Result<Vec<Proc>, Fail> = names.iter().map(|n| site.node(n)).collect();
+        let nodes: Result<Vec<Proc>, Exit> = names.iter().map(|n| site.node(n)).collect();
         let mut nodes = nodes?;
         let routers = [site.router("r1")?, site.router("r2")?];
         let at = routers.each_ref().map(|r| r.address);
@@ -185,7 +185,8 @@ impl RestartsBench {
         }
         let tally = load.end(false).await;
         let journal = Journal::read(&site.journals());
-        let journal = journal.map_err(|e| Fail::no(format!("the journals cannot be read: {e}")))?;
+        let journal =
+            journal.map_err(|e| Exit::failed(format!("the journals cannot be read: {e}")))?;
         let keys: Vec<String> = (0..KEYS).map(|k| format!("k{k}")).collect();
         let good = tally.good.iter().map(|(key, n)| (keys[key].as_str(), n));
         let [p50, p99, p999, longest] = tally.percentiles([500, 990, 999, 1000]).map(ms);

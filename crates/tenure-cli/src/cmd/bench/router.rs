@@ -10,7 +10,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::{Machine, put_out};
-use crate::fail::Fail;
+use crate::fail::Exit;
 use crate::fleet::load::Load;
 use crate::fleet::{Site, free_port};
 
@@ -65,11 +65,11 @@ struct Report {
 }
 
 impl RouterBench {
-    pub(super) async fn run(self) -> Result<ExitCode, Fail> {
+    pub(super) async fn run(self) -> Result<ExitCode, Exit> {
         let machine = Machine::this();
         machine.warn();
-        let dir =
-            tempfile::tempdir().map_err(|e| Fail::no(format!("no temporary directory: {e}")))?;
+        let dir = tempfile::tempdir()
+            .map_err(|e| Exit::failed(format!("no temporary directory: {e}")))?;
         let site = Site {
             store: format!("sqlite:{}", dir.path().join("tenure.db").display()),
             cluster: "bench".to_owned(),
@@ -131,7 +131,7 @@ impl RouterBench {
         dir: &Path,
         upstream: SocketAddr,
         workers: usize,
-    ) -> Result<Option<Nginx>, Fail> {
+    ) -> Result<Option<Nginx>, Exit> {
         let program = self.nginx.clone().unwrap_or_else(|| PathBuf::from("nginx"));
         let at = free_port()?;
         let config = NGINX
@@ -140,7 +140,8 @@ impl RouterBench {
             .replace("LISTEN;", &format!("{at};"))
             .replace("UPSTREAM;", &format!("{upstream};"));
         let path = dir.join("nginx.conf");
-        std::fs::write(&path, config).map_err(|e| Fail::no(format!("{}: {e}", path.display())))?;
+        std::fs::write(&path, config)
+            .map_err(|e| Exit::failed(format!("{}: {e}", path.display())))?;
         let started = Command::new(&program)
             .arg("-p")
             .arg(dir)
@@ -154,7 +155,10 @@ impl RouterBench {
         let mut nginx = match started {
             Ok(child) => Nginx(child, at),
             Err(error) if self.nginx.is_some() => {
-                return Err(Fail::bad(format!("--nginx {}: {error}", program.display())));
+                return Err(Exit::usage(format!(
+                    "--nginx {}: {error}",
+                    program.display()
+                )));
             }
             Err(_) => {
                 eprintln!(
@@ -167,7 +171,10 @@ impl RouterBench {
         while tokio::net::TcpStream::connect(at).await.is_err() {
             let over = !matches!(nginx.0.try_wait(), Ok(None));
             if over || Instant::now() >= until {
-                return Err(Fail::no(format!("{} does not serve", program.display())));
+                return Err(Exit::failed(format!(
+                    "{} does not serve",
+                    program.display()
+                )));
             }
             tokio::time::sleep(TICK).await;
         }

@@ -20,7 +20,7 @@ use tenure_store::{DeleteIf, Store};
 use super::measure::Row;
 use super::worker::Scratch;
 use super::{Machine, print_rows};
-use crate::fail::Fail;
+use crate::fail::Exit;
 use crate::place::{bad_store, random_id, within};
 
 /// With less, a busy machine is measured and not the store.
@@ -92,7 +92,7 @@ struct Bed {
 }
 
 impl StoreBench {
-    pub(super) async fn run(self) -> Result<ExitCode, Fail> {
+    pub(super) async fn run(self) -> Result<ExitCode, Exit> {
         let scratch = Scratch::new()?;
         let urls = match self.store.as_slice() {
             [] => vec![format!("sqlite:{}", scratch.database().display())],
@@ -113,19 +113,19 @@ impl StoreBench {
     }
 
     /// Measures one store and cleans up, whatever comes of it.
-    async fn one(&self, url: String) -> Result<Measured, Fail> {
+    async fn one(&self, url: String) -> Result<Measured, Exit> {
         let bed = Bed::open(url).await?;
         eprintln!("measuring {} …", bed.store.info().url);
         let measured = tokio::select! {
             measured = self.measure(&bed) => measured,
-            _ = tokio::signal::ctrl_c() => Err(Fail::no("interrupted; what was written is removed")),
+            _ = tokio::signal::ctrl_c() => Err(Exit::failed("interrupted; what was written is removed")),
         };
         let cleaned = bed.clean().await;
         let measured = measured?;
         cleaned.map(|()| measured)
     }
 
-    async fn measure(&self, bed: &Bed) -> Result<Measured, Fail> {
+    async fn measure(&self, bed: &Bed) -> Result<Measured, Exit> {
         let mut rows = calls::measure(bed, self.repeat).await?;
         rows.extend(beside::measure(bed, self.repeat).await?);
         let (calm, rest) = rest::measure(bed, self.nodes, self.shards, self.repeat).await?;
@@ -144,9 +144,9 @@ impl StoreBench {
 }
 
 impl Bed {
-    async fn open(url: String) -> Result<Self, Fail> {
+    async fn open(url: String) -> Result<Self, Exit> {
         if url.starts_with("memory:") {
-            return Err(Fail::bad(format!(
+            return Err(Exit::usage(format!(
                 "store {url:?} lives within one process and costs nothing to ask; name one that processes share, such \
                  as sqlite:PATH"
             )));
@@ -166,7 +166,7 @@ impl Bed {
     }
 
     /// Removes all that the run wrote. Nodes that were interrupted may still write: looked at until nothing is there.
-    async fn clean(&self) -> Result<(), Fail> {
+    async fn clean(&self) -> Result<(), Exit> {
         for cluster in [&self.bare, &self.busy, &self.calm]
             .into_iter()
             .chain(&self.paid)
@@ -185,7 +185,7 @@ impl Bed {
                 }
             }
             if left {
-                return Err(Fail::no(format!(
+                return Err(Exit::failed(format!(
                     "keys of this run may be left in store {}; remove them with: tenure cluster rm {cluster}",
                     self.store.info().url
                 )));

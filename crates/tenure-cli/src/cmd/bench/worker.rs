@@ -8,7 +8,7 @@ use clap::Args;
 use tenure::{Hashed, Node, Result, Shard};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::fail::Fail;
+use crate::fail::Exit;
 use crate::place::random_id;
 
 /// The keyspace that benchmarks use.
@@ -40,8 +40,8 @@ impl tenure::Handler for Nothing {
 }
 
 impl BenchNode {
-    pub(crate) async fn run(self) -> Result<ExitCode, Fail> {
-        let failed = |e: &dyn std::fmt::Display| Fail::no(e.to_string());
+    pub(crate) async fn run(self) -> Result<ExitCode, Exit> {
+        let failed = |e: &dyn std::fmt::Display| Exit::failed(e.to_string());
         let mut stop = signal(SignalKind::terminate()).map_err(|e| failed(&e))?;
         let node = Node::builder(format!("sqlite:{}", self.database.display()), CLUSTER)
             .name(&self.name)
@@ -65,9 +65,9 @@ impl Worker {
         name: &str,
         shards: u32,
         ttl: Duration,
-    ) -> Result<Self, Fail> {
+    ) -> Result<Self, Exit> {
         let exe = std::env::current_exe()
-            .map_err(|e| Fail::no(format!("cannot find this program: {e}")))?;
+            .map_err(|e| Exit::failed(format!("cannot find this program: {e}")))?;
         let child = Command::new(exe)
             .arg("__bench-node")
             .arg("--database")
@@ -83,7 +83,7 @@ impl Worker {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .spawn()
-            .map_err(|e| Fail::no(format!("cannot start a node process: {e}")))?;
+            .map_err(|e| Exit::failed(format!("cannot start a node process: {e}")))?;
         Ok(Self(child))
     }
 
@@ -144,11 +144,11 @@ impl Drop for Worker {
 pub(super) struct Scratch(PathBuf);
 
 impl Scratch {
-    pub(super) fn new() -> Result<Self, Fail> {
+    pub(super) fn new() -> Result<Self, Exit> {
         let unique = format!("tenure-bench-{:016x}", random_id() as u64);
         let path = std::env::temp_dir().join(unique);
         std::fs::create_dir(&path)
-            .map_err(|e| Fail::no(format!("cannot create {}: {e}", path.display())))?;
+            .map_err(|e| Exit::failed(format!("cannot create {}: {e}", path.display())))?;
         Ok(Self(path))
     }
 

@@ -12,7 +12,7 @@ use tenure_store::examine::Finding;
 use tenure_store::{Store, StoreError};
 
 use crate::config::{Config, duration};
-use crate::fail::Fail;
+use crate::fail::Exit;
 use crate::place::{store_url, within};
 
 use probe::Probe;
@@ -39,7 +39,7 @@ pub(crate) struct Doctor {
 }
 
 impl Doctor {
-    pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Fail> {
+    pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
         let url = store_url(config)?;
         let mut report = Report::new(tenure_store::redacted(url));
         let begun = Instant::now();
@@ -61,7 +61,7 @@ impl Doctor {
         })
     }
 
-    async fn open(&self, url: &str) -> Result<Result<Arc<dyn Store>, StoreError>, Fail> {
+    async fn open(&self, url: &str) -> Result<Result<Arc<dyn Store>, StoreError>, Exit> {
         if self.create {
             return within("opening", tenure_store::open(url)).await;
         }
@@ -78,7 +78,7 @@ fn unreachable(e: &StoreError) -> Finding {
 }
 
 /// Everything about a store that is open.
-async fn examine(store: &Arc<dyn Store>, config: &Config, report: &mut Report) -> Result<(), Fail> {
+async fn examine(store: &Arc<dyn Store>, config: &Config, report: &mut Report) -> Result<(), Exit> {
     let info = store.info().clone();
     report.open(&info);
     let ttl = config.settings().ttl;

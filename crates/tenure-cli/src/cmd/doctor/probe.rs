@@ -10,7 +10,7 @@ use tenure_store::{
 };
 
 use super::report::{Report, shown};
-use crate::fail::Fail;
+use crate::fail::Exit;
 use crate::place::{random_id, within};
 
 /// What the keys of this command begin with. No cluster's name is spelled like this in a key, so nobody mistakes it.
@@ -41,7 +41,7 @@ impl Probe {
         }
     }
 
-    pub(super) async fn run(&self, report: &mut Report) -> Result<(), Fail> {
+    pub(super) async fn run(&self, report: &mut Report) -> Result<(), Exit> {
         self.read(report).await?;
         self.clock(report).await?;
         let Some(revision) = self.list(report).await? else {
@@ -62,7 +62,7 @@ impl Probe {
         self.delete(report, version).await
     }
 
-    async fn read(&self, report: &mut Report) -> Result<(), Fail> {
+    async fn read(&self, report: &mut Report) -> Result<(), Exit> {
         let mut times = Vec::new();
         for _ in 0..ROUNDS {
             let begun = Instant::now();
@@ -100,7 +100,7 @@ impl Probe {
         });
     }
 
-    async fn clock(&self, report: &mut Report) -> Result<(), Fail> {
+    async fn clock(&self, report: &mut Report) -> Result<(), Exit> {
         let before = SystemTime::now();
         let now = within("asking for the time", self.store.now()).await?;
         let after = SystemTime::now();
@@ -123,7 +123,7 @@ impl Probe {
         Ok(())
     }
 
-    async fn list(&self, report: &mut Report) -> Result<Option<Revision>, Fail> {
+    async fn list(&self, report: &mut Report) -> Result<Option<Revision>, Exit> {
         let listed = within("listing", self.store.list(PREFIX)).await?;
         Ok(match listed {
             Ok(listing) => {
@@ -145,7 +145,7 @@ impl Probe {
         })
     }
 
-    async fn watch(&self, report: &mut Report, from: Revision) -> Result<Option<Watch>, Fail> {
+    async fn watch(&self, report: &mut Report, from: Revision) -> Result<Option<Watch>, Exit> {
         let watch = within("watching", self.store.watch(PREFIX, from)).await?;
         Ok(match watch {
             Ok(watch) => Some(watch),
@@ -156,7 +156,7 @@ impl Probe {
         })
     }
 
-    async fn lease(&self, leases: &dyn Leases, report: &mut Report) -> Result<(), Fail> {
+    async fn lease(&self, leases: &dyn Leases, report: &mut Report) -> Result<(), Exit> {
         let id = LeaseId::of(SessionId(random_id()));
         let granted = within("asking for a lease", leases.grant(id, self.ttl)).await?;
         report.add(match granted {
@@ -175,7 +175,7 @@ impl Probe {
         Ok(())
     }
 
-    async fn create(&self, report: &mut Report) -> Result<Option<Version>, Fail> {
+    async fn create(&self, report: &mut Report) -> Result<Option<Version>, Exit> {
         let put = PutIf::create(&self.key, *b"{}");
         Ok(match within("writing", self.store.put_if(put)).await? {
             Ok(Put::Won(version)) => {
@@ -193,7 +193,7 @@ impl Probe {
         })
     }
 
-    async fn update(&self, report: &mut Report, version: Version) -> Result<Version, Fail> {
+    async fn update(&self, report: &mut Report, version: Version) -> Result<Version, Exit> {
         let mut version = version;
         let mut times = Vec::new();
         for n in 0..ROUNDS {
@@ -221,7 +221,7 @@ impl Probe {
     }
 
     /// A write on an outdated condition must lose: everything hangs on that.
-    async fn stale(&self, report: &mut Report, present: &Version) -> Result<(), Fail> {
+    async fn stale(&self, report: &mut Report, present: &Version) -> Result<(), Exit> {
         let create = PutIf::create(&self.key, *b"{}");
         let outdated = within("writing", self.store.put_if(create)).await?;
         let late = match present {
@@ -260,7 +260,7 @@ impl Probe {
         });
     }
 
-    async fn delete(&self, report: &mut Report, version: Version) -> Result<(), Fail> {
+    async fn delete(&self, report: &mut Report, version: Version) -> Result<(), Exit> {
         let delete = DeleteIf::new(&self.key, version);
         report.add(
             match within("deleting", self.store.delete_if(delete)).await? {

@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use crate::fail::Fail;
+use crate::fail::Exit;
 
 enum Found {
     Runs,
@@ -14,21 +14,21 @@ enum Found {
 }
 
 /// The command with the path that it will be run by.
-pub(crate) fn find(mut command: Vec<OsString>) -> Result<Vec<OsString>, Fail> {
+pub(crate) fn find(mut command: Vec<OsString>) -> Result<Vec<OsString>, Exit> {
     let name = command.first().cloned().unwrap_or_default();
     let path = locate(&name, std::env::var_os("PATH").unwrap_or_default())?;
     command[0] = path.into_os_string();
     Ok(command)
 }
 
-fn locate(name: &OsStr, path: OsString) -> Result<PathBuf, Fail> {
+fn locate(name: &OsStr, path: OsString) -> Result<PathBuf, Exit> {
     let given = Path::new(name);
     if given.components().count() > 1 || name.to_string_lossy().contains('/') {
         return match look(given) {
             Found::Runs => Ok(given.to_owned()),
-            Found::Directory => Err(Fail::bad(format!("command {given:?} is a directory"))),
+            Found::Directory => Err(Exit::usage(format!("command {given:?} is a directory"))),
             Found::NotExecutable => Err(not_executable(given)),
-            Found::Missing => Err(Fail::bad(format!("command {given:?} does not exist"))),
+            Found::Missing => Err(Exit::usage(format!("command {given:?} does not exist"))),
         };
     }
     let mut unusable = None;
@@ -42,15 +42,15 @@ fn locate(name: &OsStr, path: OsString) -> Result<PathBuf, Fail> {
     }
     Err(match unusable {
         Some(path) => not_executable(&path),
-        None => Fail::bad(format!(
+        None => Exit::usage(format!(
             "command {given:?} is not found in PATH; give its path, such as ./{}",
             given.display()
         )),
     })
 }
 
-fn not_executable(path: &Path) -> Fail {
-    Fail::bad(format!("command {path:?} is not executable; chmod +x it"))
+fn not_executable(path: &Path) -> Exit {
+    Exit::usage(format!("command {path:?} is not executable; chmod +x it"))
 }
 
 fn look(path: &Path) -> Found {

@@ -13,7 +13,7 @@ use tenure::Time;
 use tenure_core::hash::key_hash;
 use tenure_core::layout::escape;
 
-use crate::fail::Fail;
+use crate::fail::Exit;
 
 /// What a grant file says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,7 +50,7 @@ pub(super) struct GrantFiles {
 
 impl GrantFiles {
     /// In the data directory, or else in a temporary one, which goes when it is dropped.
-    pub(super) fn open(data: Option<&Path>) -> Result<(Self, Option<TempDir>), Fail> {
+    pub(super) fn open(data: Option<&Path>) -> Result<(Self, Option<TempDir>), Exit> {
         let made = match data {
             Some(data) => {
                 let dir = data.join("grants");
@@ -64,8 +64,9 @@ impl GrantFiles {
                 .map(|dir| (dir.path().to_owned(), Some(dir))),
         };
         let absolute = made.and_then(|(dir, own)| Ok((std::path::absolute(dir)?, own)));
-        let (dir, own) = absolute
-            .map_err(|e| Fail::no(format!("the directory for grant files cannot be made: {e}")))?;
+        let (dir, own) = absolute.map_err(|e| {
+            Exit::failed(format!("the directory for grant files cannot be made: {e}"))
+        })?;
         Ok((Self { dir }, own))
     }
 

@@ -7,7 +7,7 @@ use clap::Subcommand;
 use super::beat::Beat;
 use crate::cmd::node::example::App;
 use crate::cmd::up::worker::UpNode;
-use crate::fail::Fail;
+use crate::fail::Exit;
 use crate::supervise::{self, ChildArgs, KeepArgs, WatchdogArgs};
 
 /// Not for people.
@@ -28,7 +28,7 @@ pub(crate) enum Hidden {
 }
 
 impl Hidden {
-    pub(crate) fn run(self) -> Result<ExitCode, Fail> {
+    pub(crate) fn run(self) -> Result<ExitCode, Exit> {
         match self {
             Self::Watchdog(args) => Ok(supervise::watchdog(args)),
             Self::Keep(args) => Ok(supervise::keep(&args)),
@@ -40,9 +40,9 @@ impl Hidden {
     }
 }
 
-fn within_runtime(work: impl Future<Output = Result<ExitCode, Fail>>) -> Result<ExitCode, Fail> {
+fn within_runtime(work: impl Future<Output = Result<ExitCode, Exit>>) -> Result<ExitCode, Exit> {
     let runtime = tokio::runtime::Runtime::new()
-        .map_err(|e| Fail::no(format!("the runtime cannot be started: {e}")))?;
+        .map_err(|e| Exit::failed(format!("the runtime cannot be started: {e}")))?;
     let done = runtime.block_on(work);
     runtime.shutdown_background();
     done

@@ -8,7 +8,7 @@ use tenure::data_dir::DataDir;
 use tenure_store::host::Host;
 
 use super::{Signals, Waited};
-use crate::fail::Fail;
+use crate::fail::Exit;
 
 /// Opens and locks the directory, for this process and for those that it starts.
 ///
@@ -18,19 +18,21 @@ pub(crate) async fn take(
     path: &str,
     ttl: Duration,
     signals: &mut Signals,
-) -> Result<DataDir, Fail> {
+) -> Result<DataDir, Exit> {
     let clock = Clock::boot();
     let dir = match signals
         .or(DataDir::open_after_death(path, &clock, ttl))
         .await
     {
-        Waited::Done(opened) => opened.map_err(|e| Fail::no(e.to_string()))?,
+        Waited::Done(opened) => opened.map_err(|e| Exit::failed(e.to_string()))?,
         Waited::Signal => {
-            return Err(Fail::no(format!("interrupted while waiting for {path}")));
+            return Err(Exit::failed(format!(
+                "interrupted while waiting for {path}"
+            )));
         }
     };
     dir.inherit()
-        .map_err(|e| Fail::no(format!("the lock of {path} cannot be inherited: {e}")))?;
+        .map_err(|e| Exit::failed(format!("the lock of {path} cannot be inherited: {e}")))?;
     Ok(dir)
 }
 

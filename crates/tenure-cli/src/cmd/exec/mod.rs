@@ -25,12 +25,12 @@ use tokio::sync::watch;
 use crate::cli::Global;
 use crate::config::flags::Flags;
 use crate::config::{Config, Value, planning};
-use crate::fail::Fail;
+use crate::fail::Exit;
 use crate::place;
 use crate::supervise::Supervisor;
 use grant_file::GrantFiles;
 use notify::Manager;
-use ward::{Ward, Who};
+use ward::{ChildHandler, Who};
 
 /// Signals that come together are one wish.
 const ONE_WISH: Duration = Duration::from_millis(300);
@@ -101,11 +101,11 @@ pub(crate) enum Waited<T> {
 }
 
 impl Exec {
-    pub(crate) fn config(&self, global: &Global) -> Result<Config, Fail> {
+    pub(crate) fn config(&self, global: &Global) -> Result<Config, Exit> {
         global.load(self.flags.0.clone())
     }
 
-    pub(crate) async fn run(self, config: &Config) -> Result<ExitCode, Fail> {
+    pub(crate) async fn run(self, config: &Config) -> Result<ExitCode, Exit> {
         let mut signals = Signals::new()?;
         if let Waited::Signal = place::ask_for_ttl(config, &mut signals).await {
             return Ok(ExitCode::SUCCESS);
@@ -116,7 +116,7 @@ impl Exec {
             (None, Some(name), Some(shards)) => (name, Hashed(shards)),
             (None, Some(name), None) if self.named => (name, Named),
             (None, ..) => {
-                return Err(Fail::bad(
+                return Err(Exit::usage(
                     "pass --keyspace with --shards or --named, or --singleton",
                 ));
             }
@@ -125,10 +125,10 @@ impl Exec {
         let cluster = place::named_cluster(config)?;
         let timing = config
             .timing()
-            .map_err(|problems| Fail::bad(problems.join("\n")))?;
+            .map_err(|problems| Exit::usage(problems.join("\n")))?;
         let plan = config
             .plan_without_load("exec")
-            .map_err(|problems| Fail::bad(problems.join("\n")))?;
+            .map_err(|problems| Exit::usage(problems.join("\n")))?;
         match signals.or(config.fits_existing(&keyspace, "exec")).await {
             Waited::Signal => return Ok(ExitCode::SUCCESS),
             Waited::Done(fits) => fits?,
@@ -142,10 +142,10 @@ impl Exec {
             None => lock::default_name(data.as_ref()),
         };
         let supervisor = Supervisor::begin(command, self.prefix)
-            .map_err(|e| Fail::no(format!("orphans cannot be adopted: {e}")))?;
+            .map_err(|e| Exit::failed(format!("orphans cannot be adopted: {e}")))?;
         let (hurry, hurried) = watch::channel(false);
         let (files, _temporary) = GrantFiles::open(data.as_ref().map(|d| d.path()))?;
-        let ward = Ward::new(
+        let ward = ChildHandler::new(
             Who {
                 cluster: cluster.to_string(),
                 keyspace: keyspace.to_string(),
@@ -208,7 +208,7 @@ async fn live(
     timing: &Timing,
     signals: &mut Signals,
     hurry: watch::Sender<bool>,
-) -> Result<ExitCode, Fail> {
+) -> Result<ExitCode, Exit> {
     let started = signals.or(start).await;
     let node = match started {
         Waited::Signal => return Ok(ExitCode::SUCCESS),
@@ -218,7 +218,7 @@ async fn live(
         Some(address) => Some(
             MetricsServer::bind(address, node.metrics().clone())
                 .await
-                .map_err(|e| Fail::bad(e.to_string()))?,
+                .map_err(|e| Exit::usage(e.to_string()))?,
         ),
         None => None,
     };
@@ -227,7 +227,7 @@ async fn live(
     manager.tell("READY=1");
     let _watchdog = manager.watchdog();
     match signals.or(node.ended()).await {
-        Waited::Done(ended) => ended.map_err(|e| Fail::no(e.to_string()))?,
+        Waited::Done(ended) => ended.map_err(|e| Exit::failed(e.to_string()))?,
         Waited::Signal => {
             manager.tell("STOPPING=1");
             let limit = timing.drain_timeout + timing.ttl * 2;
@@ -240,35 +240,35 @@ async fn live(
 
 /// Stops in good order: at the first signal with all the time that children may need, at the second without, at the third
 /// without waiting for the store either.
-async fn stop(node: &Node, signals: &mut Signals, hurry: &watch::Sender<bool>) -> Result<(), Fail> {
+async fn stop(node: &Node, signals: &mut Signals, hurry: &watch::Sender<bool>) -> Result<(), Exit> {
     let mut stopping = Box::pin(node.stop());
     for _ in 0..2 {
         match signals.again_or(&mut stopping).await {
-            Waited::Done(ended) => return ended.map_err(|e| Fail::no(e.to_string())),
+            Waited::Done(ended) => return ended.map_err(|e| Exit::failed(e.to_string())),
             Waited::Signal => drop(hurry.send_replace(true)),
         }
     }
     Err(unreleased())
 }
 
-pub(crate) fn not_started(error: &StartError) -> Fail {
+pub(crate) fn not_started(error: &StartError) -> Exit {
     match error {
-        StartError::Trace(_) => Fail::bad(error.to_string()),
-        _ => Fail::no(error.to_string()),
+        StartError::Trace(_) => Exit::usage(error.to_string()),
+        _ => Exit::failed(error.to_string()),
     }
 }
 
-pub(crate) fn unreleased() -> Fail {
-    Fail::no("stopped without releasing its shards; others have them when the ttl is over")
+pub(crate) fn unreleased() -> Exit {
+    Exit::failed("stopped without releasing its shards; others have them when the ttl is over")
 }
 
 /// The signals that ask for an end.
 pub(crate) struct Signals([Signal; 3]);
 
 impl Signals {
-    pub(crate) fn new() -> Result<Self, Fail> {
+    pub(crate) fn new() -> Result<Self, Exit> {
         let new = |kind| {
-            signal(kind).map_err(|e| Fail::no(format!("signals cannot be listened for: {e}")))
+            signal(kind).map_err(|e| Exit::failed(format!("signals cannot be listened for: {e}")))
         };
         Ok(Self([
             new(SignalKind::terminate())?,
@@ -278,11 +278,11 @@ impl Signals {
     }
 
     /// The same for who shares a terminal with somebody who decides: Ctrl-C is not for it.
-    pub(crate) fn without_interrupt() -> Result<Self, Fail> {
+    pub(crate) fn without_interrupt() -> Result<Self, Exit> {
         let mut signals = Self::new()?;
         let quiet = signal(SignalKind::user_defined1());
         signals.0[1] =
-            quiet.map_err(|e| Fail::no(format!("signals cannot be listened for: {e}")))?;
+            quiet.map_err(|e| Exit::failed(format!("signals cannot be listened for: {e}")))?;
         Ok(signals)
     }
 

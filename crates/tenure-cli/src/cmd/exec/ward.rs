@@ -27,7 +27,7 @@ pub(super) struct Who {
 
 /// The handler. Cheap to clone.
 #[derive(Clone)]
-pub(super) struct Ward(Arc<Inner>);
+pub(super) struct ChildHandler(Arc<Inner>);
 
 struct Inner {
     who: Who,
@@ -40,7 +40,7 @@ struct Inner {
     next: AtomicU64,
 }
 
-impl Ward {
+impl ChildHandler {
     pub(super) fn new(
         who: Who,
         files: GrantFiles,
@@ -70,7 +70,7 @@ pub(super) struct Charge {
     meta: Option<String>,
 }
 
-impl Handler for Ward {
+impl Handler for ChildHandler {
     type State = Charge;
 
     async fn load(&self, shard: &Shard) -> Result<Charge> {
@@ -111,7 +111,7 @@ impl Inner {
                 Ended::Exited(code) if !self.starts_again(code) => {
                     info!(%shard, code, "child has ended and is not started again");
                     if troubled {
-                        grant.report(None);
+                        grant.report_trouble(None);
                     }
                     grant.cancelled().await;
                     break;
@@ -122,7 +122,7 @@ impl Inner {
             warn!(%shard, in_a_row, "child {ended}; the next one starts in {wait:?}");
             if in_a_row >= LOOP {
                 troubled = true;
-                grant.report(Some(&format!(
+                grant.report_trouble(Some(&format!(
                     "restarting in {wait:?} after {in_a_row} crashes: {ended}"
                 )));
             }
@@ -243,7 +243,7 @@ async fn well_in_time(
             ended = &mut child => return ended,
             () = tokio::time::sleep(STEADY) => {
                 *troubled = false;
-                grant.report(None);
+                grant.report_trouble(None);
             }
         }
     }

@@ -9,18 +9,18 @@ use tenure_core::ids::{KeyspaceName, ShardId};
 use tenure_core::layout::Key;
 use tenure_core::node::plan_without_effect;
 use tenure_core::record::{
-    Head, KeyspaceKind, KeyspaceMode, KeyspaceRecord, PlanSpec, Record, Unknown,
+    Head, KeyspaceKind, KeyspaceMode, KeyspaceRecord, PlanningSettings, Record, Unknown,
 };
 use tenure_core::rules::Rules;
 use tenure_core::shard::restored;
-use tenure_core::view::Cell;
+use tenure_core::view::KeyState;
 use tenure_store::{Expect, PutIf};
 
 use super::draw;
 use crate::config::flags::PlanFlags;
 use crate::config::{Config, planning};
-use crate::fail::Fail;
-use crate::place::{Place, Wrote, within};
+use crate::fail::Exit;
+use crate::place::{CasResult, ClusterClient, within};
 use crate::snapshot::Snapshot;
 
 /// How many records are sent at once.
@@ -64,14 +64,14 @@ struct Drawn {
 }
 
 impl Create {
-    pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Fail> {
+    pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
         let plan = config
             .plan()
-            .map_err(|problems| Fail::bad(problems.join("\n")))?;
+            .map_err(|problems| Exit::usage(problems.join("\n")))?;
         if let Some(problem) = plan_without_effect(self.mode, &plan) {
-            return Err(Fail::bad(problem));
+            return Err(Exit::usage(problem));
         }
-        let mut place = Place::open_or_make(config).await?;
+        let mut place = ClusterClient::open_or_make(config).await?;
         let wanted = self
             .shards
             .map_or(KeyspaceKind::Named, KeyspaceKind::Hashed);
@@ -97,13 +97,13 @@ impl Create {
             record.plan = plan.clone();
             let key = Key::Keyspace(self.name.clone());
             let record = Record::Keyspace(Arc::new(record));
-            if place.put(&key, expect, &record).await? == Wrote::Done {
+            if place.put(&key, expect, &record).await? == CasResult::Done {
                 eprintln!("created keyspace {} ({wanted}, {})", self.name, self.mode);
                 planning::warn_of_load(&plan);
                 return Ok(ExitCode::SUCCESS);
             }
         }
-        Err(Fail::no(format!(
+        Err(Exit::failed(format!(
             "others keep changing keyspace {}; run the command again",
             self.name
         )))
@@ -112,10 +112,10 @@ impl Create {
     /// A generation for the keyspace, drawn as its past demands; `None` if that has changed meanwhile.
     async fn draw(
         &self,
-        place: &mut Place,
+        place: &mut ClusterClient,
         config: &Config,
         snapshot: &Snapshot,
-    ) -> Result<Option<Drawn>, Fail> {
+    ) -> Result<Option<Drawn>, Exit> {
         let name = &self.name;
         let removed = snapshot.view.keyspaces.seen(name).is_some();
         if !removed && snapshot.highest_generation(name) == 0 {
@@ -133,7 +133,7 @@ impl Create {
             }
             // Nobody has made it for as long as any lease lasts: it was lost, or its creator died.
             if !place.snapshot().await?.witnesses().is_empty() {
-                return Err(Fail::no(format!(
+                return Err(Exit::failed(format!(
                     "keyspace {name} was lost while sessions that may own shards of it are not over; nodes that serve it \
                      write it anew by themselves after a ttl: start one, or run the command again once all are over"
                 )));
@@ -151,33 +151,33 @@ impl Create {
         &self,
         snapshot: &Snapshot,
         wanted: KeyspaceKind,
-        plan: &PlanSpec,
-    ) -> Result<bool, Fail> {
+        plan: &PlanningSettings,
+    ) -> Result<bool, Exit> {
         let name = &self.name;
-        if let Some(Cell::Damaged { damage, .. }) = snapshot.view.cluster.cell(&()) {
+        if let Some(KeyState::Damaged { damage, .. }) = snapshot.view.cluster.cell(&()) {
             return Err(draw::unreadable(damage));
         }
         if snapshot.other_store().is_some() {
-            return Err(Fail::no(
+            return Err(Exit::failed(
                 "this store is not the one that the cluster was written to: it was restored or exchanged; run \
                  `tenure keyspace raise --all` first",
             ));
         }
         match snapshot.view.keyspaces.cell(name) {
-            Some(Cell::Damaged { damage, .. }) => Err(Fail::no(format!(
+            Some(KeyState::Damaged { damage, .. }) => Err(Exit::failed(format!(
                 "keyspace {name}: {damage}; see `tenure status`"
             ))),
-            Some(Cell::Present(seen)) if !seen.record.removed => {
+            Some(KeyState::Present(seen)) if !seen.record.removed => {
                 let there = &seen.record;
                 if there.kind != wanted || there.mode != self.mode {
-                    return Err(Fail::no(format!(
+                    return Err(Exit::failed(format!(
                         "keyspace {name} is there as {} in mode {}, not as {wanted} in mode {}; use it as it is, choose \
                          another name, or remove it first (`tenure keyspace rm {name}`)",
                         there.kind, there.mode, self.mode
                     )));
                 }
-                if *plan != PlanSpec::default() && *plan != there.plan {
-                    return Err(Fail::no(format!(
+                if *plan != PlanningSettings::default() && *plan != there.plan {
+                    return Err(Exit::failed(format!(
                         "keyspace {name} is there, but is planned otherwise; `tenure keyspace show {name}` tells how, \
                          `tenure keyspace set {name}` changes it"
                     )));
@@ -187,7 +187,7 @@ impl Create {
             }
             removed => {
                 let was = match removed {
-                    Some(Cell::Present(seen)) => Some(seen.record.kind),
+                    Some(KeyState::Present(seen)) => Some(seen.record.kind),
                     _ => None,
                 };
                 self.check_leftovers(snapshot, was, wanted).map(|()| false)
@@ -201,20 +201,20 @@ impl Create {
         snapshot: &Snapshot,
         was: Option<KeyspaceKind>,
         wanted: KeyspaceKind,
-    ) -> Result<(), Fail> {
+    ) -> Result<(), Exit> {
         let name = &self.name;
         let owned = snapshot.owned(name);
         match was {
-            None if owned > 0 => Err(Fail::no(format!(
+            None if owned > 0 => Err(Exit::failed(format!(
                 "{owned} shards of keyspace {name} are owned, but its own record is missing: it was lost; nodes that \
                  serve it write it anew by themselves after a ttl"
             ))),
-            Some(_) if owned > 0 => Err(Fail::no(format!(
+            Some(_) if owned > 0 => Err(Exit::failed(format!(
                 "keyspace {name} was removed, but {owned} of its shards are still owned; wait until their nodes have \
                  let go of them (`tenure status`)"
             ))),
             Some(KeyspaceKind::Hashed(_)) if wanted == KeyspaceKind::Named => {
-                Err(Fail::no(format!(
+                Err(Exit::failed(format!(
                     "keyspace {name} was hashed before it was removed, and the records of its shards are kept for their \
                  epochs; choose another name for a named keyspace"
                 )))
@@ -226,7 +226,7 @@ impl Create {
     /// Records for the shards that have none. Where some may have been lost, everyone who may own them has to deny it first.
     fn missing(
         &self,
-        place: &mut Place,
+        place: &mut ClusterClient,
         snapshot: &Snapshot,
         wanted: KeyspaceKind,
         drawn: &Drawn,
@@ -255,7 +255,7 @@ impl Create {
     /// The keyspace's own record.
     fn record(
         &self,
-        place: &mut Place,
+        place: &mut ClusterClient,
         snapshot: &Snapshot,
         kind: KeyspaceKind,
         drawn: &Drawn,
@@ -269,7 +269,7 @@ impl Create {
             head,
             kind,
             mode: self.mode,
-            plan: PlanSpec::default(),
+            plan: PlanningSettings::default(),
             generation: drawn.generation,
             floor: drawn.floor,
             removed: false,
@@ -282,7 +282,7 @@ impl Create {
 }
 
 /// The head of a value for a key that has none now but may have had one.
-fn fresh_head(place: &mut Place, snapshot: &Snapshot, key: &Key) -> Head {
+fn fresh_head(place: &mut ClusterClient, snapshot: &Snapshot, key: &Key) -> Head {
     Head {
         rev: snapshot.view.fresh_rev(key),
         ..Head::first(place.nonce())
@@ -290,7 +290,7 @@ fn fresh_head(place: &mut Place, snapshot: &Snapshot, key: &Key) -> Head {
 }
 
 /// Writes records that do not exist yet. Those that somebody else has written meanwhile are as good.
-async fn write_all(place: &Place, mut puts: Vec<PutIf>) -> Result<(), Fail> {
+async fn write_all(place: &ClusterClient, mut puts: Vec<PutIf>) -> Result<(), Exit> {
     let total = puts.len();
     let mut done = 0;
     while !puts.is_empty() {

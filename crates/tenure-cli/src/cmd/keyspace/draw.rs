@@ -10,12 +10,12 @@ use tenure::Clock;
 use tenure_core::ids::KeyspaceName;
 use tenure_core::layout::Key;
 use tenure_core::record::{ClusterRecord, Damage, Head, Record, Unknown};
-use tenure_core::view::Cell;
+use tenure_core::view::KeyState;
 use tenure_store::Expect;
 
 use crate::config::Config;
-use crate::fail::Fail;
-use crate::place::{Place, Wrote};
+use crate::fail::Exit;
+use crate::place::{CasResult, ClusterClient};
 use crate::snapshot::Snapshot;
 
 /// How often a race against other writers is run again.
@@ -25,56 +25,56 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// Draws a generation above all that the keyspace ever had, and above `above`.
 pub(crate) async fn draw(
-    place: &mut Place,
+    place: &mut ClusterClient,
     config: &Config,
     name: &KeyspaceName,
     above: u32,
-) -> Result<u32, Fail> {
+) -> Result<u32, Exit> {
     for _ in 0..ROUNDS {
         let snapshot = place.snapshot().await?;
         let highest = snapshot.highest_generation(name).max(above);
         let generation = highest.checked_add(1).ok_or_else(|| {
-            Fail::bad(format!(
+            Exit::usage(format!(
                 "keyspace {name} cannot be raised above {}",
                 u32::MAX
             ))
         })?;
-        if list(place, config, &snapshot, name, generation).await? == Wrote::Done {
+        if list(place, config, &snapshot, name, generation).await? == CasResult::Done {
             return Ok(generation);
         }
     }
-    Err(Fail::no(
+    Err(Exit::failed(
         "others keep changing the cluster's record; run the command again",
     ))
 }
 
 /// Draws the first generation of a keyspace that never was; `None` if there was one after all.
 pub(crate) async fn draw_first(
-    place: &mut Place,
+    place: &mut ClusterClient,
     config: &Config,
     name: &KeyspaceName,
-) -> Result<Option<u32>, Fail> {
+) -> Result<Option<u32>, Exit> {
     for _ in 0..ROUNDS {
         let snapshot = place.snapshot().await?;
         if snapshot.highest_generation(name) > 0 {
             return Ok(None);
         }
-        if list(place, config, &snapshot, name, 1).await? == Wrote::Done {
+        if list(place, config, &snapshot, name, 1).await? == CasResult::Done {
             return Ok(Some(1));
         }
     }
-    Err(Fail::no(
+    Err(Exit::failed(
         "others keep changing the cluster's record; run the command again",
     ))
 }
 
 /// Waits until a key that should come back by itself has a value again, at most until every lease has run out.
 pub(crate) async fn comes_back(
-    place: &Place,
+    place: &ClusterClient,
     config: &Config,
     snapshot: &Snapshot,
     key: &Key,
-) -> Result<bool, Fail> {
+) -> Result<bool, Exit> {
     let settings = config.settings();
     let clock = Clock::boot();
     let until = clock.now() + snapshot.proof(settings.ttl, settings.clock_drift_max_permille);
@@ -91,27 +91,27 @@ pub(crate) async fn comes_back(
 
 /// Writes down that this generation is used, on exactly the cluster's record that was seen.
 async fn list(
-    place: &mut Place,
+    place: &mut ClusterClient,
     config: &Config,
     snapshot: &Snapshot,
     name: &KeyspaceName,
     generation: u32,
-) -> Result<Wrote, Fail> {
+) -> Result<CasResult, Exit> {
     let (expect, mut record) = match snapshot.view.cluster.cell(&()) {
-        Some(Cell::Present(seen)) => {
+        Some(KeyState::Present(seen)) => {
             let mut record = (*seen.record).clone();
             record.head = record.head.next(place.nonce());
             (Expect::Version(seen.version.clone()), record)
         }
-        Some(Cell::Damaged { damage, .. }) => return Err(unreadable(damage)),
+        Some(KeyState::Damaged { damage, .. }) => return Err(unreadable(damage)),
         // A node that runs knows more than the records that are left, and writes it anew at once.
-        Some(Cell::Missing { .. }) | None
+        Some(KeyState::Missing { .. }) | None
             if !snapshot.witnesses().is_empty()
                 && comes_back(place, config, snapshot, &Key::Cluster).await? =>
         {
-            return Ok(Wrote::Lost);
+            return Ok(CasResult::Lost);
         }
-        Some(Cell::Missing { .. }) | None => (Expect::Absent, anew(place, snapshot)),
+        Some(KeyState::Missing { .. }) | None => (Expect::Absent, anew(place, snapshot)),
     };
     record.keyspaces.insert(name.clone(), generation);
     let record = Record::Cluster(Arc::new(record));
@@ -119,8 +119,8 @@ async fn list(
 }
 
 /// Why nothing can be drawn from a cluster's record that cannot be read.
-pub(crate) fn unreadable(damage: &Damage) -> Fail {
-    Fail::no(match damage {
+pub(crate) fn unreadable(damage: &Damage) -> Exit {
+    Exit::failed(match damage {
         Damage::Corrupt(_) => format!(
             "the cluster's own record: {damage}; put it back from a backup, or run `tenure repair --key cluster`"
         ),
@@ -129,7 +129,7 @@ pub(crate) fn unreadable(damage: &Damage) -> Fail {
 }
 
 /// The record of a cluster that has none, with everything that the other records still tell.
-pub(crate) fn anew(place: &mut Place, snapshot: &Snapshot) -> ClusterRecord {
+pub(crate) fn anew(place: &mut ClusterClient, snapshot: &Snapshot) -> ClusterRecord {
     let mut names: Vec<&KeyspaceName> = snapshot.view.keyspaces.cells().map(|(n, _)| n).collect();
     names.extend(snapshot.view.shards.cells().map(|(id, _)| &id.keyspace));
     names.sort();

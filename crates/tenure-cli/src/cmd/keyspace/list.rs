@@ -6,14 +6,14 @@ use clap::Args;
 use serde::Serialize;
 use serde_json::json;
 use tenure_core::ids::KeyspaceName;
-use tenure_core::record::{KeyspaceKind, KeyspaceMode, KeyspaceRecord, PlanSpec};
-use tenure_core::view::Cell;
+use tenure_core::record::{KeyspaceKind, KeyspaceMode, KeyspaceRecord, PlanningSettings};
+use tenure_core::view::KeyState;
 
 use super::set;
 use crate::config::Config;
-use crate::fail::Fail;
+use crate::fail::Exit;
 use crate::out;
-use crate::place::Place;
+use crate::place::ClusterClient;
 use crate::snapshot::Snapshot;
 use crate::table::{Table, WIDTH};
 
@@ -48,7 +48,7 @@ struct Shown {
     owned: usize,
     mode: Option<KeyspaceMode>,
     /// How it is planned, as far as that is not the usual.
-    plan: Option<PlanSpec>,
+    plan: Option<PlanningSettings>,
     generation: Option<u32>,
     floor: Option<u32>,
     removed: bool,
@@ -92,13 +92,13 @@ impl Shown {
 }
 
 /// Whether a named shard is there: a deleted one leaves its record behind.
-fn exists(cell: &Cell<tenure_core::record::ShardRecord>) -> bool {
-    !matches!(cell, Cell::Present(seen) if seen.record.tenancy == tenure_core::record::Tenancy::Deleted)
+fn exists(cell: &KeyState<tenure_core::record::ShardRecord>) -> bool {
+    !matches!(cell, KeyState::Present(seen) if seen.record.ownership == tenure_core::record::Ownership::Deleted)
 }
 
 impl Ls {
-    pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Fail> {
-        let place = Place::look(config).await?;
+    pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
+        let place = ClusterClient::look(config).await?;
         let snapshot = place.existing().await?;
         let shown: Vec<Shown> = snapshot
             .view
@@ -139,8 +139,8 @@ impl Ls {
 }
 
 impl Show {
-    pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Fail> {
-        let place = Place::look(config).await?;
+    pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
+        let place = ClusterClient::look(config).await?;
         let snapshot = place.existing().await?;
         let record = snapshot.keyspace(&self.name)?;
         let shown = Shown::new(&snapshot, &self.name, Some(record));

@@ -13,7 +13,7 @@ use clap::{Args, Subcommand};
 
 use crate::cli::Global;
 use crate::config::Config;
-use crate::fail::Fail;
+use crate::fail::Exit;
 
 /// Create, list, show, set, remove or raise keyspaces
 #[derive(Debug, Args)]
@@ -37,7 +37,7 @@ enum Action {
 }
 
 impl Keyspace {
-    pub(crate) fn config(&self, global: &Global) -> Result<Config, Fail> {
+    pub(crate) fn config(&self, global: &Global) -> Result<Config, Exit> {
         global.load(match &self.action {
             Action::Create(action) => action.flags.0.clone(),
             Action::Set(action) => action.flags.0.clone(),
@@ -45,7 +45,7 @@ impl Keyspace {
         })
     }
 
-    pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Fail> {
+    pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
         match &self.action {
             Action::Create(action) => action.run(config).await,
             Action::Ls(action) => action.run(config).await,

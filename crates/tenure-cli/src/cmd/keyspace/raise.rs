@@ -8,14 +8,14 @@ use clap::Args;
 use tenure_core::ids::KeyspaceName;
 use tenure_core::layout::Key;
 use tenure_core::record::{ClusterRecord, KeyspaceRecord, Record};
-use tenure_core::view::Cell;
+use tenure_core::view::KeyState;
 use tenure_store::{Expect, Version};
 
 use super::draw;
 use crate::config::Config;
-use crate::fail::Fail;
+use crate::fail::Exit;
 use crate::out;
-use crate::place::{Place, Wrote};
+use crate::place::{CasResult, ClusterClient};
 use crate::snapshot::Snapshot;
 
 /// How often a race against other writers is run again.
@@ -47,8 +47,8 @@ pub(crate) struct Raise {
 }
 
 impl Raise {
-    pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Fail> {
-        let mut place = Place::open(config).await?;
+    pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
+        let mut place = ClusterClient::open(config).await?;
         let snapshot = place.existing().await?;
         let names: Vec<KeyspaceName> = match &self.name {
             Some(name) => {
@@ -77,10 +77,10 @@ impl Raise {
     /// Draws a generation, then makes it the keyspace's own. One that others have overtaken is drawn anew.
     async fn raise(
         &self,
-        place: &mut Place,
+        place: &mut ClusterClient,
         config: &Config,
         name: &KeyspaceName,
-    ) -> Result<u32, Fail> {
+    ) -> Result<u32, Exit> {
         let key = Key::Keyspace(name.clone());
         let there = read(place, &key, name).await?.is_some();
         let mut generation = draw::draw(place, config, name, self.above).await?;
@@ -92,7 +92,7 @@ impl Raise {
         }
         for _ in 0..ROUNDS {
             let Some((version, old)) = read(place, &key, name).await? else {
-                return Err(Fail::no(format!(
+                return Err(Exit::failed(format!(
                     "the record of keyspace {name} is gone; see `tenure status`"
                 )));
             };
@@ -106,11 +106,11 @@ impl Raise {
                 ..(*old).clone()
             };
             let record = Record::Keyspace(Arc::new(new));
-            if place.put(&key, Expect::Version(version), &record).await? == Wrote::Done {
+            if place.put(&key, Expect::Version(version), &record).await? == CasResult::Done {
                 return Ok(generation);
             }
         }
-        Err(Fail::no(format!(
+        Err(Exit::failed(format!(
             "others keep changing keyspace {name}; run the command again"
         )))
     }
@@ -127,35 +127,35 @@ fn all(snapshot: &Snapshot) -> Vec<KeyspaceName> {
 
 /// A keyspace's record, if it has one; it must be readable.
 async fn read(
-    place: &Place,
+    place: &ClusterClient,
     key: &Key,
     name: &KeyspaceName,
-) -> Result<Option<(Version, Arc<KeyspaceRecord>)>, Fail> {
+) -> Result<Option<(Version, Arc<KeyspaceRecord>)>, Exit> {
     let Some(entry) = place.get(key).await? else {
         return Ok(None);
     };
     match Record::decode(key, &entry.value) {
         Ok(Record::Keyspace(record)) => Ok(Some((entry.version, record))),
-        Ok(_) => Err(Fail::no(format!(
+        Ok(_) => Err(Exit::failed(format!(
             "keyspace {name}: a record of another kind"
         ))),
-        Err(damage) => Err(Fail::no(format!(
+        Err(damage) => Err(Exit::failed(format!(
             "keyspace {name}: {damage}; see `tenure status`"
         ))),
     }
 }
 
 /// Makes this store the cluster's own. Comes last: from then on nodes claim.
-async fn accept_store(place: &mut Place, raised: &[KeyspaceName]) -> Result<(), Fail> {
+async fn accept_store(place: &mut ClusterClient, raised: &[KeyspaceName]) -> Result<(), Exit> {
     for _ in 0..ROUNDS {
         let snapshot = place.snapshot().await?;
         if let Some(name) = newcomer(&snapshot, raised) {
-            return Err(Fail::no(format!(
+            return Err(Exit::failed(format!(
                 "keyspace {name} appeared meanwhile; run the command again"
             )));
         }
         let Some(seen) = snapshot.view.cluster.seen(&()) else {
-            return Err(Fail::no(
+            return Err(Exit::failed(
                 "the cluster's own record is gone; see `tenure status`",
             ));
         };
@@ -166,12 +166,12 @@ async fn accept_store(place: &mut Place, raised: &[KeyspaceName]) -> Result<(), 
         };
         let expect = Expect::Version(seen.version.clone());
         let record = Record::Cluster(Arc::new(new));
-        if place.put(&Key::Cluster, expect, &record).await? == Wrote::Done {
+        if place.put(&Key::Cluster, expect, &record).await? == CasResult::Done {
             eprintln!("this store is now the cluster's own");
             return Ok(());
         }
     }
-    Err(Fail::no(
+    Err(Exit::failed(
         "others keep changing the cluster's record; run the command again",
     ))
 }
@@ -179,7 +179,7 @@ async fn accept_store(place: &mut Place, raised: &[KeyspaceName]) -> Result<(), 
 fn newcomer<'a>(snapshot: &'a Snapshot, raised: &[KeyspaceName]) -> Option<&'a KeyspaceName> {
     let there = snapshot.view.keyspaces.cells();
     there
-        .filter(|(_, cell)| !matches!(cell, Cell::Missing { .. }))
+        .filter(|(_, cell)| !matches!(cell, KeyState::Missing { .. }))
         .map(|(name, _)| name)
         .find(|name| !raised.contains(name))
 }

@@ -11,8 +11,8 @@ use tenure_store::Expect;
 
 use crate::cmd::confirm::confirm;
 use crate::config::Config;
-use crate::fail::Fail;
-use crate::place::{Place, Wrote};
+use crate::fail::Exit;
+use crate::place::{CasResult, ClusterClient};
 
 /// Remove a keyspace
 #[derive(Debug, Args)]
@@ -34,14 +34,14 @@ pub(crate) struct Rm {
 }
 
 impl Rm {
-    pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Fail> {
+    pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
         let name = &self.name;
-        let mut place = Place::open(config).await?;
+        let mut place = ClusterClient::open(config).await?;
         let snapshot = place.existing().await?;
         snapshot.keyspace(name)?;
         let owned = snapshot.owned(name);
         if owned > 0 && !self.force {
-            return Err(Fail::no(format!(
+            return Err(Exit::failed(format!(
                 "{owned} shards of keyspace {name} are owned by sessions that may be live; stop its nodes first, or \
                  pass --force: they then stop serving it at once"
             )));
@@ -53,7 +53,7 @@ impl Rm {
         confirm(self.yes, &what)?;
         // As it was when it was looked at: whoever changed it meanwhile wins.
         let Some(seen) = snapshot.view.keyspaces.seen(name) else {
-            return Err(Fail::no(format!("there is no keyspace {name}")));
+            return Err(Exit::failed(format!("there is no keyspace {name}")));
         };
         let mut record = (*seen.record).clone();
         record.head = record.head.next(place.nonce());
@@ -62,14 +62,14 @@ impl Rm {
         let expect = Expect::Version(seen.version.clone());
         let record = Record::Keyspace(Arc::new(record));
         match place.put(&key, expect, &record).await? {
-            Wrote::Done if owned > 0 => {
+            CasResult::Done if owned > 0 => {
                 eprintln!(
                     "removed keyspace {name}; its nodes are letting go of {owned} shards (`tenure status`)"
                 );
             }
-            Wrote::Done => eprintln!("removed keyspace {name}"),
-            Wrote::Lost => {
-                return Err(Fail::no(format!(
+            CasResult::Done => eprintln!("removed keyspace {name}"),
+            CasResult::Lost => {
+                return Err(Exit::failed(format!(
                     "keyspace {name} was changed at the same moment; look at it and run the command again"
                 )));
             }

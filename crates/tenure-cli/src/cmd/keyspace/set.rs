@@ -8,14 +8,14 @@ use serde_json::json;
 use tenure_core::ids::KeyspaceName;
 use tenure_core::layout::Key;
 use tenure_core::node::plan_without_effect;
-use tenure_core::record::{KeyspaceRecord, PlanSpec, Record};
+use tenure_core::record::{KeyspaceRecord, PlanningSettings, Record};
 use tenure_store::Expect;
 
 use crate::config::flags::PlanFlags;
 use crate::config::{Config, planning};
-use crate::fail::Fail;
+use crate::fail::Exit;
 use crate::out;
-use crate::place::{Place, Wrote};
+use crate::place::{CasResult, ClusterClient};
 
 /// How often a race against other writers is run again.
 const ROUNDS: usize = 20;
@@ -42,17 +42,17 @@ pub(crate) struct Set {
 }
 
 impl Set {
-    pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Fail> {
+    pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
         self.check()?;
         let name = &self.name;
-        let mut place = Place::open(config).await?;
+        let mut place = ClusterClient::open(config).await?;
         let key = Key::Keyspace(name.clone());
         for _ in 0..ROUNDS {
             let snapshot = place.existing().await?;
             let old = snapshot.keyspace(name)?;
             let plan = self.applied(config, old.plan.clone())?;
             if let Some(problem) = plan_without_effect(old.mode, &plan) {
-                return Err(Fail::bad(format!("keyspace {name}: {problem}")));
+                return Err(Exit::usage(format!("keyspace {name}: {problem}")));
             }
             let changed = plan != old.plan;
             if changed {
@@ -66,7 +66,7 @@ impl Set {
                 };
                 let expect = Expect::Version(seen.version.clone());
                 let record = Record::Keyspace(Arc::new(new));
-                if place.put(&key, expect, &record).await? == Wrote::Lost {
+                if place.put(&key, expect, &record).await? == CasResult::Lost {
                     continue;
                 }
             }
@@ -81,25 +81,29 @@ impl Set {
             }
             return Ok(ExitCode::SUCCESS);
         }
-        Err(Fail::no(format!(
+        Err(Exit::failed(format!(
             "others keep changing keyspace {name}; run the command again"
         )))
     }
 
-    fn check(&self) -> Result<(), Fail> {
+    fn check(&self) -> Result<(), Exit> {
         if self.flags.0.is_empty() && self.unset.is_empty() {
-            return Err(Fail::bad(
+            return Err(Exit::usage(
                 "nothing to change is given; name a setting such as --cool-down 5m, or --unset SETTING",
             ));
         }
         let both = |name: &&String| self.flags.0.contains_key(name.as_str());
         match self.unset.iter().find(both) {
-            Some(name) => Err(Fail::bad(format!("{name} is both given and unset"))),
+            Some(name) => Err(Exit::usage(format!("{name} is both given and unset"))),
             None => Ok(()),
         }
     }
 
-    fn applied(&self, config: &Config, mut plan: PlanSpec) -> Result<PlanSpec, Fail> {
+    fn applied(
+        &self,
+        config: &Config,
+        mut plan: PlanningSettings,
+    ) -> Result<PlanningSettings, Exit> {
         let mut problems = Vec::new();
         for name in &self.unset {
             if planning::unset(&mut plan, &name.replace('-', "_")).is_none() {
@@ -110,17 +114,17 @@ impl Set {
         }
         match config.plan_by_flags(plan) {
             Ok(plan) if problems.is_empty() => Ok(plan),
-            Ok(_) => Err(Fail::bad(problems.join("\n"))),
+            Ok(_) => Err(Exit::usage(problems.join("\n"))),
             Err(others) => {
                 problems.extend(others);
-                Err(Fail::bad(problems.join("\n")))
+                Err(Exit::usage(problems.join("\n")))
             }
         }
     }
 }
 
 /// What differs from the usual, one setting per line.
-pub(super) fn show(plan: &PlanSpec) {
+pub(super) fn show(plan: &PlanningSettings) {
     for (name, value) in planning::shown(plan) {
         out::line(format!("{name:<18} {value}"));
     }

@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 use tracing::warn;
 
 use crate::cmd::exec::backoff::Backoff;
-use crate::fail::Fail;
+use crate::fail::Exit;
 use crate::supervise::{Limits, Start, Supervisor, boot_now};
 
 /// The application's process. It dies with the node, whatever becomes of that.
@@ -21,9 +21,9 @@ pub(super) struct Child {
 }
 
 impl Child {
-    pub(super) fn begin(command: Vec<OsString>) -> Result<Self, Fail> {
+    pub(super) fn begin(command: Vec<OsString>) -> Result<Self, Exit> {
         let supervisor = Supervisor::begin(command, false)
-            .map_err(|e| Fail::no(format!("orphans cannot be adopted: {e}")))?;
+            .map_err(|e| Exit::failed(format!("orphans cannot be adopted: {e}")))?;
         let (end, ended) = oneshot::channel();
         let living = tokio::spawn(live(supervisor.clone(), ended));
         Ok(Self {

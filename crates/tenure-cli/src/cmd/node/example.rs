@@ -21,7 +21,7 @@ use tokio::io::AsyncWriteExt;
 
 use crate::cmd::exec::Signals;
 use crate::config::duration;
-use crate::fail::Fail;
+use crate::fail::Exit;
 use crate::supervise::boot_now;
 
 /// What `__app` is called with.
@@ -59,9 +59,9 @@ struct Counter {
 }
 
 impl App {
-    pub(crate) async fn run(self) -> Result<ExitCode, Fail> {
+    pub(crate) async fn run(self) -> Result<ExitCode, Exit> {
         let mut signals = Signals::new()?;
-        let failed = |e: io::Error| Fail::no(e.to_string());
+        let failed = |e: io::Error| Exit::failed(e.to_string());
         std::fs::create_dir_all(&self.dir).map_err(failed)?;
         let listener = bind(&self.listen).await.map_err(failed)?;
         let counter = Arc::new(Counter {

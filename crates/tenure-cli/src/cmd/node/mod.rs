@@ -15,8 +15,8 @@ use tenure::{Hashed, Named, Node, Router};
 use tenure_core::record::KeyspaceMode;
 use tenure_core::settings::Timing;
 use tenure_server::{
-    ADDRESS, Application, Gate, GateSettings, Hooked, Hooks, HttpMetrics, Proxy, ProxySettings,
-    ServeLimits, bind,
+    ADDRESS, Application, GateSettings, Hooked, Hooks, HttpMetrics, Proxy, ProxySettings,
+    ServeLimits, Sidecar, bind,
 };
 use tokio::net::TcpListener;
 
@@ -25,7 +25,7 @@ use super::router::{Holding, Keys, admin, bad_address, bind_admin, serve};
 use crate::cli::Global;
 use crate::config::flags::Flags;
 use crate::config::{Config, duration};
-use crate::fail::Fail;
+use crate::fail::Exit;
 use crate::place;
 use child::Child;
 use doing::Doing;
@@ -107,11 +107,11 @@ struct Plan<'a> {
 }
 
 impl NodeCommand {
-    pub(crate) fn config(&self, global: &Global) -> Result<Config, Fail> {
+    pub(crate) fn config(&self, global: &Global) -> Result<Config, Exit> {
         global.load(self.flags.0.clone())
     }
 
-    pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Fail> {
+    pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
         let mut signals = Signals::new()?;
         if let Waited::Signal = place::ask_for_ttl(config, &mut signals).await {
             return Ok(ExitCode::SUCCESS);
@@ -137,8 +137,8 @@ impl NodeCommand {
         done
     }
 
-    async fn plan<'a>(&self, config: &'a Config, signals: &mut Signals) -> Result<Plan<'a>, Fail> {
-        let unfit = |problems: Vec<String>| Fail::bad(problems.join("\n"));
+    async fn plan<'a>(&self, config: &'a Config, signals: &mut Signals) -> Result<Plan<'a>, Exit> {
+        let unfit = |problems: Vec<String>| Exit::usage(problems.join("\n"));
         let application = Application::new(&self.app);
         let hooks = self.hooks.as_deref();
         let hooks = hooks.map(|url| Hooks::new(url, self.hook_timeout));
@@ -151,7 +151,7 @@ impl NodeCommand {
                 "--listen {} names no host; say with --advertise where others reach it",
                 self.listen
             );
-            return Err(Fail::bad(why));
+            return Err(Exit::usage(why));
         }
         let timing = config.timing().map_err(unfit)?;
         // Before the application is started: it holds on to the lock, too.
@@ -167,10 +167,10 @@ impl NodeCommand {
             listener,
             admin,
             advertised: advertised.unwrap_or_else(|| address.to_string()),
-            application: application.map_err(|e| Fail::bad(format!("--app: {e}")))?,
+            application: application.map_err(|e| Exit::usage(format!("--app: {e}")))?,
             hooks: hooks
                 .transpose()
-                .map_err(|e| Fail::bad(format!("--hooks: {e}")))?,
+                .map_err(|e| Exit::usage(format!("--hooks: {e}")))?,
         })
     }
 
@@ -190,7 +190,7 @@ impl NodeCommand {
         mut plan: Plan<'_>,
         stop_limit: Duration,
         signals: &mut Signals,
-    ) -> Result<ExitCode, Fail> {
+    ) -> Result<ExitCode, Exit> {
         let application = plan.application.clone();
         // An application that is not there yet would only fail what it is sent.
         if let Waited::Signal = signals.or(doing::up(&application)).await {
@@ -200,7 +200,7 @@ impl NodeCommand {
             Some(name) => name.to_owned(),
             None => lock::default_name(plan.data.as_ref()),
         };
-        let unfit = |problems: Vec<String>| Fail::bad(problems.join("\n"));
+        let unfit = |problems: Vec<String>| Exit::usage(problems.join("\n"));
         let mut builder = configured(Node::builder(plan.url, &plan.cluster), config)
             .mode(self.mode)
             .plan(config.plan_without_load("node").map_err(unfit)?)
@@ -226,7 +226,7 @@ impl NodeCommand {
             timeout: self.keys.timeout,
         };
         let rule = self.keys.rule();
-        let gate = Gate::<Hooked<WARM>>::new(
+        let gate = Sidecar::<Hooked<WARM>>::new(
             node.clone(),
             rule,
             application.clone(),
@@ -245,12 +245,12 @@ impl NodeCommand {
         tracing::info!(node = %node.name(), address = %plan.advertised, owned = node.owned().len(), "serves");
         eprintln!("listening at http://{}", server.address());
         if let Waited::Done(ended) = signals.or(node.ended()).await {
-            ended.map_err(|e| Fail::no(e.to_string()))?;
+            ended.map_err(|e| Exit::failed(e.to_string()))?;
             return Ok(ExitCode::SUCCESS);
         }
         doing.stops();
         let stopping = async {
-            node.stop().await.map_err(|e| Fail::no(e.to_string()))?;
+            node.stop().await.map_err(|e| Exit::failed(e.to_string()))?;
             let streams = async {
                 if let Some(proxy) = &proxy {
                     proxy.stop_streams().await;
@@ -261,7 +261,7 @@ impl NodeCommand {
             server.stop().await;
             if let Some(proxy) = &proxy {
                 let stopped = proxy.router().stop().await;
-                stopped.map_err(|e| Fail::no(e.to_string()))?;
+                stopped.map_err(|e| Exit::failed(e.to_string()))?;
             }
             Ok(ExitCode::SUCCESS)
         };
@@ -277,7 +277,7 @@ impl NodeCommand {
         config: &Config,
         plan: &Plan<'_>,
         name: &str,
-    ) -> Result<Arc<Proxy>, Fail> {
+    ) -> Result<Arc<Proxy>, Exit> {
         let router = Router::builder(plan.url, &plan.cluster)
             .name(format!("{name}.router"))
             .settings(config.settings())

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::json;
-use tenure_queue::{Filter, Is, Purge, Queue, QueueError, TaskId};
+use tenure_queue::{Filter, Purge, Queue, QueueError, TaskId, TaskStatus};
 
 use super::{asker, open, or_interrupted, task_id};
 use crate::config::{Config, duration};
-use crate::fail::Fail;
+use crate::fail::Exit;
 use crate::out;
 
 /// Call tasks off: at once, or where a worker is at it, by telling it
@@ -114,7 +114,7 @@ struct Tally {
 }
 
 impl Tally {
-    fn note(&mut self, id: &TaskId, done: Result<Is, QueueError>) -> Result<(), Fail> {
+    fn note(&mut self, id: &TaskId, done: Result<TaskStatus, QueueError>) -> Result<(), Exit> {
         let told = match done {
             Ok(is) => {
                 eprintln!("task {id} is {is}");
@@ -133,7 +133,7 @@ impl Tally {
         Ok(())
     }
 
-    fn end(self) -> Result<ExitCode, Fail> {
+    fn end(self) -> Result<ExitCode, Exit> {
         match self.failed {
             0 => Ok(ExitCode::SUCCESS),
             _ => Ok(ExitCode::from(1)),
@@ -142,7 +142,7 @@ impl Tally {
 }
 
 impl Cancel {
-    pub(super) async fn run(&self, config: &Config) -> Result<ExitCode, Fail> {
+    pub(super) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
         let queue = open(config, &self.queue).await?;
         let mut tally = Tally {
             json: self.json,
@@ -150,7 +150,7 @@ impl Cancel {
         };
         for id in &self.tasks {
             let done = queue.cancel(id, Some(&asker())).await;
-            if let Ok(Is::Running) = done {
+            if let Ok(TaskStatus::Running) = done {
                 eprintln!("task {id} is told to stop");
             }
             tally.note(id, done)?;
@@ -160,7 +160,7 @@ impl Cancel {
 }
 
 impl RetryCommand {
-    pub(super) async fn run(&self, config: &Config) -> Result<ExitCode, Fail> {
+    pub(super) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
         let queue = open(config, &self.queue).await?;
         let mut tally = Tally {
             json: self.json,
@@ -177,16 +177,16 @@ impl RetryCommand {
     }
 }
 
-async fn retry(queue: &Queue, id: &TaskId, tally: &mut Tally) -> Result<(), Fail> {
+async fn retry(queue: &Queue, id: &TaskId, tally: &mut Tally) -> Result<(), Exit> {
     let done = queue.retry(id, Some(&asker())).await;
-    tally.note(id, done.map(|()| Is::Ready))
+    tally.note(id, done.map(|()| TaskStatus::Ready))
 }
 
-async fn all_dead(queue: &Queue, tally: &mut Tally) -> Result<(), Fail> {
+async fn all_dead(queue: &Queue, tally: &mut Tally) -> Result<(), Exit> {
     let mut from = None::<String>;
     loop {
         let page = queue
-            .list(&Filter::state(Is::Dead), 200, from.as_deref())
+            .list(&Filter::state(TaskStatus::Dead), 200, from.as_deref())
             .await?;
         for task in &page.tasks {
             retry(queue, &task.id, tally).await?;
@@ -199,7 +199,7 @@ async fn all_dead(queue: &Queue, tally: &mut Tally) -> Result<(), Fail> {
 }
 
 impl Pause {
-    pub(super) async fn run(&self, config: &Config) -> Result<ExitCode, Fail> {
+    pub(super) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
         open(config, &self.queue).await?.pause().await?;
         eprintln!("queue {} is paused", self.queue);
         Ok(ExitCode::SUCCESS)
@@ -207,7 +207,7 @@ impl Pause {
 }
 
 impl Resume {
-    pub(super) async fn run(&self, config: &Config) -> Result<ExitCode, Fail> {
+    pub(super) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
         open(config, &self.queue).await?.resume().await?;
         eprintln!("queue {} goes on", self.queue);
         Ok(ExitCode::SUCCESS)
@@ -215,7 +215,7 @@ impl Resume {
 }
 
 impl PurgeCommand {
-    pub(super) async fn run(&self, config: &Config) -> Result<ExitCode, Fail> {
+    pub(super) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
         let queue = open(config, &self.queue).await?;
         let purge = match (self.done, self.dead) {
             (None, None) => Purge::by(&queue.settings()),
@@ -233,7 +233,7 @@ impl PurgeCommand {
 }
 
 impl RebuildIndex {
-    pub(super) async fn run(&self, config: &Config) -> Result<ExitCode, Fail> {
+    pub(super) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
         let queue = open(config, &self.queue).await?;
         let work = async { Ok(queue.rebuild_index().await?) };
         let left = || "part of the indexes is rebuilt; run the command again".to_owned();

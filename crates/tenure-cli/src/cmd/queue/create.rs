@@ -9,9 +9,9 @@ use tenure_queue::{Queue, QueueSettings};
 
 use super::open;
 use crate::config::{Config, duration};
-use crate::fail::Fail;
+use crate::fail::Exit;
 use crate::out;
-use crate::place::Place;
+use crate::place::ClusterClient;
 
 /// Create a queue
 #[derive(Debug, Args)]
@@ -114,14 +114,14 @@ fn tell(queue: &Queue, json: bool, what: &str) {
 }
 
 impl Create {
-    pub(super) async fn run(&self, config: &Config) -> Result<ExitCode, Fail> {
+    pub(super) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
         let mut settings = QueueSettings::default();
         if let Some(shards) = self.shards {
             settings.shards = shards;
         }
         self.traits.apply(&mut settings);
         settings.check()?;
-        let place = Place::open_or_make(config).await?;
+        let place = ClusterClient::open_or_make(config).await?;
         let store = place.store.clone();
         let queue = Queue::create(store, place.cluster.as_str(), &self.queue, settings).await?;
         tell(&queue, self.json, "is there");
@@ -130,7 +130,7 @@ impl Create {
 }
 
 impl Set {
-    pub(super) async fn run(&self, config: &Config) -> Result<ExitCode, Fail> {
+    pub(super) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
         let queue = open(config, &self.queue).await?;
         queue
             .configure(|settings| self.traits.apply(settings))

@@ -3,11 +3,11 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use tenure_queue::{Filter, Is, Moment, Queue, State, Task};
+use tenure_queue::{Filter, Queue, State, StoreTime, Task, TaskStatus};
 
 use super::{meta, open, or_interrupted};
 use crate::config::Config;
-use crate::fail::Fail;
+use crate::fail::Exit;
 use crate::out;
 use crate::place;
 use crate::table::{Table, cut};
@@ -29,16 +29,16 @@ pub(super) struct Ls {
     queue: Option<String>,
     /// Only tasks in this state: ready, running, done, dead or cancelled; may be given several times
     #[arg(long = "state", value_name = "STATE", value_parser = state)]
-    states: Vec<Is>,
+    states: Vec<TaskStatus>,
     /// Only tasks with this metadata; may be given several times
     #[arg(long, value_name = "NAME=VALUE", value_parser = meta)]
     meta: Vec<(String, String)>,
     /// Only tasks that were submitted at this time or later
     #[arg(long, value_name = "TIME")]
-    since: Option<Moment>,
+    since: Option<StoreTime>,
     /// Only tasks that were submitted before this time
     #[arg(long, value_name = "TIME")]
-    before: Option<Moment>,
+    before: Option<StoreTime>,
     /// How many at most
     #[arg(long, value_name = "N", default_value_t = 100)]
     limit: usize,
@@ -50,16 +50,16 @@ pub(super) struct Ls {
     json: bool,
 }
 
-pub(super) fn state(text: &str) -> Result<Is, String> {
-    let found = Is::ALL.into_iter().find(|is| is.as_str() == text);
+pub(super) fn state(text: &str) -> Result<TaskStatus, String> {
+    let found = TaskStatus::ALL.into_iter().find(|is| is.as_str() == text);
     found.ok_or_else(|| {
-        let names: Vec<_> = Is::ALL.iter().map(|is| is.as_str()).collect();
+        let names: Vec<_> = TaskStatus::ALL.iter().map(|is| is.as_str()).collect();
         format!("{text:?} is no state; known are {}", names.join(", "))
     })
 }
 
 impl Ls {
-    pub(super) async fn run(&self, config: &Config) -> Result<ExitCode, Fail> {
+    pub(super) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
         let Some(name) = &self.queue else {
             return self.queues(config).await;
         };
@@ -74,7 +74,7 @@ impl Ls {
         or_interrupted(self.tasks(&queue, &filter), left).await
     }
 
-    async fn queues(&self, config: &Config) -> Result<ExitCode, Fail> {
+    async fn queues(&self, config: &Config) -> Result<ExitCode, Exit> {
         let cluster = place::named_cluster(config)?;
         let store = place::open_store(config).await?;
         for name in Queue::names(&*store, cluster.as_str()).await? {
@@ -90,7 +90,7 @@ impl Ls {
         Ok(ExitCode::SUCCESS)
     }
 
-    async fn tasks(&self, queue: &Queue, filter: &Filter) -> Result<ExitCode, Fail> {
+    async fn tasks(&self, queue: &Queue, filter: &Filter) -> Result<ExitCode, Exit> {
         let most = if self.all { usize::MAX } else { self.limit };
         let mut table = Table::new(&["TASK", "STATE", "#TRIES", "#AGE", "WHAT"]);
         let now = queue.now().await?;
@@ -124,7 +124,7 @@ impl Ls {
         }
         match corrupt {
             0 => Ok(ExitCode::SUCCESS),
-            corrupt => Err(Fail::no(format!(
+            corrupt => Err(Exit::failed(format!(
                 "{corrupt} tasks cannot be read; look at them, then remove their keys"
             ))),
         }
@@ -134,7 +134,7 @@ impl Ls {
 /// How much of what a task left, or died of, is shown.
 const WHAT: usize = 24;
 
-fn row(task: &Task, now: Moment) -> Vec<String> {
+fn row(task: &Task, now: StoreTime) -> Vec<String> {
     let (since, what) = match &task.state {
         State::Ready { due } => (*due, "due".to_owned()),
         State::Running(running) => {
@@ -162,7 +162,7 @@ fn row(task: &Task, now: Moment) -> Vec<String> {
 }
 
 /// How long ago something was, or how long it is until then, in the greatest unit that fits.
-fn age(now: Moment, at: Moment) -> String {
+fn age(now: StoreTime, at: StoreTime) -> String {
     let (ahead, time) = match at > now {
         true => ("in ", at.since(now)),
         false => ("", now.since(at)),
@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     fn ages_are_told_in_the_greatest_unit_that_fits() {
-        let at = Moment::from_millis(1_000_000_000_000);
+        let at = StoreTime::from_millis(1_000_000_000_000);
         for (seconds, wanted) in [(5, "5s"), (180, "3m"), (10_800, "3h"), (300_000, "3d")] {
             let later = at.plus(std::time::Duration::from_secs(seconds));
             assert_eq!(age(later, at), wanted);

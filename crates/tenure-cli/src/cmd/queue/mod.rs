@@ -33,7 +33,7 @@ use tenure_store::host::Host;
 use super::exec::{Signals, Waited};
 use crate::cli::Global;
 use crate::config::Config;
-use crate::fail::Fail;
+use crate::fail::Exit;
 use crate::place;
 
 /// Submit tasks, work on them and look after them: a queue that needs nothing but a store
@@ -72,7 +72,7 @@ enum Action {
 }
 
 impl QueueCommand {
-    pub(crate) fn config(&self, global: &Global) -> Result<Config, Fail> {
+    pub(crate) fn config(&self, global: &Global) -> Result<Config, Exit> {
         global.load(match &self.action {
             Action::Work(work) => work.flags.0.clone(),
             Action::Pipe(pipe) => pipe.flags.0.clone(),
@@ -80,7 +80,7 @@ impl QueueCommand {
         })
     }
 
-    pub(crate) async fn run(self, config: &Config) -> Result<ExitCode, Fail> {
+    pub(crate) async fn run(self, config: &Config) -> Result<ExitCode, Exit> {
         match self.action {
             Action::Create(action) => action.run(config).await,
             Action::Set(action) => action.run(config).await,
@@ -103,7 +103,7 @@ impl QueueCommand {
 }
 
 /// The queue of this name, which must be there.
-async fn open(config: &Config, name: &str) -> Result<Queue, Fail> {
+async fn open(config: &Config, name: &str) -> Result<Queue, Exit> {
     let cluster = place::named_cluster(config)?;
     let store = place::open_store(config).await?;
     Ok(Queue::open(store, cluster.as_str(), name).await?)
@@ -118,13 +118,13 @@ fn asker() -> String {
 
 /// Waits for `work`, or until Ctrl-C or SIGTERM: then says what stands as it is.
 async fn or_interrupted<T>(
-    work: impl Future<Output = Result<T, Fail>>,
+    work: impl Future<Output = Result<T, Exit>>,
     left: impl FnOnce() -> String,
-) -> Result<T, Fail> {
+) -> Result<T, Exit> {
     let mut signals = Signals::new()?;
     match signals.or(work).await {
         Waited::Done(done) => done,
-        Waited::Signal => Err(Fail::no(format!("interrupted: {}", left()))),
+        Waited::Signal => Err(Exit::failed(format!("interrupted: {}", left()))),
     }
 }
 
@@ -140,19 +140,19 @@ fn meta(text: &str) -> Result<(String, String), String> {
     }
 }
 
-impl From<QueueError> for Fail {
+impl From<QueueError> for Exit {
     fn from(error: QueueError) -> Self {
         match error {
-            QueueError::Invalid(problems) => Self::bad(problems.join("\n")),
-            QueueError::Store(StoreError::Denied { why }) => Self::bad(why),
+            QueueError::Invalid(problems) => Self::usage(problems.join("\n")),
+            QueueError::Store(StoreError::Denied { why }) => Self::usage(why),
             QueueError::NoQueue { ref queue, .. } => {
-                Self::no(format!("{error}: `tenure queue create {queue}`"))
+                Self::failed(format!("{error}: `tenure queue create {queue}`"))
             }
-            QueueError::Corrupt { key, why } => Self::no(format!(
+            QueueError::Corrupt { key, why } => Self::failed(format!(
                 "key {key:?} is corrupt: {why}; `tenure queue rebuild-index` reports all such keys, and removing the \
                  key is safe"
             )),
-            other => Self::no(other.to_string()),
+            other => Self::failed(other.to_string()),
         }
     }
 }

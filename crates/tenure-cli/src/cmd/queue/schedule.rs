@@ -9,7 +9,7 @@ use tenure_queue::{Payload, Retry, ScheduleSpec};
 
 use super::{meta, open};
 use crate::config::{Config, duration};
-use crate::fail::Fail;
+use crate::fail::Exit;
 use crate::out;
 use crate::table::{Table, WIDTH};
 
@@ -98,7 +98,7 @@ struct Rm {
 }
 
 impl ScheduleCommand {
-    pub(super) async fn run(&self, config: &Config) -> Result<ExitCode, Fail> {
+    pub(super) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
         match &self.action {
             Action::Set(action) => action.run(config).await,
             Action::Ls(action) => action.run(config).await,
@@ -108,12 +108,13 @@ impl ScheduleCommand {
 }
 
 impl Set {
-    async fn run(&self, config: &Config) -> Result<ExitCode, Fail> {
+    async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
         let payload = match self.as_json {
             false => Payload::bytes(self.payload.clone()),
             true => {
                 let value = serde_json::from_str(&self.payload);
-                let value = value.map_err(|e| Fail::bad(format!("the payload is no JSON: {e}")))?;
+                let value =
+                    value.map_err(|e| Exit::usage(format!("the payload is no JSON: {e}")))?;
                 Payload::Json(value)
             }
         };
@@ -142,7 +143,7 @@ impl Set {
 }
 
 impl Ls {
-    async fn run(&self, config: &Config) -> Result<ExitCode, Fail> {
+    async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
         let queue = open(config, &self.queue).await?;
         let now = queue.now().await?;
         let headings = ["NAME", "CRON", "ZONE", "NEXT", "#SUBMITTED", "#MISSED"];
@@ -170,7 +171,7 @@ impl Ls {
 }
 
 impl Rm {
-    async fn run(&self, config: &Config) -> Result<ExitCode, Fail> {
+    async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
         let queue = open(config, &self.queue).await?;
         queue.unschedule(&self.name).await?;
         eprintln!("schedule {} is removed", self.name);

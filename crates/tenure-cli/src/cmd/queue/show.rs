@@ -11,7 +11,7 @@ use tenure_queue::{State, Task, TaskId};
 use super::submit::finish;
 use super::{open, or_interrupted, task_id};
 use crate::config::{Config, duration};
-use crate::fail::Fail;
+use crate::fail::Exit;
 use crate::out;
 use crate::table::cut;
 
@@ -41,7 +41,7 @@ pub(super) struct Show {
 }
 
 impl Show {
-    pub(super) async fn run(&self, config: &Config) -> Result<ExitCode, Fail> {
+    pub(super) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
         let queue = open(config, &self.queue).await?;
         let id = &self.task;
         let task = match self.wait {

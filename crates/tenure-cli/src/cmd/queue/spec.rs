@@ -7,7 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use serde_json::Value;
-use tenure_queue::{Moment, Payload, Retry, Submit};
+use tenure_queue::{Payload, Retry, StoreTime, Submit};
 
 /// A task to be submitted. One of the four payloads is given, or none.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -25,7 +25,7 @@ pub(super) struct TaskSpec {
     key: Option<String>,
     priority: Option<u8>,
     delay_ms: Option<u64>,
-    at: Option<Moment>,
+    at: Option<StoreTime>,
     timeout_ms: Option<u64>,
     lease_ms: Option<u64>,
     attempts: Option<u32>,

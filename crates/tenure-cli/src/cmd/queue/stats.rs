@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::{open, or_interrupted};
 use crate::config::{Config, duration};
-use crate::fail::Fail;
+use crate::fail::Exit;
 use crate::out;
 use crate::table::{Table, WIDTH};
 
@@ -26,7 +26,7 @@ pub(super) struct StatsCommand {
 }
 
 impl StatsCommand {
-    pub(super) async fn run(&self, config: &Config) -> Result<ExitCode, Fail> {
+    pub(super) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
         let queue = open(config, &self.queue).await?;
         let work = async { Ok((queue.stats().await?, queue.now().await?)) };
         let (stats, now) = or_interrupted(work, || "nothing was counted".to_owned()).await?;

@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::json;
-use tenure_queue::{Moment, Payload, Queue, QueueError, State, Submit, Submitted, Task};
+use tenure_queue::{Payload, Queue, QueueError, State, StoreTime, Submit, Submitted, Task};
 
 use super::spec::{self, TaskSpec};
 use super::{meta, open, or_interrupted};
 use crate::config::{Config, duration};
-use crate::fail::Fail;
+use crate::fail::Exit;
 use crate::out;
 
 /// How many lines are submitted together.
@@ -78,7 +78,7 @@ struct How {
     delay: Option<Duration>,
     /// Not before this time, such as 2026-11-16T09:30:00Z
     #[arg(long, value_name = "TIME", conflicts_with = "from")]
-    at: Option<Moment>,
+    at: Option<StoreTime>,
     /// How long one attempt may take
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, conflicts_with = "from")]
     timeout: Option<Duration>,
@@ -133,7 +133,7 @@ impl How {
 }
 
 impl SubmitCommand {
-    pub(super) async fn run(&self, config: &Config) -> Result<ExitCode, Fail> {
+    pub(super) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
         if let Some(from) = &self.from {
             let queue = open(config, &self.queue).await?;
             return self.many(&queue, from).await;
@@ -150,7 +150,7 @@ impl SubmitCommand {
         }
     }
 
-    fn payload(&self) -> Result<Payload, Fail> {
+    fn payload(&self) -> Result<Payload, Exit> {
         let bytes = match (&self.payload, &self.file, &self.reference) {
             (_, _, Some(reference)) => return Ok(Payload::Ref(reference.clone())),
             (Some(text), _, _) => text.clone().into_bytes(),
@@ -161,7 +161,7 @@ impl SubmitCommand {
                 bytes
             }
             (None, None, None) => {
-                return Err(Fail::bad(
+                return Err(Exit::usage(
                     "nothing to submit; give PAYLOAD, --file, --ref or --from",
                 ));
             }
@@ -170,7 +170,8 @@ impl SubmitCommand {
             false => Ok(Payload::bytes(bytes)),
             true => {
                 let value = serde_json::from_slice(&bytes);
-                let value = value.map_err(|e| Fail::bad(format!("the payload is no JSON: {e}")))?;
+                let value =
+                    value.map_err(|e| Exit::usage(format!("the payload is no JSON: {e}")))?;
                 Ok(Payload::Json(value))
             }
         }
@@ -196,7 +197,7 @@ impl SubmitCommand {
         queue: &Queue,
         submitted: &Submitted,
         limit: Duration,
-    ) -> Result<ExitCode, Fail> {
+    ) -> Result<ExitCode, Exit> {
         let id = &submitted.id;
         eprintln!("task {id} is submitted");
         let work = async { Ok(queue.wait(id, limit).await?) };
@@ -208,7 +209,7 @@ impl SubmitCommand {
         finish(&task, !self.json)
     }
 
-    async fn many(&self, queue: &Queue, from: &Path) -> Result<ExitCode, Fail> {
+    async fn many(&self, queue: &Queue, from: &Path) -> Result<ExitCode, Exit> {
         let done = AtomicU64::new(0);
         let work = self.submit_lines(queue, from, &done);
         let left = || {
@@ -220,7 +221,7 @@ impl SubmitCommand {
         eprintln!("queue {}: {done} tasks are submitted", queue.name());
         match failed {
             0 => Ok(ExitCode::SUCCESS),
-            failed => Err(Fail::no(format!("{failed} tasks are not submitted"))),
+            failed => Err(Exit::failed(format!("{failed} tasks are not submitted"))),
         }
     }
 
@@ -230,7 +231,7 @@ impl SubmitCommand {
         queue: &Queue,
         from: &Path,
         done: &AtomicU64,
-    ) -> Result<u64, Fail> {
+    ) -> Result<u64, Exit> {
         let mut lines = input(from)?.lines().enumerate();
         let mut failed = 0;
         let mut complain = |number: usize, why: &str| {
@@ -275,7 +276,7 @@ impl SubmitCommand {
 }
 
 /// The exit code of a task that has ended, and its result if wanted.
-pub(super) fn finish(task: &Task, print: bool) -> Result<ExitCode, Fail> {
+pub(super) fn finish(task: &Task, print: bool) -> Result<ExitCode, Exit> {
     match &task.state {
         State::Done { result, .. } => {
             if print {
@@ -287,15 +288,15 @@ pub(super) fn finish(task: &Task, print: bool) -> Result<ExitCode, Fail> {
             }
             Ok(ExitCode::SUCCESS)
         }
-        State::Dead { why, .. } => Err(Fail::no(format!(
+        State::Dead { why, .. } => Err(Exit::failed(format!(
             "task {} is a dead letter after {} attempts: {why}",
             task.id, task.attempts
         ))),
-        state => Err(Fail::no(format!("task {} is {}", task.id, state.is()))),
+        state => Err(Exit::failed(format!("task {} is {}", task.id, state.is()))),
     }
 }
 
-fn input(path: &Path) -> Result<Box<dyn BufRead>, Fail> {
+fn input(path: &Path) -> Result<Box<dyn BufRead>, Exit> {
     if path == Path::new("-") {
         return Ok(Box::new(BufReader::new(io::stdin())));
     }
@@ -303,6 +304,6 @@ fn input(path: &Path) -> Result<Box<dyn BufRead>, Fail> {
     Ok(Box::new(BufReader::new(file)))
 }
 
-fn unreadable(path: &Path, error: &io::Error) -> Fail {
-    Fail::bad(format!("{} cannot be read: {error}", path.display()))
+fn unreadable(path: &Path, error: &io::Error) -> Exit {
+    Exit::usage(format!("{} cannot be read: {error}", path.display()))
 }

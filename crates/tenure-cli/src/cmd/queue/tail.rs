@@ -5,14 +5,14 @@ use std::process::ExitCode;
 
 use clap::Args;
 use serde_json::json;
-use tenure_queue::{Moment, Queue, Task, TaskId};
+use tenure_queue::{Queue, StoreTime, Task, TaskId};
 use tenure_store::Change;
 
 use super::show::event_line;
 use super::{open, task_id};
 use crate::cmd::exec::{Signals, Waited};
 use crate::config::Config;
-use crate::fail::Fail;
+use crate::fail::Exit;
 use crate::out;
 
 /// How many tasks that have not ended are remembered, so that no event is shown twice.
@@ -38,7 +38,7 @@ pub(super) struct Tail {
 }
 
 impl Tail {
-    pub(super) async fn run(&self, config: &Config) -> Result<ExitCode, Fail> {
+    pub(super) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
         let queue = open(config, &self.queue).await?;
         let mut signals = Signals::new()?;
         match signals.or(self.follow(&queue)).await {
@@ -47,14 +47,14 @@ impl Tail {
         }
     }
 
-    async fn follow(&self, queue: &Queue) -> Fail {
+    async fn follow(&self, queue: &Queue) -> Exit {
         match self.follow_until_it_fails(queue).await {
             Ok(never) => match never {},
             Err(fail) => fail,
         }
     }
 
-    async fn follow_until_it_fails(&self, queue: &Queue) -> Result<std::convert::Infallible, Fail> {
+    async fn follow_until_it_fails(&self, queue: &Queue) -> Result<std::convert::Infallible, Exit> {
         let mut shown = Shown {
             since: queue.now().await?,
             events: HashMap::new(),
@@ -101,7 +101,7 @@ impl Tail {
 /// What was shown already.
 struct Shown {
     /// Events before this were not asked for.
-    since: Moment,
+    since: StoreTime,
     /// How many events of a task were there when it was shown last.
     events: HashMap<TaskId, u64>,
 }

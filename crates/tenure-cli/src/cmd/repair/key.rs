@@ -15,8 +15,8 @@ use tenure_store::Expect;
 
 use crate::cmd::keyspace::draw;
 use crate::config::Config;
-use crate::fail::Fail;
-use crate::place::{Place, Wrote};
+use crate::fail::Exit;
+use crate::place::{CasResult, ClusterClient};
 
 /// A key that can be repaired by deleting what is there.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,12 +47,12 @@ impl FromStr for Deletable {
 
 impl Deletable {
     /// Deletes what is there if it is corrupt.
-    pub(crate) async fn repair(&self, config: &Config, dry_run: bool) -> Result<ExitCode, Fail> {
+    pub(crate) async fn repair(&self, config: &Config, dry_run: bool) -> Result<ExitCode, Exit> {
         let key = &self.0;
-        let mut place = Place::open(config).await?;
+        let mut place = ClusterClient::open(config).await?;
         place.existing().await?;
         let Some(entry) = place.get(key).await? else {
-            return Err(Fail::no(format!(
+            return Err(Exit::failed(format!(
                 "there is no record {key}; {}",
                 self.afterwards()
             )));
@@ -63,7 +63,7 @@ impl Deletable {
                 return Ok(ExitCode::SUCCESS);
             }
             Err(newer @ Damage::Newer(_)) => {
-                return Err(Fail::no(format!("{key}: {newer}; it is left alone")));
+                return Err(Exit::failed(format!("{key}: {newer}; it is left alone")));
             }
             Err(corrupt) => corrupt,
         };
@@ -82,13 +82,13 @@ impl Deletable {
 
     async fn delete(
         &self,
-        place: &mut Place,
+        place: &mut ClusterClient,
         config: &Config,
         version: Version,
-    ) -> Result<(), Fail> {
+    ) -> Result<(), Exit> {
         let key = &self.0;
-        if place.delete(key, version).await? == Wrote::Lost {
-            return Err(Fail::no(format!(
+        if place.delete(key, version).await? == CasResult::Lost {
+            return Err(Exit::failed(format!(
                 "{key} was changed at the same moment; look at `tenure status` and run the command again"
             )));
         }
@@ -105,7 +105,7 @@ impl Deletable {
         let snapshot = place.snapshot().await?;
         let record = draw::anew(place, &snapshot);
         let record = Record::Cluster(Arc::new(record));
-        if place.put(key, Expect::Absent, &record).await? == Wrote::Done {
+        if place.put(key, Expect::Absent, &record).await? == CasResult::Done {
             eprintln!(
                 "no node runs that remembers it: wrote it anew from the other records; run `tenure keyspace raise --all` \
                  before any node starts"

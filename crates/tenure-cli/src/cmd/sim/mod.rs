@@ -13,7 +13,7 @@ use tenure_sim::run::replay;
 use tenure_sim::shrink::shrink;
 use tenure_sim::world::Under;
 
-use crate::fail::Fail;
+use crate::fail::Exit;
 use crate::out;
 
 /// Simulate whole clusters under faults, in virtual time
@@ -47,7 +47,7 @@ struct Replay {
 }
 
 impl Sim {
-    pub(crate) async fn run(self) -> Result<ExitCode, Fail> {
+    pub(crate) async fn run(self) -> Result<ExitCode, Exit> {
         match self.action {
             Action::Run(run) => run.run().await,
             Action::Replay(replay) => replay.run(),
@@ -58,7 +58,7 @@ impl Sim {
 }
 
 impl Replay {
-    fn run(&self) -> Result<ExitCode, Fail> {
+    fn run(&self) -> Result<ExitCode, Exit> {
         let seed = self.seed;
         let mask = match self.shrink {
             false => Mask::default(),
@@ -77,7 +77,7 @@ impl Replay {
                 eprintln!("seed {seed} keeps every promise");
                 Ok(ExitCode::SUCCESS)
             }
-            Some(violation) => Err(Fail::no(format!("seed {seed}: {violation}"))),
+            Some(violation) => Err(Exit::failed(format!("seed {seed}: {violation}"))),
         }
     }
 }

@@ -8,7 +8,7 @@ use clap::Args;
 use serde::Serialize;
 use tenure_sim::model::{self, Checked, Options, SCOPES, Scope};
 
-use crate::fail::Fail;
+use crate::fail::Exit;
 use crate::out;
 use crate::table::{Table, WIDTH};
 
@@ -56,7 +56,7 @@ struct Listed {
 }
 
 impl Model {
-    pub(crate) async fn run(self) -> Result<ExitCode, Fail> {
+    pub(crate) async fn run(self) -> Result<ExitCode, Exit> {
         let scopes = self.scopes()?;
         if self.list {
             self.tell_list();
@@ -66,7 +66,7 @@ impl Model {
         let checking = tokio::task::spawn_blocking(move || self.explore(&scopes));
         let summary = checking
             .await
-            .map_err(|e| Fail::no(format!("the model checker broke off: {e}")))?;
+            .map_err(|e| Exit::failed(format!("the model checker broke off: {e}")))?;
         if json {
             out::json(&summary);
         } else {
@@ -78,14 +78,14 @@ impl Model {
         })
     }
 
-    fn scopes(&self) -> Result<Vec<&'static Scope>, Fail> {
+    fn scopes(&self) -> Result<Vec<&'static Scope>, Exit> {
         if self.scope.is_empty() {
             return Ok(SCOPES.iter().filter(|s| self.all || s.everyday).collect());
         }
         let named = self.scope.iter().map(|name| {
             model::scope(name).ok_or_else(|| {
                 let known: Vec<&str> = SCOPES.iter().map(|scope| scope.name).collect();
-                Fail::bad(format!(
+                Exit::usage(format!(
                     "there is no scope {name:?}; there are {}",
                     known.join(", ")
                 ))

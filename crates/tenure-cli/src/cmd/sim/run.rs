@@ -14,7 +14,7 @@ use tenure_sim::coverage::Coverage;
 use tenure_sim::run::{Failure, Options, Summary, run_seeds};
 
 use super::state::{Part, State};
-use crate::fail::Fail;
+use crate::fail::Exit;
 use crate::out;
 
 /// How long a part should take: what Ctrl-C waits for, and what a crash loses.
@@ -71,7 +71,7 @@ struct Total {
 }
 
 impl Run {
-    pub(crate) async fn run(self) -> Result<ExitCode, Fail> {
+    pub(crate) async fn run(self) -> Result<ExitCode, Exit> {
         let interrupted = Arc::new(AtomicBool::new(false));
         let flag = interrupted.clone();
         tokio::spawn(async move {
@@ -83,7 +83,7 @@ impl Run {
         let running = tokio::task::spawn_blocking(move || self.all(&interrupted));
         let total = running
             .await
-            .map_err(|e| Fail::no(format!("the simulator broke off: {e}")))??;
+            .map_err(|e| Exit::failed(format!("the simulator broke off: {e}")))??;
         if json {
             out::json(&total);
         } else {
@@ -96,9 +96,9 @@ impl Run {
         })
     }
 
-    fn all(&self, interrupted: &AtomicBool) -> Result<Total, Fail> {
+    fn all(&self, interrupted: &AtomicBool) -> Result<Total, Exit> {
         let end = self.from.checked_add(self.seeds).ok_or_else(|| {
-            Fail::bad(format!(
+            Exit::usage(format!(
                 "--from {} and --seeds {} go beyond the last seed",
                 self.from, self.seeds
             ))

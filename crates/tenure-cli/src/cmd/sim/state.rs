@@ -9,7 +9,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::fail::Fail;
+use crate::fail::Exit;
 
 /// Seeds that were run, and what came of them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,30 +35,30 @@ pub(crate) struct State {
 
 impl State {
     /// Nothing run yet by this build.
-    pub(crate) fn new() -> Result<Self, Fail> {
+    pub(crate) fn new() -> Result<Self, Exit> {
         Ok(Self {
             program: program()
-                .map_err(|e| Fail::no(format!("this program cannot be read: {e}")))?,
+                .map_err(|e| Exit::failed(format!("this program cannot be read: {e}")))?,
             commit: option_env!("TENURE_COMMIT").map(str::to_owned),
             finished: Vec::new(),
         })
     }
 
     /// What the file says, if it is there and of this build.
-    pub(crate) fn load(path: &Path) -> Result<Self, Fail> {
+    pub(crate) fn load(path: &Path) -> Result<Self, Exit> {
         let new = Self::new()?;
         let text = match fs::read_to_string(path) {
             Ok(text) => text,
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(new),
             Err(e) => {
-                return Err(Fail::bad(format!(
+                return Err(Exit::usage(format!(
                     "state file {} cannot be read: {e}",
                     path.display()
                 )));
             }
         };
         let found: Self = serde_json::from_str(&text).map_err(|e| {
-            Fail::bad(format!(
+            Exit::usage(format!(
                 "{} is not a state file of `tenure sim run`: {e}; name another",
                 path.display()
             ))
@@ -74,13 +74,13 @@ impl State {
     }
 
     /// Writes the file whole, or leaves it as it was.
-    pub(crate) fn save(&self, path: &Path) -> Result<(), Fail> {
+    pub(crate) fn save(&self, path: &Path) -> Result<(), Exit> {
         let mut beside = path.as_os_str().to_owned();
         beside.push(".new");
         let text = serde_json::to_string_pretty(self).unwrap_or_default();
         let saved = fs::write(&beside, text).and_then(|()| fs::rename(&beside, path));
         saved.map_err(|e| {
-            Fail::no(format!(
+            Exit::failed(format!(
                 "state file {} cannot be written: {e}",
                 path.display()
             ))

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::Args;
 use tenure_sim::validate::{Report, validate};
 
-use crate::fail::Fail;
+use crate::fail::Exit;
 use crate::out;
 
 /// Run what nodes have written down (`--trace`) again, and check it
@@ -28,10 +28,10 @@ pub(crate) struct Validate {
 }
 
 impl Validate {
-    pub(crate) fn run(&self) -> Result<ExitCode, Fail> {
-        let report = validate(&self.files).map_err(|e| Fail::bad(e.to_string()))?;
+    pub(crate) fn run(&self) -> Result<ExitCode, Exit> {
+        let report = validate(&self.files).map_err(|e| Exit::usage(e.to_string()))?;
         if report.processes == 0 {
-            return Err(Fail::bad("the files are empty; nothing was written down"));
+            return Err(Exit::usage("the files are empty; nothing was written down"));
         }
         if self.json {
             out::json(&report);

@@ -13,9 +13,9 @@ use tenure_core::layout;
 use tenure_store::{Revision, Watch};
 
 use crate::config::{Config, duration};
-use crate::fail::Fail;
+use crate::fail::Exit;
 use crate::out;
-use crate::place::{Place, within};
+use crate::place::{ClusterClient, within};
 use report::Report;
 
 /// What passes without anything being written, such as a lease running out, is noticed this late.
@@ -47,8 +47,8 @@ pub(crate) struct Status {
 }
 
 impl Status {
-    pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Fail> {
-        let place = Place::look(config).await?;
+    pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
+        let place = ClusterClient::look(config).await?;
         if self.watch {
             tokio::select! {
                 ended = self.watch(&place) => return ended,
@@ -64,7 +64,7 @@ impl Status {
     }
 
     /// Shows the report now and whenever it changes.
-    async fn watch(&self, place: &Place) -> Result<ExitCode, Fail> {
+    async fn watch(&self, place: &ClusterClient) -> Result<ExitCode, Exit> {
         let mut shown = None;
         let mut changes: Option<Watch> = None;
         let (mut report, mut revision) = look(place).await?;
@@ -111,7 +111,7 @@ impl Status {
     }
 }
 
-async fn look(place: &Place) -> Result<(Report, Revision), Fail> {
+async fn look(place: &ClusterClient) -> Result<(Report, Revision), Exit> {
     let snapshot = place.existing().await?;
     let store = &place.store.info().url;
     let report = Report::new(&place.cluster, store, &snapshot);

@@ -7,7 +7,7 @@ use tenure_core::ids::{KeyspaceName, SessionId, ShardId};
 use tenure_core::layout::Key;
 use tenure_core::members::{self, Stuck, Unserved};
 use tenure_core::record::{Damage, Failure, KeyspaceKind, NodeMode, Quarantine};
-use tenure_core::view::{Cell, Table};
+use tenure_core::view::{KeyState, Table};
 
 use super::report::Keyspace;
 use crate::snapshot::{Lease, Snapshot};
@@ -164,7 +164,7 @@ fn each<K: Ord + Clone, R>(
     help: impl Fn(&K) -> String,
 ) {
     for (name, cell) in table.cells() {
-        let Cell::Damaged { damage, .. } = cell else {
+        let KeyState::Damaged { damage, .. } = cell else {
             continue;
         };
         problems.push(match damage {
@@ -205,7 +205,7 @@ fn shards(snapshot: &Snapshot, name: &KeyspaceName, problems: &mut Vec<Problem>)
         let id = ShardId::new(name.clone(), shard);
         let key = Key::Shard(id.clone());
         match cell {
-            None | Some(Cell::Missing { .. }) if matches!(kind, KeyspaceKind::Hashed(_)) => {
+            None | Some(KeyState::Missing { .. }) if matches!(kind, KeyspaceKind::Hashed(_)) => {
                 problems.push(problem(
                     "missing",
                     &key,
@@ -213,7 +213,7 @@ fn shards(snapshot: &Snapshot, name: &KeyspaceName, problems: &mut Vec<Problem>)
                     format!("nodes that serve it write it anew by themselves after a ttl; without any, tenure repair {id}"),
                 ));
             }
-            Some(Cell::Present(seen)) => {
+            Some(KeyState::Present(seen)) => {
                 if let Some(quarantine) = &seen.record.quarantine {
                     problems.push(problem(
                         "quarantined",

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use tenure_core::ids::{ClusterName, Epoch, KeyspaceName, NodeName, SessionId, ShardId, ShardName};
 use tenure_core::record::{
-    KeyspaceKind, KeyspaceRecord, Move, MovePhase, NodeMode, PlanSpec, Role, ShardRecord, Tenancy,
+    KeyspaceKind, KeyspaceRecord, Move, MovePhase, NodeMode, Ownership, PlanningSettings, Role,
+    ShardRecord,
 };
-use tenure_core::view::Cell;
+use tenure_core::view::KeyState;
 
 use super::problems::{self, Problem};
 use crate::snapshot::{Lease, Snapshot};
@@ -83,7 +84,7 @@ pub(crate) struct Keyspace {
     pub(crate) waiting: usize,
     pub(crate) pinned: usize,
     /// How it is planned, as far as that is not the usual.
-    pub(crate) plan: PlanSpec,
+    pub(crate) plan: PlanningSettings,
     /// Removed, but some of its shards are still owned.
     pub(crate) removed: bool,
 }
@@ -192,7 +193,7 @@ impl Shard {
         snapshot: &Snapshot,
         keyspace: &KeyspaceName,
         shard: ShardName,
-        cell: Option<&Cell<ShardRecord>>,
+        cell: Option<&KeyState<ShardRecord>>,
     ) -> Option<Self> {
         let mut new = Self {
             keyspace: keyspace.clone(),
@@ -211,20 +212,20 @@ impl Shard {
             owned: false,
         };
         let record = match cell {
-            Some(Cell::Present(seen)) => &seen.record,
-            Some(Cell::Damaged { .. }) => {
+            Some(KeyState::Present(seen)) => &seen.record,
+            Some(KeyState::Damaged { .. }) => {
                 new.state = "damaged";
                 return Some(new);
             }
-            Some(Cell::Missing { .. }) | None => return Some(new),
+            Some(KeyState::Missing { .. }) | None => return Some(new),
         };
-        if record.tenancy == Tenancy::Deleted {
+        if record.ownership == Ownership::Deleted {
             return None;
         }
         new.epoch = Some(record.epoch);
-        new.state = match record.doomed {
+        new.state = match record.deleting {
             true => "deleting",
-            false => record.tenancy.name(),
+            false => record.ownership.name(),
         };
         new.pin = record.pin.clone();
         if !record.served_since {
@@ -241,14 +242,14 @@ impl Shard {
             if new.owned {
                 new.trouble = record.trouble.clone();
                 let elsewhere = |to: &&NodeName| **to != owner.node;
-                new.to = record.intended.as_ref().filter(elsewhere).cloned();
+                new.to = record.assigned.as_ref().filter(elsewhere).cloned();
             } else {
                 new.state = "orphaned";
             }
         } else if record.quarantine.is_some() {
             new.state = "quarantined";
         }
-        if let Some((mv, phase)) = record.tenancy.moving() {
+        if let Some((mv, phase)) = record.ownership.moving() {
             new.phase = Some(phase);
             let age = tenure::written_at(record).map(|at| at.elapsed().unwrap_or_default());
             new.phase_age_ms = age.map(|age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX));

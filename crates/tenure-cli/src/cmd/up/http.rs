@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 use super::Up;
 use crate::cmd::exec::Signals;
 use crate::config::Config;
-use crate::fail::Fail;
+use crate::fail::Exit;
 use crate::fleet::load::Load;
 use crate::fleet::{Journal, Proc, Site};
 use crate::out;
@@ -37,12 +37,12 @@ enum State {
     Runs(Proc),
     /// It has ended, then.
     Away(Instant),
-    Starts(JoinHandle<Result<Proc, Fail>>),
+    Starts(JoinHandle<Result<Proc, Exit>>),
 }
 
 impl Seat {
     /// Starts its process. That waits for what the process says: not on the thread that hears signals.
-    fn start(&self, site: &Site, router: bool) -> JoinHandle<Result<Proc, Fail>> {
+    fn start(&self, site: &Site, router: bool) -> JoinHandle<Result<Proc, Exit>> {
         let (site, name, address) = (site.clone(), self.name.clone(), self.address);
         tokio::task::spawn_blocking(move || match (router, address) {
             (true, Some(address)) => site.router_at(&name, address),
@@ -132,7 +132,7 @@ impl Up {
         config: &Config,
         dir: PathBuf,
         signals: &mut Signals,
-    ) -> Result<ExitCode, Fail> {
+    ) -> Result<ExitCode, Exit> {
         let store = config.text("store").map(ToOwned::to_owned);
         let site = Site {
             store: store.unwrap_or_else(|| format!("sqlite:{}", dir.join("tenure.db").display())),
@@ -176,7 +176,8 @@ impl Up {
         let tally = load.end(true).await;
         stop(seats).await;
         let journal = Journal::read(&site.journals());
-        let journal = journal.map_err(|e| Fail::no(format!("the journals cannot be read: {e}")))?;
+        let journal =
+            journal.map_err(|e| Exit::failed(format!("the journals cannot be read: {e}")))?;
         let names: Vec<String> = (0..KEYS).map(|k| format!("k{k}")).collect();
         let good = tally.good.iter().map(|(key, n)| (names[key].as_str(), n));
         let (lost, wrong) = (journal.lost(good), journal.out_of_order());
@@ -199,7 +200,7 @@ impl Up {
         site: &Site,
         screen: &mut Screen,
         signals: &mut Signals,
-    ) -> Result<Option<Vec<Seat>>, Fail> {
+    ) -> Result<Option<Vec<Seat>>, Exit> {
         let nodes = (1..=self.nodes).map(|n| (format!("n{n}"), false));
         let routers = (1..=ROUTERS).map(|n| (format!("r{n}"), true));
         let all = self.nodes + ROUTERS;
@@ -216,7 +217,7 @@ impl Up {
                 biased;
                 () = signals.any() => return Ok(None),
                 started = seat.start(site, is_router) => {
-                    started.map_err(|e| Fail::no(format!("{}: {e}", seat.name)))??
+                    started.map_err(|e| Exit::failed(format!("{}: {e}", seat.name)))??
                 }
             };
             seat.address = is_router.then_some(proc.address);

@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 
 use crate::cmd::exec::Signals;
 use crate::config::{Config, duration};
-use crate::fail::Fail;
+use crate::fail::Exit;
 use fenced::Fenced;
 use nodes::{Fleet, Plan};
 use view::View;
@@ -62,7 +62,7 @@ pub(crate) struct Up {
 }
 
 impl Up {
-    pub(crate) async fn run(self, config: &Config) -> Result<ExitCode, Fail> {
+    pub(crate) async fn run(self, config: &Config) -> Result<ExitCode, Exit> {
         let mut signals = Signals::new()?;
         let temporary = match &self.data {
             Some(_) => None,
@@ -70,21 +70,23 @@ impl Up {
                 tempfile::Builder::new()
                     .prefix("tenure-up-")
                     .tempdir()
-                    .map_err(|e| Fail::no(format!("no temporary directory can be made: {e}")))?,
+                    .map_err(|e| {
+                        Exit::failed(format!("no temporary directory can be made: {e}"))
+                    })?,
             ),
         };
         let dir = match (&self.data, &temporary) {
             (Some(dir), _) => dir.clone(),
             (None, Some(temporary)) => temporary.path().to_owned(),
-            (None, None) => return Err(Fail::bad("pass --data")),
+            (None, None) => return Err(Exit::usage("pass --data")),
         };
         let made = std::fs::create_dir_all(&dir).and_then(|()| std::path::absolute(&dir));
-        let dir = made.map_err(|e| Fail::bad(format!("--data {}: {e}", dir.display())))?;
+        let dir = made.map_err(|e| Exit::usage(format!("--data {}: {e}", dir.display())))?;
         let trace = match &self.trace {
             None => None,
             Some(dir) => {
                 let made = std::fs::create_dir_all(dir).and_then(|()| std::path::absolute(dir));
-                Some(made.map_err(|e| Fail::bad(format!("--trace {}: {e}", dir.display())))?)
+                Some(made.map_err(|e| Exit::usage(format!("--trace {}: {e}", dir.display())))?)
             }
         };
         if !self.library {
@@ -147,8 +149,8 @@ impl Up {
     }
 }
 
-fn work_trouble(path: &Path, error: &rusqlite::Error) -> Fail {
-    Fail::no(format!(
+fn work_trouble(path: &Path, error: &rusqlite::Error) -> Exit {
+    Exit::failed(format!(
         "the workload's file {} cannot be used: {error}",
         path.display()
     ))

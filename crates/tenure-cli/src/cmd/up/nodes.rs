@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use super::wire::News;
 use crate::cmd::exec::Signals;
 use crate::config::duration;
-use crate::fail::Fail;
+use crate::fail::Exit;
 use crate::supervise::{is_stopped, myself};
 
 /// How long a node that died stays dead: long enough to see the others take over.
@@ -71,7 +71,7 @@ impl State {
 }
 
 impl Fleet {
-    pub(super) fn start(plan: Plan, news: mpsc::UnboundedSender<From>) -> Result<Self, Fail> {
+    pub(super) fn start(plan: Plan, news: mpsc::UnboundedSender<From>) -> Result<Self, Exit> {
         let mut fleet = Self {
             members: Vec::new(),
             news,
@@ -149,7 +149,7 @@ impl Fleet {
         said
     }
 
-    fn spawn(&self, number: u32) -> Result<Member, Fail> {
+    fn spawn(&self, number: u32) -> Result<Member, Exit> {
         let plan = &self.plan;
         let name = format!("n{number}");
         let mut command = myself();
@@ -175,7 +175,7 @@ impl Fleet {
         }
         let mut process = command
             .spawn()
-            .map_err(|e| Fail::no(format!("node {name} cannot be started: {e}")))?;
+            .map_err(|e| Exit::failed(format!("node {name} cannot be started: {e}")))?;
         let news = self.news.clone();
         if let Some(output) = process.stdout.take() {
             thread::spawn(move || {

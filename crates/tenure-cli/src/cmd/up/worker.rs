@@ -8,14 +8,15 @@ use std::thread;
 use std::time::Duration;
 
 use tenure::{
-    Grant, Handler, Hashed, Node, Note, PlanSpec, Result, Seal, Shard, ShardId, ShardStep, Shared,
+    Grant, Handler, Hashed, Node, NodeEvent, PlanningSettings, Result, Seal, Shard, ShardId,
+    ShardStep, Shared,
 };
 use tokio::sync::oneshot;
 
 use super::fenced::{Applied, Change, Fenced};
 use super::wire::News;
 use crate::config::duration;
-use crate::fail::Fail;
+use crate::fail::Exit;
 
 /// The keyspace of the demonstration.
 pub(super) const KEYSPACE: &str = "counters";
@@ -47,17 +48,17 @@ pub(crate) struct UpNode {
 }
 
 /// A leader that does not keep people waiting: what comes back has its share again within moments.
-fn lively() -> PlanSpec {
-    PlanSpec {
+fn lively() -> PlanningSettings {
+    PlanningSettings {
         debounce: Some(Duration::from_millis(250)),
         rejoin_after: Some(Duration::from_millis(500)),
         cool_down: Some(Duration::from_millis(500)),
-        ..PlanSpec::default()
+        ..PlanningSettings::default()
     }
 }
 
 impl UpNode {
-    pub(crate) async fn run(self) -> Result<ExitCode, Fail> {
+    pub(crate) async fn run(self) -> Result<ExitCode, Exit> {
         let mut ended = stdin_ended();
         let writer = Writer::begin(&self.work)?;
         let counters = Counters {
@@ -79,8 +80,8 @@ impl UpNode {
             started = builder.start() => started,
             _ = &mut ended => return Ok(ExitCode::SUCCESS),
         };
-        let node = started.map_err(|e| Fail::no(e.to_string()))?;
-        let mut notes = node.notes();
+        let node = started.map_err(|e| Exit::failed(e.to_string()))?;
+        let mut notes = node.events();
         owned(&node).iter().for_each(tell);
         let telling = tokio::spawn(async move {
             loop {
@@ -93,9 +94,9 @@ impl UpNode {
         });
         tokio::select! {
             _ = ended => {}
-            ended = node.ended() => ended.map_err(|e| Fail::no(e.to_string()))?,
+            ended = node.ended() => ended.map_err(|e| Exit::failed(e.to_string()))?,
         }
-        node.stop().await.map_err(|e| Fail::no(e.to_string()))?;
+        node.stop().await.map_err(|e| Exit::failed(e.to_string()))?;
         drop(node);
         let _ = telling.await;
         Ok(ExitCode::SUCCESS)
@@ -180,8 +181,8 @@ enum Task {
 struct Writer(Arc<Mutex<mpsc::Sender<Task>>>);
 
 impl Writer {
-    fn begin(work: &std::path::Path) -> Result<Self, Fail> {
-        let trouble = |e: rusqlite::Error| Fail::no(format!("{}: {e}", work.display()));
+    fn begin(work: &std::path::Path) -> Result<Self, Exit> {
+        let trouble = |e: rusqlite::Error| Exit::failed(format!("{}: {e}", work.display()));
         let mut fenced = Fenced::open(work).map_err(trouble)?;
         let (sender, tasks) = mpsc::channel();
         thread::spawn(move || {
@@ -258,20 +259,22 @@ fn owned(node: &Node) -> Vec<News> {
     node.owned().iter().filter_map(first).collect()
 }
 
-fn news_of(note: &Note) -> Option<News> {
+fn news_of(note: &NodeEvent) -> Option<News> {
     match note {
-        Note::Shard(step) if step.step != ShardStep::Loading => Some(News::Step {
+        NodeEvent::Shard(step) if step.step != ShardStep::Loading => Some(News::Step {
             shard: step.shard.shard.as_str().parse().ok()?,
             step: step.step.to_string(),
             epoch: step.epoch.0,
             from: step.from.as_ref().map(ToString::to_string),
             why: step.why.to_string(),
         }),
-        Note::Lease { from, to } => Some(News::Lease(
+        NodeEvent::Lease { from, to } => Some(News::Lease(
             format!("lease {from:?} -> {to:?}").to_lowercase(),
         )),
-        Note::SessionLost { why, .. } => Some(News::Lease(format!("session is over ({why})"))),
-        Note::Overslept { gap } => Some(News::Lease(format!("was not scheduled for {gap:.1?}"))),
+        NodeEvent::SessionLost { why, .. } => Some(News::Lease(format!("session is over ({why})"))),
+        NodeEvent::ClockJump { gap } => {
+            Some(News::Lease(format!("was not scheduled for {gap:.1?}")))
+        }
         _ => None,
     }
 }

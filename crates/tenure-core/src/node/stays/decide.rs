@@ -5,24 +5,24 @@ use std::sync::Arc;
 use crate::ids::{Epoch, ShardId};
 use crate::machine::Close;
 use crate::note::ShardStep;
-use crate::record::{Role, ShardRecord, Tenancy};
+use crate::record::{Ownership, Role, ShardRecord};
 use crate::rules::Mutant;
-use crate::shard::Change;
+use crate::shard::Transition;
 use crate::time::Time;
-use crate::view::{Cell, Seen};
-use crate::why::Why;
+use crate::view::{KeyState, Versioned};
+use crate::why::Reason;
 
-use super::{Phase, Stay, Then};
+use super::{AfterClose, Phase, ShardSlot};
 use crate::node::{Life, Node};
 
 /// What to do about a shard.
 pub(super) enum Decision {
     Nothing,
     WaitUntil(Time),
-    Close(Close, Why, Then),
+    Close(Close, Reason, AfterClose),
     Adopt(Epoch),
-    Write(Change),
-    Would(ShardStep, Why),
+    Write(Transition),
+    WouldDo(ShardStep, Reason),
     /// Load it while another node serves it.
     Warm(u64),
     CatchUp(String),
@@ -35,26 +35,28 @@ pub(super) enum Decision {
 
 impl Node {
     /// The shard's record, if it and its keyspace's are there and readable; else why not.
-    pub(super) fn readable(&self, id: &ShardId) -> Result<(&Seen<ShardRecord>, u32), Why> {
-        if self.estranged.is_some() {
-            return Err(Why::StoreChanged);
+    pub(super) fn readable(&self, id: &ShardId) -> Result<(&Versioned<ShardRecord>, u32), Reason> {
+        if self.store_replaced.is_some() {
+            return Err(Reason::StoreChanged);
         }
         let floor = match self.view.keyspaces.cell(&id.keyspace) {
-            Some(Cell::Present(seen)) if seen.record.removed => return Err(Why::KeyspaceRemoved),
-            Some(Cell::Present(seen)) => seen.record.floor,
-            Some(Cell::Damaged { .. }) => return Err(Why::RecordDamaged),
-            Some(Cell::Missing { .. }) | None => return Err(Why::RecordMissing),
+            Some(KeyState::Present(seen)) if seen.record.removed => {
+                return Err(Reason::KeyspaceRemoved);
+            }
+            Some(KeyState::Present(seen)) => seen.record.floor,
+            Some(KeyState::Damaged { .. }) => return Err(Reason::RecordDamaged),
+            Some(KeyState::Missing { .. }) | None => return Err(Reason::RecordMissing),
         };
         match self.view.shards.cell(id) {
-            Some(Cell::Present(seen)) => Ok((seen, floor)),
-            Some(Cell::Damaged { .. }) => Err(Why::RecordDamaged),
-            Some(Cell::Missing { .. }) | None => Err(Why::RecordMissing),
+            Some(KeyState::Present(seen)) => Ok((seen, floor)),
+            Some(KeyState::Damaged { .. }) => Err(Reason::RecordDamaged),
+            Some(KeyState::Missing { .. }) | None => Err(Reason::RecordMissing),
         }
     }
 
     pub(super) fn decide(&mut self, id: &ShardId) -> Decision {
         let rules = self.config.rules;
-        let Some(stay) = self.stays.get(id) else {
+        let Some(stay) = self.shards.get(id) else {
             return self.decide_idle(id);
         };
         match &stay.phase {
@@ -69,7 +71,7 @@ impl Node {
                 ..
             } => {
                 if self.now >= *cut_at {
-                    return Decision::Close(Close::Cut, Why::DrainTimeout, then.clone());
+                    return Decision::Close(Close::Cut, Reason::DrainTimeout, then.clone());
                 }
                 Decision::WaitUntil(*cut_at)
             }
@@ -91,17 +93,17 @@ impl Node {
                 let (epoch, mv, limit) = (*epoch, *mv, *limit);
                 self.decide_sealing(id, epoch, mv, limit)
             }
-            Phase::Succeeding {
+            Phase::Taking {
                 mv, step, limit, ..
             } => {
                 let (mv, step, limit) = (*mv, *step, *limit);
                 self.decide_succeeding(id, mv, step, limit)
             }
-            Phase::Idle | Phase::Resting { .. } if stay.writing.is_some() => Decision::Nothing,
-            Phase::Idle | Phase::Resting { .. } if self.now < stay.not_before => {
+            Phase::Idle | Phase::RetryDelay { .. } if stay.writing.is_some() => Decision::Nothing,
+            Phase::Idle | Phase::RetryDelay { .. } if self.now < stay.not_before => {
                 Decision::WaitUntil(stay.not_before)
             }
-            Phase::Resting { until } => match self.readable(id) {
+            Phase::RetryDelay { until } => match self.readable(id) {
                 Ok((seen, _))
                     if self.is_mine(&seen.record) && self.now < *until && !self.is_leaving() =>
                 {
@@ -127,67 +129,67 @@ impl Node {
     /// A shard that is loading or serving: may it go on?
     fn decide_active(&mut self, id: &ShardId, epoch: Epoch, writing: bool) -> Decision {
         if !self.may_own() {
-            return Decision::Close(Close::Cut, Why::LeaseLost, Then::Look);
+            return Decision::Close(Close::Cut, Reason::LeaseLost, AfterClose::Reevaluate);
         }
         let (record, floor) = match self.readable(id) {
             Ok((seen, floor)) => (Arc::clone(&seen.record), floor),
-            Err(Why::KeyspaceRemoved) => {
-                let why = Why::KeyspaceRemoved;
-                return Decision::Close(Close::Drain, why, Then::Release { to: None, why });
+            Err(Reason::KeyspaceRemoved) => {
+                let why = Reason::KeyspaceRemoved;
+                return Decision::Close(Close::Drain, why, AfterClose::Release { to: None, why });
             }
-            Err(why) => return Decision::Close(Close::Cut, why, Then::Look),
+            Err(why) => return Decision::Close(Close::Cut, why, AfterClose::Reevaluate),
         };
         if !self.is_mine(&record) || record.epoch != epoch || is_sealed(&record) {
-            return Decision::Close(Close::Cut, Why::Superseded, Then::Look);
+            return Decision::Close(Close::Cut, Reason::Superseded, AfterClose::Reevaluate);
         }
         if epoch.generation() < floor {
-            return Decision::Close(Close::Cut, Why::GenerationRaised, Then::Look);
+            return Decision::Close(Close::Cut, Reason::GenerationRaised, AfterClose::Reevaluate);
         }
-        if record.tenancy.moving().is_some() {
+        if record.ownership.moving().is_some() {
             return self.decide_moving(id, &record, writing);
         }
         self.note_called_off(id, writing);
-        if record.doomed {
-            let why = Why::Deleted;
-            return Decision::Close(Close::Drain, why, Then::Release { to: None, why });
+        if record.deleting {
+            let why = Reason::Deleted;
+            return Decision::Close(Close::Drain, why, AfterClose::Release { to: None, why });
         }
-        if let Some((to, why)) = self.gives(id, &record)
-            && (why != Why::Rebalance || self.leaving.len() < self.config.timing.release_batch)
+        if let Some((to, why)) = self.release_target(id, &record)
+            && (why != Reason::Rebalance || self.leaving.len() < self.config.timing.release_batch)
         {
             if self.config.rules.broken_by(Mutant::ReleaseBeforeStop) && !writing {
-                return Decision::Write(Change::Release { to, why });
+                return Decision::Write(Transition::Release { to, why });
             }
             return match self.begin_move(id, &record, to.as_ref(), why) {
                 Some(_) if writing => Decision::Nothing,
                 Some(decision) => decision,
-                None => Decision::Close(Close::Drain, why, Then::Release { to, why }),
+                None => Decision::Close(Close::Drain, why, AfterClose::Release { to, why }),
             };
         }
-        if let Some(Phase::Loading { since, .. }) = self.stays.get(id).map(|s| &s.phase) {
+        if let Some(Phase::Loading { since, .. }) = self.shards.get(id).map(|s| &s.phase) {
             let limit = *since + self.config.timing.load_timeout;
             if self.now < limit {
                 return Decision::WaitUntil(limit);
             }
-            if let Some(stay) = self.stays.get_mut(id) {
+            if let Some(stay) = self.shards.get_mut(id) {
                 stay.last_error = format!(
                     "it did not load within {:?}",
                     self.config.timing.load_timeout
                 );
             }
-            return Decision::Close(Close::Cut, Why::LoadFailed, Then::Rest);
+            return Decision::Close(Close::Cut, Reason::LoadFailed, AfterClose::RetryLater);
         }
-        match self.stays.get(id) {
+        match self.shards.get(id) {
             Some(stay) if stay.is_serving() && !writing => self.decide_word(stay, &record),
             _ => Decision::Nothing,
         }
     }
 
     /// A shard that is open here and stays so: does its record say how it is?
-    fn decide_word(&self, stay: &Stay, record: &ShardRecord) -> Decision {
-        let change = match record.tenancy {
-            Tenancy::Held { serving: false, .. } => Change::Serve,
-            Tenancy::Held { .. } if record.trouble != stay.trouble && !self.is_leaving() => {
-                Change::Tell {
+    fn decide_word(&self, stay: &ShardSlot, record: &ShardRecord) -> Decision {
+        let change = match record.ownership {
+            Ownership::Owned { serving: false, .. } => Transition::Serve,
+            Ownership::Owned { .. } if record.trouble != stay.trouble && !self.is_leaving() => {
+                Transition::ReportTrouble {
                     said: stay.trouble.clone(),
                 }
             }
@@ -216,62 +218,67 @@ impl Node {
         if self.is_mine(&record) {
             self.wait_for(id, false);
             if record.epoch.generation() < floor {
-                return Decision::Write(Change::Claim);
+                return Decision::Write(Transition::Claim);
             }
-            if record.doomed && record.tenancy.moving().is_none() {
-                let why = Why::Deleted;
-                return Decision::Write(Change::Release { to: None, why });
+            if record.deleting && record.ownership.moving().is_none() {
+                let why = Reason::Deleted;
+                return Decision::Write(Transition::Release { to: None, why });
             }
-            let given_up = self.stays.get(id).map_or(Epoch(0), |s| s.given_up);
+            let given_up = self.shards.get(id).map_or(Epoch(0), |s| s.given_up);
             let rules = self.config.rules;
             let barred = record.epoch <= given_up;
             let reopens = rules.broken_by(Mutant::ReopenAfterUnknownRelease);
-            if barred && !reopens && record.tenancy.moving().is_some() {
+            if barred && !reopens && record.ownership.moving().is_some() {
                 return self.decide_seal_again(id, &record);
             }
             if barred && !reopens {
-                let given = self.gives(id, &record).and_then(|(to, _)| to);
-                return Decision::Write(Change::Release {
-                    to: given.or_else(|| record.intended.clone()),
-                    why: Why::Rebalance,
+                let given = self.release_target(id, &record).and_then(|(to, _)| to);
+                return Decision::Write(Transition::Release {
+                    to: given.or_else(|| record.assigned.clone()),
+                    why: Reason::Rebalance,
                 });
             }
-            if let Some((to, why)) = self.gives(id, &record)
-                && record.tenancy.moving().is_none()
+            if let Some((to, why)) = self.release_target(id, &record)
+                && record.ownership.moving().is_none()
             {
-                return Decision::Write(Change::Release { to, why });
+                return Decision::Write(Transition::Release { to, why });
             }
             return Decision::Adopt(record.epoch);
         }
         self.left(id);
         if let Some(owner) = record.owner() {
-            self.mourn(owner.session);
+            self.check_expired(owner.session);
         }
         if let Some(decision) = self.decide_successor(id, &record, since) {
             return decision;
         }
-        if let Tenancy::Free { witnesses } = &record.tenancy {
+        if let Ownership::Free {
+            awaiting_disclaimers: witnesses,
+        } = &record.ownership
+        {
             for witness in witnesses {
-                self.mourn(*witness);
+                self.check_expired(*witness);
             }
         }
-        if let Tenancy::Free { witnesses } = &record.tenancy
+        if let Ownership::Free {
+            awaiting_disclaimers: witnesses,
+        } = &record.ownership
             && let Some(change) = self.deny(witnesses)
         {
             return Decision::Write(change);
         }
-        let wanted = !self.is_leaving() && self.wants(id, &record);
+        let wanted = !self.is_leaving() && self.should_take(id, &record);
         let live_owner = record.owner().is_some_and(|o| !self.ended(o.session));
         let deaf = self.from_watch && !self.config.timing.acquire_watch_enabled;
         self.wait_for(
             id,
             wanted && (live_owner || deaf) && self.config.role == Role::Node,
         );
-        if record.doomed && !live_owner && self.is_first_of(&id.keyspace) {
-            return Decision::Write(Change::Delete);
+        if record.deleting && !live_owner && self.is_first_of(&id.keyspace) {
+            return Decision::Write(Transition::Delete);
         }
-        let claimable = record.quarantine.is_none() && !record.doomed;
-        if !claimable || matches!(record.tenancy, Tenancy::Deleted) {
+        let claimable = record.quarantine.is_none() && !record.deleting;
+        if !claimable || matches!(record.ownership, Ownership::Deleted) {
             return Decision::Nothing;
         }
         if !wanted && !live_owner && self.is_coordinated(&id.keyspace) && !self.is_leaving() {
@@ -283,13 +290,14 @@ impl Node {
         if !wanted {
             return Decision::Nothing;
         }
-        if live_owner && self.imagines(&id.keyspace) {
-            return Decision::Would(ShardStep::Moving, Why::Planned);
+        if live_owner && self.simulates_plan(&id.keyspace) {
+            return Decision::WouldDo(ShardStep::Moving, Reason::Planned);
         }
         if live_owner && !self.config.rules.broken_by(Mutant::TakeoverWithoutProof) {
             return Decision::Nothing;
         }
-        if matches!(&record.tenancy, Tenancy::Free { witnesses } if !witnesses.is_empty()) {
+        if matches!(&record.ownership, Ownership::Free { awaiting_disclaimers } if !awaiting_disclaimers.is_empty())
+        {
             return Decision::Nothing;
         }
         if self.lacks_room(&id.keyspace, 1) {
@@ -306,13 +314,13 @@ impl Node {
         }
         if self.config.role == Role::Observer {
             let why = if record.owner().is_some() {
-                Why::OwnerEnded
+                Reason::OwnerEnded
             } else {
-                Why::Free
+                Reason::Free
             };
-            return Decision::Would(ShardStep::Claimed, why);
+            return Decision::WouldDo(ShardStep::Claimed, why);
         }
-        Decision::Write(Change::Claim)
+        Decision::Write(Transition::Claim)
     }
 
     fn decide_unreadable(&mut self, id: &ShardId) -> Decision {
@@ -330,10 +338,10 @@ impl Node {
         else {
             return Decision::Nothing;
         };
-        match record.tenancy {
-            Tenancy::Held { .. } => Decision::Write(Change::Release {
+        match record.ownership {
+            Ownership::Owned { .. } => Decision::Write(Transition::Release {
                 to: None,
-                why: Why::KeyspaceRemoved,
+                why: Reason::KeyspaceRemoved,
             }),
             _ => Decision::Nothing,
         }
@@ -341,5 +349,5 @@ impl Node {
 }
 
 fn is_sealed(record: &ShardRecord) -> bool {
-    matches!(record.tenancy, Tenancy::Sealed { .. })
+    matches!(record.ownership, Ownership::Sealed { .. })
 }

@@ -2,25 +2,25 @@
 
 use crate::ids::{Epoch, ShardId};
 use crate::layout::Key;
-use crate::machine::{Action, Close, RunId};
-use crate::note::{Note, ShardStep};
-use crate::record::Tenancy;
-use crate::shard::{self, Change, QUARANTINE_AFTER};
-use crate::why::Why;
+use crate::machine::{Action, ActivationId, Close};
+use crate::note::{NodeEvent, ShardStep};
+use crate::record::Ownership;
+use crate::shard::{self, QUARANTINE_AFTER, Transition};
+use crate::why::Reason;
 
-use super::{Phase, Stay, Then};
+use super::{AfterClose, Phase, ShardSlot};
 use crate::node::Node;
 use crate::node::timers::Timer;
 
 impl Node {
     /// The stay that a run is one of, and its shard.
-    pub(super) fn stay_of(&mut self, run: RunId) -> Option<(ShardId, &mut Stay)> {
+    pub(super) fn stay_of(&mut self, run: ActivationId) -> Option<(ShardId, &mut ShardSlot)> {
         let id = self.runs.get(&run)?.clone();
-        let stay = self.stays.get_mut(&id)?;
+        let stay = self.shards.get_mut(&id)?;
         Some((id, stay))
     }
 
-    pub(in crate::node) fn on_loaded(&mut self, run: RunId) {
+    pub(in crate::node) fn on_loaded(&mut self, run: ActivationId) {
         let (may_own, now) = (self.may_own(), self.now);
         let Some((id, stay)) = self.stay_of(run) else {
             return;
@@ -51,14 +51,14 @@ impl Node {
             &id,
             ShardStep::Serving,
             epoch,
-            Why::Loaded,
+            Reason::Loaded,
             Some(self.config.name.clone()),
         );
         self.look_at(&id);
     }
 
     /// A load failed; nothing of this stay runs any more.
-    pub(in crate::node) fn on_load_failed(&mut self, run: RunId, error: String) {
+    pub(in crate::node) fn on_load_failed(&mut self, run: ActivationId, error: String) {
         let Some((id, stay)) = self.stay_of(run) else {
             return;
         };
@@ -78,7 +78,7 @@ impl Node {
                 self.runs.remove(&run);
                 self.after_close(&id, then);
             }
-            Phase::Succeeding { run: current, .. } if current == run => {
+            Phase::Taking { run: current, .. } if current == run => {
                 self.runs.remove(&run);
                 self.could_not_succeed(&id, error);
             }
@@ -87,7 +87,7 @@ impl Node {
     }
 
     /// The application's loop ended by itself: finish what is in flight and load again.
-    pub(in crate::node) fn on_run_ended(&mut self, run: RunId, error: Option<String>) {
+    pub(in crate::node) fn on_run_ended(&mut self, run: ActivationId, error: Option<String>) {
         let (retry_max, now) = (self.config.timing.load_retry_max, self.now);
         let Some((id, stay)) = self.stay_of(run) else {
             return;
@@ -107,11 +107,16 @@ impl Node {
             stay.attempts = 0;
         }
         stay.last_error = error.unwrap_or_else(|| "its loop ended".to_owned());
-        self.close(&id, Close::Drain, Why::RunFailed, Then::Rest);
+        self.close(
+            &id,
+            Close::Drain,
+            Reason::LoopFailed,
+            AfterClose::RetryLater,
+        );
     }
 
     /// The application says how a shard fares; the record is to say the same.
-    pub(in crate::node) fn on_trouble(&mut self, run: RunId, said: Option<String>) {
+    pub(in crate::node) fn on_trouble(&mut self, run: ActivationId, said: Option<String>) {
         let Some((id, stay)) = self.stay_of(run) else {
             return;
         };
@@ -127,7 +132,7 @@ impl Node {
         }
     }
 
-    pub(in crate::node) fn on_drained(&mut self, run: RunId) {
+    pub(in crate::node) fn on_drained(&mut self, run: ActivationId) {
         let Some((id, stay)) = self.stay_of(run) else {
             return;
         };
@@ -151,26 +156,26 @@ impl Node {
         self.after_close(&id, then);
     }
 
-    fn after_close(&mut self, id: &ShardId, then: Then) {
+    fn after_close(&mut self, id: &ShardId, then: AfterClose) {
         match then {
-            Then::Release { to, why } if self.may_own() && self.owns_in_record(id) => {
-                let writing = self.stays.get(id).is_some_and(|s| s.writing.is_some());
+            AfterClose::Release { to, why } if self.may_own() && self.owns_in_record(id) => {
+                let writing = self.shards.get(id).is_some_and(|s| s.writing.is_some());
                 if !writing {
-                    self.write(id, Change::Release { to, why });
+                    self.write(id, Transition::Release { to, why });
                 }
             }
-            Then::Seal { mv, seal } if self.may_own() => self.write_seal(id, mv, seal),
-            Then::GiveUp => {
+            AfterClose::Seal { mv, seal } if self.may_own() => self.write_seal(id, mv, seal),
+            AfterClose::GiveUp => {
                 if let (Some(stay), Some(record)) =
-                    (self.stays.get_mut(id), self.view.shards.get(id))
+                    (self.shards.get_mut(id), self.view.shards.get(id))
                 {
                     stay.given_up = stay.given_up.max(record.epoch);
                 }
                 self.left(id);
             }
-            Then::Rest => {
+            AfterClose::RetryLater => {
                 let error = self
-                    .stays
+                    .shards
                     .get(id)
                     .map(|s| s.last_error.clone())
                     .unwrap_or_default();
@@ -186,23 +191,23 @@ impl Node {
         self.view
             .shards
             .get(id)
-            .is_some_and(|r| self.is_mine(r) && matches!(r.tenancy, Tenancy::Held { .. }))
+            .is_some_and(|r| self.is_mine(r) && matches!(r.ownership, Ownership::Owned { .. }))
     }
 
     /// Waits before the next load; after too many, lets another node try.
     fn rest(&mut self, id: &ShardId, epoch: Epoch, error: String) {
         let timing = self.timing();
         let now = self.now;
-        let Some(stay) = self.stays.get_mut(id) else {
+        let Some(stay) = self.shards.get_mut(id) else {
             return;
         };
         stay.attempts += 1;
         let attempt = stay.attempts;
         let wait = timing.load_retry_min * 2u32.saturating_pow((attempt - 1).min(16));
         let until = now + wait.min(timing.load_retry_max);
-        stay.phase = Phase::Resting { until };
+        stay.phase = Phase::RetryDelay { until };
         self.timers.set(Timer::Stay(id.clone()), until);
-        self.note(Note::LoadFailed {
+        self.note(NodeEvent::LoadFailed {
             shard: id.clone(),
             epoch,
             attempt,
@@ -218,17 +223,17 @@ impl Node {
             .count()
             + 1
             >= QUARANTINE_AFTER;
-        let free_to_write = self.stays.get(id).is_some_and(|s| s.writing.is_none());
+        let free_to_write = self.shards.get(id).is_some_and(|s| s.writing.is_none());
         if attempt >= timing.load_attempts
             && (last || self.somebody_else_may_load(id, &record))
             && self.may_own()
             && self.owns_in_record(id)
             && free_to_write
         {
-            if let Some(stay) = self.stays.get_mut(id) {
+            if let Some(stay) = self.shards.get_mut(id) {
                 stay.attempts = 0;
             }
-            self.write(id, Change::Fail { error });
+            self.write(id, Transition::Fail { error });
         }
     }
 }

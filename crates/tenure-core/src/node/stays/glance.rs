@@ -6,13 +6,13 @@
 use std::cmp::Ordering;
 
 use crate::ids::{KeyspaceName, SessionId, ShardId};
-use crate::node::share::Wanted;
+use crate::node::share::KeyspaceAssignment;
 use crate::node::{Life, Node};
 use crate::record::{Role, ShardRecord};
 use crate::time::Time;
-use crate::view::{Cell, Seen};
+use crate::view::{KeyState, Versioned};
 
-use super::{Phase, Stay};
+use super::{Phase, ShardSlot};
 
 /// What was found out for one shard and holds for others too.
 struct Glance<'a> {
@@ -26,7 +26,7 @@ struct Glance<'a> {
     /// Whether some shards are waited for, or on their way out.
     waits: bool,
     /// The keyspace of the last shard, and what this node wants there; nothing if its shards are all looked at.
-    keyspace: Option<(&'a KeyspaceName, Option<(Wanted<'a>, u32)>)>,
+    keyspace: Option<(&'a KeyspaceName, Option<(KeyspaceAssignment<'a>, u32)>)>,
     /// Since when these sessions are known as they are; nothing if they are not known, or over.
     live: Vec<(SessionId, Option<Time>)>,
 }
@@ -47,7 +47,7 @@ impl Node {
             live: Vec::new(),
         };
         let (mut worth, mut forgotten) = (Vec::new(), Vec::new());
-        let mut stays = self.stays.iter();
+        let mut stays = self.shards.iter();
         let mut next = stays.next();
         for (id, cell) in self.view.shards.cells() {
             let mut stay = None;
@@ -74,7 +74,12 @@ impl Node {
 
 impl<'a> Glance<'a> {
     /// Whether a shard is plainly where it is to stay, and nothing here waits for it.
-    fn passes(&mut self, id: &'a ShardId, cell: &Cell<ShardRecord>, stay: Option<&Stay>) -> bool {
+    fn passes(
+        &mut self,
+        id: &'a ShardId,
+        cell: &KeyState<ShardRecord>,
+        stay: Option<&ShardSlot>,
+    ) -> bool {
         let node = self.node;
         if stay.is_some_and(|stay| stay.not_before > Time::ZERO) || node.timers.has_stay(id) {
             return false;
@@ -83,16 +88,16 @@ impl<'a> Glance<'a> {
         match cell {
             // Who may own nothing decides nothing about what does not run here.
             _ if !self.owns => idle,
-            Cell::Present(seen) if self.usual && node.is_mine(&seen.record) => {
+            KeyState::Present(seen) if self.usual && node.is_mine(&seen.record) => {
                 stay.is_some_and(|stay| self.serves_on(id, &seen.record, stay))
             }
-            Cell::Present(seen) => idle && self.usual && self.is_anothers(id, seen),
+            KeyState::Present(seen) => idle && self.usual && self.is_anothers(id, seen),
             _ => false,
         }
     }
 
     /// Whether a shard of this node's own is plainly served here as its record says, and is to be.
-    fn serves_on(&mut self, id: &'a ShardId, record: &ShardRecord, stay: &Stay) -> bool {
+    fn serves_on(&mut self, id: &'a ShardId, record: &ShardRecord, stay: &ShardSlot) -> bool {
         let serves = matches!(stay.phase, Phase::Serving { epoch, .. } if epoch == record.epoch);
         let settled = stay.writing.is_none() && stay.moving.is_none();
         serves
@@ -100,32 +105,35 @@ impl<'a> Glance<'a> {
             && self.keeps
             && record.says_served()
             && record.trouble == stay.trouble
-            && !record.doomed
-            && self.wanted(&id.keyspace).is_some_and(|(wanted, floor)| {
-                record.epoch.generation() >= floor && self.node.keeps(wanted, id, record)
-            })
+            && !record.deleting
+            && self
+                .keyspace_assignment(&id.keyspace)
+                .is_some_and(|(wanted, floor)| {
+                    record.epoch.generation() >= floor && self.node.keeps_owned(wanted, id, record)
+                })
     }
 
     /// Whether another live node plainly has a shard, and not to give it to this one.
-    fn is_anothers(&mut self, id: &'a ShardId, seen: &Seen<ShardRecord>) -> bool {
+    fn is_anothers(&mut self, id: &'a ShardId, seen: &Versioned<ShardRecord>) -> bool {
         let (node, record) = (self.node, &*seen.record);
         let Some(owner) = record.owner() else {
             return false;
         };
-        let moving = record.tenancy.moving();
+        let moving = record.ownership.moving();
         let comes = moving.is_some_and(|(mv, _)| Some(mv.to.session) == node.session());
-        if comes || record.doomed {
+        if comes || record.deleting {
             return false;
         }
         if self.waits && (node.leaving.contains(id) || node.is_waiting_for(id)) {
             return false;
         }
-        let (Some(known), Some((wanted, _))) =
-            (self.lives(owner.session), self.wanted(&id.keyspace))
-        else {
+        let (Some(known), Some((wanted, _))) = (
+            self.lives(owner.session),
+            self.keyspace_assignment(&id.keyspace),
+        ) else {
             return false;
         };
-        node.leaves(wanted, id, record, seen.since.max(known))
+        node.leaves_to_owner(wanted, id, record, seen.since.max(known))
     }
 
     fn lives(&mut self, session: SessionId) -> Option<Time> {
@@ -139,11 +147,14 @@ impl<'a> Glance<'a> {
         lives
     }
 
-    fn wanted(&mut self, keyspace: &'a KeyspaceName) -> Option<(Wanted<'a>, u32)> {
+    fn keyspace_assignment(
+        &mut self,
+        keyspace: &'a KeyspaceName,
+    ) -> Option<(KeyspaceAssignment<'a>, u32)> {
         match self.keyspace {
             Some((known, wanted)) if known == keyspace => wanted,
             _ => {
-                let wanted = self.node.wanted(keyspace);
+                let wanted = self.node.keyspace_assignment(keyspace);
                 self.keyspace = Some((keyspace, wanted));
                 wanted
             }

@@ -1,13 +1,13 @@
 //! The steps of a move at this node: what the application is told, and what it answers.
 
 use crate::ids::{Epoch, ShardId};
-use crate::machine::{Action, Close, RunId};
-use crate::note::{Note, ShardStep};
+use crate::machine::{Action, ActivationId, Close};
+use crate::note::{NodeEvent, ShardStep};
 use crate::rules::Mutant;
-use crate::shard::Change;
-use crate::why::Why;
+use crate::shard::Transition;
+use crate::why::Reason;
 
-use super::{Phase, Readiness, Then, Writing};
+use super::{AfterClose, Phase, Readiness, Writing};
 use crate::node::Node;
 use crate::node::timers::Timer;
 
@@ -19,10 +19,10 @@ impl Node {
             return;
         };
         self.run_count += 1;
-        let run = RunId(self.run_count);
+        let run = ActivationId(self.run_count);
         let limit = self.now + self.config.timing.load_timeout;
-        let stay = self.stays.entry(id.clone()).or_default();
-        stay.phase = Phase::Succeeding {
+        let stay = self.shards.entry(id.clone()).or_default();
+        stay.phase = Phase::Taking {
             run,
             mv,
             step: Readiness::Loading,
@@ -32,7 +32,7 @@ impl Node {
         self.loads_ahead(id);
         self.runs.insert(run, id.clone());
         let me = Some(self.config.name.clone());
-        self.tell(id, ShardStep::Warming, record.epoch, Why::Moving, me);
+        self.tell(id, ShardStep::Warming, record.epoch, Reason::Moving, me);
         self.out.push(Action::Warm {
             run,
             shard: id.clone(),
@@ -49,8 +49,8 @@ impl Node {
     }
 
     fn get_ready(&mut self, id: &ShardId, from: Readiness, to: Readiness) {
-        if let Some(stay) = self.stays.get_mut(id)
-            && let Phase::Succeeding { step, .. } = &mut stay.phase
+        if let Some(stay) = self.shards.get_mut(id)
+            && let Phase::Taking { step, .. } = &mut stay.phase
             && *step == from
         {
             *step = to;
@@ -60,10 +60,10 @@ impl Node {
 
     pub(super) fn catch_up(&mut self, id: &ShardId, seal: String) {
         let until = self.now + self.config.timing.load_timeout;
-        let Some(stay) = self.stays.get_mut(id) else {
+        let Some(stay) = self.shards.get_mut(id) else {
             return;
         };
-        let Phase::Succeeding {
+        let Phase::Taking {
             run, step, limit, ..
         } = &mut stay.phase
         else {
@@ -75,7 +75,7 @@ impl Node {
         self.timers.set(Timer::Stay(id.clone()), until);
     }
 
-    pub(in crate::node) fn on_caught_up(&mut self, run: RunId) {
+    pub(in crate::node) fn on_caught_up(&mut self, run: ActivationId) {
         if let Some(id) = self.runs.get(&run).cloned() {
             self.get_ready(&id, Readiness::CatchingUp, Readiness::Ready);
         }
@@ -84,10 +84,10 @@ impl Node {
     /// The record names this node at the end of a move: what it has made ready opens.
     pub(super) fn promote(&mut self, id: &ShardId, epoch: Epoch) {
         let now = self.now;
-        let Some(stay) = self.stays.get_mut(id) else {
+        let Some(stay) = self.shards.get_mut(id) else {
             return;
         };
-        let Phase::Succeeding { run, .. } = stay.phase else {
+        let Phase::Taking { run, .. } = stay.phase else {
             return;
         };
         stay.phase = Phase::Serving {
@@ -103,14 +103,14 @@ impl Node {
         self.out.push(Action::Own { run, epoch });
         self.out.push(Action::Open(run));
         let me = Some(self.config.name.clone());
-        self.tell(id, ShardStep::Serving, epoch, Why::Taken, me);
+        self.tell(id, ShardStep::Serving, epoch, Reason::Taken, me);
         self.look_at(id);
     }
 
     /// A successor could not load, or not catch up.
     pub(super) fn could_not_succeed(&mut self, id: &ShardId, error: String) {
         let epoch = self.view.shards.get(id).map_or(Epoch(0), |r| r.epoch);
-        let Some(stay) = self.stays.get_mut(id) else {
+        let Some(stay) = self.shards.get_mut(id) else {
             return;
         };
         stay.phase = Phase::Idle;
@@ -118,7 +118,7 @@ impl Node {
         let (attempt, writing) = (stay.attempts, stay.writing.is_some());
         self.forget_ahead(id);
         self.timers.clear(&Timer::Stay(id.clone()));
-        self.note(Note::LoadFailed {
+        self.note(NodeEvent::LoadFailed {
             shard: id.clone(),
             epoch,
             attempt,
@@ -128,7 +128,7 @@ impl Node {
             // The owner serves on. Once it has sealed there is no way back but its own, and this does nothing.
             self.write(
                 id,
-                Change::Cancel {
+                Transition::Cancel {
                     failed: Some(error),
                 },
             );
@@ -139,7 +139,7 @@ impl Node {
     /// Shuts the gate of a shard for a move.
     pub(super) fn freeze(&mut self, id: &ShardId, mv: u64) {
         let limit = self.now + self.config.timing.drain_timeout;
-        let Some(stay) = self.stays.get_mut(id) else {
+        let Some(stay) = self.shards.get_mut(id) else {
             return;
         };
         let Phase::Serving { run, epoch, .. } = stay.phase else {
@@ -154,7 +154,7 @@ impl Node {
         // What is cut gets some time to end before the move is called off for its sake.
         let cut_at = self.now + self.config.timing.drain_timeout / 4 * 3;
         self.out.push(Action::Freeze { run, mv, cut_at });
-        self.tell(id, ShardStep::Frozen, epoch, Why::Moving, None);
+        self.tell(id, ShardStep::Frozen, epoch, Reason::Moving, None);
         self.timers.set(Timer::Stay(id.clone()), limit);
         if self.config.rules.broken_by(Mutant::SealWithoutDrain) {
             self.on_frozen(run, mv);
@@ -164,7 +164,7 @@ impl Node {
     /// Opens the gate again: the move was called off before anything was sealed.
     pub(super) fn thaw(&mut self, id: &ShardId) {
         let now = self.now;
-        let Some(stay) = self.stays.get_mut(id) else {
+        let Some(stay) = self.shards.get_mut(id) else {
             return;
         };
         let Phase::Frozen { run, epoch, .. } = stay.phase else {
@@ -177,19 +177,19 @@ impl Node {
         };
         self.timers.clear(&Timer::Stay(id.clone()));
         self.out.push(Action::Thaw(run));
-        self.tell(id, ShardStep::Thawed, epoch, Why::MoveCancelled, None);
+        self.tell(id, ShardStep::Thawed, epoch, Reason::MoveCancelled, None);
         self.look_at(id);
     }
 
     /// Nothing is in flight behind a gate that was shut for a move.
-    pub(in crate::node) fn on_frozen(&mut self, run: RunId, shut_for: u64) {
+    pub(in crate::node) fn on_frozen(&mut self, run: ActivationId, shut_for: u64) {
         let limit = self.now + self.config.timing.drain_timeout;
         let Some(id) = self.runs.get(&run).cloned() else {
             return;
         };
         // The move may have been called off meanwhile.
         self.look_at(&id);
-        let Some(stay) = self.stays.get_mut(&id) else {
+        let Some(stay) = self.shards.get_mut(&id) else {
             return;
         };
         let Phase::Frozen {
@@ -214,23 +214,28 @@ impl Node {
         self.timers.set(Timer::Stay(id), limit);
     }
 
-    pub(in crate::node) fn on_sealed(&mut self, run: RunId, seal: String) {
+    pub(in crate::node) fn on_sealed(&mut self, run: ActivationId, seal: String) {
         let Some(id) = self.runs.get(&run).cloned() else {
             return;
         };
         let Some(Phase::Sealing {
             run: current, mv, ..
-        }) = self.stays.get(&id).map(|s| s.phase.clone())
+        }) = self.shards.get(&id).map(|s| s.phase.clone())
         else {
             return;
         };
         if current == run {
-            self.close(&id, Close::Cut, Why::Moving, Then::Seal { mv, seal });
+            self.close(
+                &id,
+                Close::Cut,
+                Reason::Moving,
+                AfterClose::Seal { mv, seal },
+            );
         }
     }
 
     /// The application could not write out its state: the move is called off, and the shard loaded again.
-    pub(in crate::node) fn on_seal_failed(&mut self, run: RunId, error: String) {
+    pub(in crate::node) fn on_seal_failed(&mut self, run: ActivationId, error: String) {
         let Some((id, stay)) = self.stay_of(run) else {
             return;
         };
@@ -249,13 +254,18 @@ impl Node {
         stay.unsealable = Some(mv);
         stay.last_error = error.clone();
         let attempt = stay.called_off + 1;
-        self.note(Note::SealFailed {
+        self.note(NodeEvent::SealFailed {
             shard: id.clone(),
             epoch,
             attempt,
             error,
         });
-        self.close(&id, Close::Cut, Why::MoveCancelled, Then::Look);
+        self.close(
+            &id,
+            Close::Cut,
+            Reason::MoveCancelled,
+            AfterClose::Reevaluate,
+        );
     }
 
     /// Tells of a step of a move that stands in the record now.
@@ -263,18 +273,18 @@ impl Node {
         let me = Some(self.config.name.clone());
         let record = self.view.shards.get(id);
         let to = record
-            .and_then(|r| r.tenancy.moving())
+            .and_then(|r| r.ownership.moving())
             .map(|(mv, _)| (mv.to.node.clone(), mv.why));
-        let (target, why) = to.map_or((None, Why::Moving), |(node, why)| (Some(node), why));
+        let (target, why) = to.map_or((None, Reason::Moving), |(node, why)| (Some(node), why));
         match writing {
             Writing::Move => self.tell(id, ShardStep::Moving, epoch, why, target),
             Writing::Seal => self.tell(id, ShardStep::Sealed, epoch, why, target),
-            Writing::Take => self.tell(id, ShardStep::Taken, epoch, Why::Taken, me),
+            Writing::Take => self.tell(id, ShardStep::Taken, epoch, Reason::Taken, me),
             Writing::Cancel => {
-                self.tell(id, ShardStep::Cancelled, epoch, Why::MoveCancelled, None);
+                self.tell(id, ShardStep::Cancelled, epoch, Reason::MoveCancelled, None);
             }
-            Writing::Reaffirm => {
-                self.tell(id, ShardStep::Reaffirmed, epoch, Why::TargetGone, me);
+            Writing::Reclaim => {
+                self.tell(id, ShardStep::Reaffirmed, epoch, Reason::TargetGone, me);
             }
             _ => {}
         }

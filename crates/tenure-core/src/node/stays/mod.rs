@@ -29,15 +29,15 @@ mod together;
 
 use crate::ids::{Epoch, NodeName, ShardId};
 use crate::layout::Key;
-use crate::machine::{Action, Close, Expect, RunId};
-use crate::note::{Note, ShardStep};
+use crate::machine::{Action, ActivationId, Close, Expect};
+use crate::note::{NodeEvent, ShardStep};
 use crate::plan::Smooth;
-use crate::record::{Owner, Record, Tenancy};
+use crate::record::{Owner, Ownership, Record};
 use crate::rules::Mutant;
 use crate::settings::Timing;
-use crate::shard::{self, Change, Facts, Writer};
+use crate::shard::{self, Facts, Transition, Writer};
 use crate::time::Time;
-use crate::why::Why;
+use crate::why::Reason;
 
 use decide::Decision;
 pub(super) use together::Together;
@@ -47,17 +47,17 @@ use super::timers::Timer;
 use super::{Life, Node};
 
 /// How many shards are looked at in one step.
-const PORTION: usize = 1000;
+const MAX_SHARDS_PER_STEP: usize = 1000;
 
 /// What becomes of a shard once its work here has stopped.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Then {
+enum AfterClose {
     /// Look at the record again.
-    Look,
+    Reevaluate,
     /// Give it up.
-    Release { to: Option<NodeName>, why: Why },
+    Release { to: Option<NodeName>, why: Reason },
     /// Load it again after a while.
-    Rest,
+    RetryLater,
     /// Give it up although its state has no end that a successor could go on from: it is loaded from nothing elsewhere.
     GiveUp,
     /// Say where its state ends, for the target of this move.
@@ -79,43 +79,43 @@ enum Phase {
     #[default]
     Idle,
     Loading {
-        run: RunId,
+        run: ActivationId,
         epoch: Epoch,
         since: Time,
     },
     Serving {
-        run: RunId,
+        run: ActivationId,
         epoch: Epoch,
         since: Time,
     },
     Closing {
-        run: RunId,
+        run: ActivationId,
         epoch: Epoch,
         how: Close,
         cut_at: Time,
-        then: Then,
-        why: Why,
+        then: AfterClose,
+        why: Reason,
     },
-    Resting {
+    RetryDelay {
         until: Time,
     },
     /// Its gate is shut for this move; what is in flight finishes.
     Frozen {
-        run: RunId,
+        run: ActivationId,
         epoch: Epoch,
         mv: u64,
         limit: Time,
     },
     /// Nothing is in flight; the application writes out what must outlive the stay.
     Sealing {
-        run: RunId,
+        run: ActivationId,
         epoch: Epoch,
         mv: u64,
         limit: Time,
     },
     /// Another node owns it, and it moves here.
-    Succeeding {
-        run: RunId,
+    Taking {
+        run: ActivationId,
         mv: u64,
         step: Readiness,
         limit: Time,
@@ -124,15 +124,15 @@ enum Phase {
 
 impl Phase {
     /// The stay that it is in.
-    fn run(&self) -> Option<RunId> {
+    fn run(&self) -> Option<ActivationId> {
         match self {
-            Self::Idle | Self::Resting { .. } => None,
+            Self::Idle | Self::RetryDelay { .. } => None,
             Self::Loading { run, .. }
             | Self::Serving { run, .. }
             | Self::Closing { run, .. }
             | Self::Frozen { run, .. }
             | Self::Sealing { run, .. }
-            | Self::Succeeding { run, .. } => Some(*run),
+            | Self::Taking { run, .. } => Some(*run),
         }
     }
 }
@@ -142,21 +142,21 @@ impl Phase {
 enum Writing {
     Claim,
     Serve,
-    Release(Why),
+    Release(Reason),
     Fail,
-    Deny,
-    Tell,
+    Disclaim,
+    ReportTrouble,
     Move,
     Seal,
     Take,
     Cancel,
-    Reaffirm,
+    Reclaim,
     Other,
 }
 
 /// A shard at this node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct Stay {
+pub(super) struct ShardSlot {
     phase: Phase,
     writing: Option<Writing>,
     /// The highest epoch that was ever seen of it.
@@ -188,7 +188,7 @@ pub(super) struct Stay {
     would: u64,
 }
 
-impl Stay {
+impl ShardSlot {
     pub(super) fn is_settling(&self) -> bool {
         let claims_again = matches!(self.phase, Phase::Idle) && self.not_before > Time::ZERO;
         matches!(self.phase, Phase::Loading { .. })
@@ -228,7 +228,7 @@ impl Stay {
     }
 
     /// Whether this is the run that it is in.
-    pub(super) fn is_run(&self, wanted: RunId) -> bool {
+    pub(super) fn is_run(&self, wanted: ActivationId) -> bool {
         self.phase.run() == Some(wanted)
     }
 
@@ -252,13 +252,13 @@ impl Stay {
 
     /// Whether nothing of this shard runs, or is being written, here.
     pub(super) fn is_quiet(&self) -> bool {
-        matches!(self.phase, Phase::Idle | Phase::Resting { .. }) && self.writing.is_none()
+        matches!(self.phase, Phase::Idle | Phase::RetryDelay { .. }) && self.writing.is_none()
     }
 }
 
 impl Node {
     pub(super) fn look_at_every_shard(&mut self) {
-        for keyspace in self.wants.greedy() {
+        for keyspace in self.assignments.greedy() {
             self.derive_wants(&keyspace);
         }
         self.looking = self.worth_a_look().into();
@@ -269,7 +269,7 @@ impl Node {
     /// and with very many shards one step for all of them would take longer than a renewal may.
     pub(super) fn look_on(&mut self) {
         let mut derived = None;
-        for _ in 0..PORTION {
+        for _ in 0..MAX_SHARDS_PER_STEP {
             let Some(id) = self.looking.pop_front() else {
                 return self.timers.clear(&Timer::Look);
             };
@@ -302,14 +302,14 @@ impl Node {
             return;
         }
         if !self.config.keyspaces.contains_key(&id.keyspace) {
-            return self.disown(id);
+            return self.disclaim(id);
         }
-        let stay = self.stays.get(id);
+        let stay = self.shards.get(id);
         let waited = stay.is_some_and(|stay| stay.not_before > Time::ZERO);
         let rests =
             stay.is_none_or(|stay| matches!(stay.phase, Phase::Idle | Phase::Serving { .. }));
         let idle = stay.is_none_or(|stay| stay.is_idle(self.now));
-        let cut = stay.is_some_and(Stay::is_cut);
+        let cut = stay.is_some_and(ShardSlot::is_cut);
         if cut {
             self.tell_overdue(id);
         }
@@ -324,7 +324,7 @@ impl Node {
                     self.timers.clear_stay(id);
                 }
                 if (waited || cut)
-                    && let Some(stay) = self.stays.get_mut(id)
+                    && let Some(stay) = self.shards.get_mut(id)
                     && self.now >= stay.not_before
                 {
                     stay.not_before = Time::ZERO;
@@ -339,12 +339,12 @@ impl Node {
             Decision::Promote(epoch) => self.promote(id, epoch),
             Decision::Freeze(mv) => self.freeze(id, mv),
             Decision::Thaw => self.thaw(id),
-            Decision::Would(step, why) => {
+            Decision::WouldDo(step, why) => {
                 let rev = self.view.mark(&Key::Shard(id.clone()));
-                let stay = self.stays.entry(id.clone()).or_default();
+                let stay = self.shards.entry(id.clone()).or_default();
                 if stay.would != rev {
                     stay.would = rev;
-                    self.note(Note::Would {
+                    self.note(NodeEvent::WouldDo {
                         shard: id.clone(),
                         step,
                         why,
@@ -355,15 +355,17 @@ impl Node {
     }
 
     /// A shard of a keyspace that this node has nothing to do with: all it can say is that it does not own it.
-    fn disown(&mut self, id: &ShardId) {
-        let quiet = self.stays.get(id).is_none_or(Stay::is_quiet);
+    fn disclaim(&mut self, id: &ShardId) {
+        let quiet = self.shards.get(id).is_none_or(ShardSlot::is_quiet);
         let Some(record) = self.view.shards.get(id).filter(|_| quiet && self.may_own()) else {
             return;
         };
-        if let Tenancy::Free { witnesses } = &record.tenancy
+        if let Ownership::Free {
+            awaiting_disclaimers: witnesses,
+        } = &record.ownership
             && let Some(change) = self.deny(witnesses)
         {
-            let not_before = self.stays.get(id).map_or(Time::ZERO, |s| s.not_before);
+            let not_before = self.shards.get(id).map_or(Time::ZERO, |s| s.not_before);
             match self.now < not_before {
                 true => self.timers.set(Timer::Stay(id.clone()), not_before),
                 false => self.write(id, change),
@@ -373,7 +375,7 @@ impl Node {
 
     /// Says once that work which was cancelled does not stop: as long as it runs, nobody else can have the shard.
     fn tell_overdue(&mut self, id: &ShardId) {
-        let Some(stay) = self.stays.get_mut(id) else {
+        let Some(stay) = self.shards.get_mut(id) else {
             return;
         };
         if let Phase::Closing {
@@ -385,19 +387,19 @@ impl Node {
             && self.now >= cut_at
             && !std::mem::replace(&mut stay.overdue, true)
         {
-            self.note(Note::Overdue {
+            self.note(NodeEvent::Overdue {
                 shard: id.clone(),
                 epoch,
             });
         }
     }
 
-    fn close(&mut self, id: &ShardId, how: Close, why: Why, then: Then) {
+    fn close(&mut self, id: &ShardId, how: Close, why: Reason, then: AfterClose) {
         let limits = [
             self.config.timing.drain_timeout,
             self.config.timing.kill_grace,
         ];
-        let Some(stay) = self.stays.get_mut(id) else {
+        let Some(stay) = self.shards.get_mut(id) else {
             return;
         };
         let (run, epoch, how) = match &stay.phase {
@@ -405,7 +407,7 @@ impl Node {
             Phase::Frozen { run, epoch, .. } | Phase::Sealing { run, epoch, .. } => {
                 (*run, *epoch, Close::Cut)
             }
-            Phase::Succeeding { run, .. } => (*run, Epoch(0), Close::Cut),
+            Phase::Taking { run, .. } => (*run, Epoch(0), Close::Cut),
             Phase::Serving { run, epoch, .. } => (*run, *epoch, how),
             // Nothing was admitted yet, so there is nothing to let finish.
             Phase::Loading { run, epoch, .. } => (*run, *epoch, Close::Cut),
@@ -430,8 +432,8 @@ impl Node {
         stay.overdue = false;
         if matches!(
             then,
-            Then::Release {
-                why: Why::Rebalance,
+            AfterClose::Release {
+                why: Reason::Rebalance,
                 ..
             }
         ) {
@@ -454,22 +456,22 @@ impl Node {
         self.out.push(Action::Close { run, how });
         let step = match how {
             Close::Drain => ShardStep::Draining,
-            Close::Cut if why == Why::MoveCancelled => ShardStep::Cancelled,
+            Close::Cut if why == Reason::MoveCancelled => ShardStep::Cancelled,
             Close::Cut => ShardStep::Cut,
         };
-        if why != Why::Moving {
+        if why != Reason::Moving {
             self.tell(id, step, epoch, why, None);
         }
         self.timers.set(Timer::Stay(id.clone()), cut_at);
     }
 
     /// Closes every gate and cancels all work; the records are left alone.
-    pub(super) fn cut_all(&mut self, why: Why) {
+    pub(super) fn cut_all(&mut self, why: Reason) {
         let active: Vec<_> = self.runs.values().cloned().collect();
         for id in active {
-            let then = match self.stays.get(&id).map(|s| &s.phase) {
+            let then = match self.shards.get(&id).map(|s| &s.phase) {
                 Some(Phase::Closing { then, .. }) => then.clone(),
-                _ => Then::Look,
+                _ => AfterClose::Reevaluate,
             };
             self.close(&id, Close::Cut, why, then);
         }
@@ -481,7 +483,7 @@ impl Node {
             return;
         };
         self.run_count += 1;
-        let run = RunId(self.run_count);
+        let run = ActivationId(self.run_count);
         let now = self.now;
         let record = self.view.shards.get(id);
         let meta = record.and_then(|r| r.meta.clone());
@@ -489,11 +491,11 @@ impl Node {
             .and_then(|r| r.history.last())
             .filter(|p| p.epoch == epoch)
             .map(|p| p.why);
-        let stay = self.stays.entry(id.clone()).or_default();
+        let stay = self.shards.entry(id.clone()).or_default();
         let why = if stay.served == epoch {
-            Why::Recovered
+            Reason::Recovered
         } else {
-            claimed.unwrap_or(Why::Adopted)
+            claimed.unwrap_or(Reason::Adopted)
         };
         stay.phase = Phase::Loading {
             run,
@@ -502,7 +504,7 @@ impl Node {
         };
         stay.trouble = None;
         stay.load = None;
-        if why != Why::TargetGone {
+        if why != Reason::TargetGone {
             stay.came_back();
         }
         self.runs.insert(run, id.clone());
@@ -528,7 +530,7 @@ impl Node {
     }
 
     /// Writes a change to the shard's record, guarded by the version it was decided on.
-    fn write(&mut self, id: &ShardId, change: Change) {
+    fn write(&mut self, id: &ShardId, change: Transition) {
         let Some(seen) = self.view.shards.seen(id).cloned() else {
             return;
         };
@@ -547,35 +549,35 @@ impl Node {
         let floor = keyspace.map_or(0, |k| k.floor);
         let forgetful = self.config.rules.broken_by(Mutant::EpochForgotten);
         let highest = self
-            .stays
+            .shards
             .get(id)
             .filter(|_| !forgetful)
             .map_or(Epoch(0), |s| s.highest);
         let writing = match &change {
-            Change::Claim => Writing::Claim,
-            Change::Serve => Writing::Serve,
-            Change::Release { why, .. } => Writing::Release(*why),
-            Change::Fail { .. } => Writing::Fail,
-            Change::Deny { .. } => Writing::Deny,
-            Change::Tell { .. } => Writing::Tell,
-            Change::Plan { .. } => Writing::Move,
-            Change::Seal { .. } => Writing::Seal,
-            Change::Take { .. } => Writing::Take,
-            Change::Cancel { .. } => Writing::Cancel,
-            Change::Reaffirm { .. } => Writing::Reaffirm,
+            Transition::Claim => Writing::Claim,
+            Transition::Serve => Writing::Serve,
+            Transition::Release { why, .. } => Writing::Release(*why),
+            Transition::Fail { .. } => Writing::Fail,
+            Transition::DisclaimOwnership { .. } => Writing::Disclaim,
+            Transition::ReportTrouble { .. } => Writing::ReportTrouble,
+            Transition::BeginMove { .. } => Writing::Move,
+            Transition::Seal { .. } => Writing::Seal,
+            Transition::Take { .. } => Writing::Take,
+            Transition::Cancel { .. } => Writing::Cancel,
+            Transition::Reclaim { .. } => Writing::Reclaim,
             _ => Writing::Other,
         };
         let facts = Facts {
             ended: &|s| self.ended(s),
-            highest,
-            floor,
+            highest_epoch: highest,
+            min_generation: floor,
             load: self.known_load(id),
             rules: self.config.rules,
         };
         let Ok(record) = shard::apply(&seen.record, &writer, change, &facts) else {
             return;
         };
-        let stay = self.stays.entry(id.clone()).or_default();
+        let stay = self.shards.entry(id.clone()).or_default();
         if matches!(writing, Writing::Release(_) | Writing::Fail | Writing::Seal) {
             stay.given_up = stay.given_up.max(seen.record.epoch);
             stay.phase = match stay.phase {
@@ -602,13 +604,13 @@ impl Node {
             let mark = self.view.mark(&Key::Shard(id.clone()));
             self.doubtful.insert(id.clone(), mark);
         }
-        let Some(stay) = self.stays.get_mut(&id) else {
+        let Some(stay) = self.shards.get_mut(&id) else {
             return;
         };
         let writing = stay.writing.take();
         // What was told meanwhile of a shard on its way out does not bring it there.
-        let told_in_leaving =
-            matches!(writing, Some(Writing::Tell)) && matches!(stay.phase, Phase::Closing { .. });
+        let told_in_leaving = matches!(writing, Some(Writing::ReportTrouble))
+            && matches!(stay.phase, Phase::Closing { .. });
         // A shard that begins to move is on its way out until its record says otherwise.
         let moves = matches!(writing, Some(Writing::Move | Writing::Seal));
         stay.not_before = match outcome {
@@ -629,11 +631,11 @@ impl Node {
                     &id,
                     ShardStep::Claimed,
                     epoch,
-                    last.unwrap_or(Why::Free),
+                    last.unwrap_or(Reason::Free),
                     me,
                 ),
                 Some(Writing::Release(why)) => {
-                    let to = self.view.shards.get(&id).and_then(|r| r.intended.clone());
+                    let to = self.view.shards.get(&id).and_then(|r| r.assigned.clone());
                     self.tell(&id, ShardStep::Released, epoch, why, to);
                 }
                 Some(Writing::Fail) => {
@@ -647,7 +649,7 @@ impl Node {
                     } else {
                         ShardStep::Released
                     };
-                    self.tell(&id, step, epoch, Why::LoadFailed, None);
+                    self.tell(&id, step, epoch, Reason::LoadFailed, None);
                 }
                 Some(writing) => self.tell_move(&id, &writing, epoch),
                 None => {}
@@ -657,7 +659,7 @@ impl Node {
             self.left(&id);
         }
         self.from_watch = false;
-        self.wants.stale(&id.keyspace);
+        self.assignments.stale(&id.keyspace);
         self.dirty.insert(Key::Shard(id));
     }
 

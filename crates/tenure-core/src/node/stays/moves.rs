@@ -8,14 +8,14 @@ use std::sync::Arc;
 
 use crate::ids::{Epoch, KeyspaceName, NodeName, ShardId};
 use crate::machine::Close;
-use crate::record::{Move, MovePhase, Owner, ShardRecord, Tenancy};
+use crate::record::{Move, MovePhase, Owner, Ownership, ShardRecord};
 use crate::rules::Mutant;
-use crate::shard::Change;
+use crate::shard::Transition;
 use crate::time::Time;
-use crate::why::Why;
+use crate::why::Reason;
 
 use super::decide::Decision;
-use super::{Phase, Readiness, Then};
+use super::{AfterClose, Phase, Readiness};
 use crate::node::{Life, Node};
 
 impl Node {
@@ -25,9 +25,9 @@ impl Node {
         id: &ShardId,
         record: &ShardRecord,
         to: Option<&NodeName>,
-        why: Why,
+        why: Reason,
     ) -> Option<Decision> {
-        let Tenancy::Held { serving: true, .. } = record.tenancy else {
+        let Ownership::Owned { serving: true, .. } = record.ownership else {
             return None;
         };
         if self.is_past_moving() {
@@ -35,13 +35,13 @@ impl Node {
         }
         let to = self.target(id, to?)?;
         // What is not served here can be given away without ceremony.
-        let stay = self.stays.get(id).filter(|stay| stay.is_serving())?;
+        let stay = self.shards.get(id).filter(|stay| stay.is_serving())?;
         let not_before = stay.move_not_before.max(stay.not_before);
         if self.now < not_before {
             return Some(Decision::WaitUntil(not_before));
         }
         let mv = self.move_id();
-        Some(Decision::Write(Change::Plan {
+        Some(Decision::Write(Transition::BeginMove {
             id: mv,
             to,
             plan: record.plan,
@@ -91,20 +91,20 @@ impl Node {
     ) -> Decision {
         let (Some((mv, phase)), Some(since)) = (
             record
-                .tenancy
+                .ownership
                 .moving()
                 .map(|(mv, phase)| (mv.clone(), phase)),
             self.view.shards.seen(id).map(|seen| seen.since),
         ) else {
             return Decision::Nothing;
         };
-        if let Some(stay) = self.stays.get_mut(id) {
+        if let Some(stay) = self.shards.get_mut(id) {
             stay.moving = Some(mv.id);
         }
         self.leaving.insert(id.clone());
-        self.mourn(mv.to.session);
-        let stay = self.stays.get(id);
-        let serving = stay.is_some_and(super::Stay::is_serving);
+        self.check_expired(mv.to.session);
+        let stay = self.shards.get(id);
+        let serving = stay.is_some_and(super::ShardSlot::is_serving);
         let unsealable = stay.is_some_and(|stay| stay.unsealable == Some(mv.id));
         let limit = match phase {
             MovePhase::Warming => since + self.config.timing.load_timeout,
@@ -131,11 +131,11 @@ impl Node {
 
     /// Calls a move off, unless that was just tried.
     fn cancel(&self, id: &ShardId) -> Decision {
-        let not_before = self.stays.get(id).map_or(Time::ZERO, |s| s.not_before);
+        let not_before = self.shards.get(id).map_or(Time::ZERO, |s| s.not_before);
         if self.now < not_before {
             return Decision::WaitUntil(not_before);
         }
-        Decision::Write(Change::Cancel { failed: None })
+        Decision::Write(Transition::Cancel { failed: None })
     }
 
     /// Whether every live router holds what comes for a shard on this move.
@@ -158,21 +158,21 @@ impl Node {
     ) -> Decision {
         let record = match self.still_mine(id, epoch) {
             Ok(record) => record,
-            Err(why) => return Decision::Close(Close::Cut, why, Then::Look),
+            Err(why) => return Decision::Close(Close::Cut, why, AfterClose::Reevaluate),
         };
         let goes_on = is_freezing(&record, mv);
         if !goes_on {
             return Decision::Thaw;
         }
         let target_gone = record
-            .tenancy
+            .ownership
             .moving()
             .is_some_and(|(mv, _)| self.is_no_target(mv));
         if self.now < limit && !target_gone {
             return Decision::WaitUntil(limit);
         }
         // What is in flight does not end, or for nobody: serving goes on here.
-        match self.stays.get(id).is_some_and(|s| s.writing.is_some()) {
+        match self.shards.get(id).is_some_and(|s| s.writing.is_some()) {
             true => Decision::Nothing,
             false => self.cancel(id),
         }
@@ -187,55 +187,55 @@ impl Node {
         limit: Time,
     ) -> Decision {
         match self.still_mine(id, epoch) {
-            Err(why) => Decision::Close(Close::Cut, why, Then::Look),
+            Err(why) => Decision::Close(Close::Cut, why, AfterClose::Reevaluate),
             Ok(record) if !is_freezing(&record, mv) => {
-                Decision::Close(Close::Cut, Why::MoveCancelled, Then::Look)
+                Decision::Close(Close::Cut, Reason::MoveCancelled, AfterClose::Reevaluate)
             }
             Ok(_) if self.now >= limit => {
-                Decision::Close(Close::Cut, Why::DrainTimeout, Then::GiveUp)
+                Decision::Close(Close::Cut, Reason::DrainTimeout, AfterClose::GiveUp)
             }
             Ok(_) => Decision::WaitUntil(limit),
         }
     }
 
     /// The record of a shard that is this node's at this epoch and may be served, but for its move; else why not.
-    fn still_mine(&self, id: &ShardId, epoch: Epoch) -> Result<Arc<ShardRecord>, Why> {
+    fn still_mine(&self, id: &ShardId, epoch: Epoch) -> Result<Arc<ShardRecord>, Reason> {
         if !self.may_own() {
-            return Err(Why::LeaseLost);
+            return Err(Reason::LeaseLost);
         }
         let (seen, floor) = self.readable(id)?;
         let record = Arc::clone(&seen.record);
         if epoch.generation() < floor {
-            return Err(Why::GenerationRaised);
+            return Err(Reason::GenerationRaised);
         }
-        let sealed = matches!(record.tenancy, Tenancy::Sealed { .. });
+        let sealed = matches!(record.ownership, Ownership::Sealed { .. });
         if !self.is_mine(&record) || record.epoch != epoch || sealed {
-            return Err(Why::Superseded);
+            return Err(Reason::Superseded);
         }
         Ok(record)
     }
 
     /// A shard that this node has sealed: its own again if its successor is gone, or does not come.
     pub(super) fn decide_sealed(&mut self, record: &ShardRecord, since: Time) -> Decision {
-        let Some((mv, _)) = record.tenancy.moving() else {
+        let Some((mv, _)) = record.ownership.moving() else {
             return Decision::Nothing;
         };
-        self.mourn(mv.to.session);
+        self.check_expired(mv.to.session);
         let limit = since + self.config.timing.take_timeout;
         let too_old = self.now >= limit;
         if !too_old && !self.ended(mv.to.session) {
             return Decision::WaitUntil(limit);
         }
-        Decision::Write(Change::Reaffirm { too_old })
+        Decision::Write(Transition::Reclaim { too_old })
     }
 
     /// A seal was sent and has not come to stand in the record: it is sent again, or the move called off.
     pub(super) fn decide_seal_again(&mut self, id: &ShardId, record: &ShardRecord) -> Decision {
-        let moving = record.tenancy.moving().map(|(mv, _)| mv.id);
-        let said = self.stays.get(id).and_then(|s| s.sealed.clone());
+        let moving = record.ownership.moving().map(|(mv, _)| mv.id);
+        let said = self.shards.get(id).and_then(|s| s.sealed.clone());
         match said {
-            Some((mv, seal)) if Some(mv) == moving => Decision::Write(Change::Seal { seal }),
-            _ => Decision::Write(Change::Cancel { failed: None }),
+            Some((mv, seal)) if Some(mv) == moving => Decision::Write(Transition::Seal { seal }),
+            _ => Decision::Write(Transition::Cancel { failed: None }),
         }
     }
 
@@ -246,9 +246,9 @@ impl Node {
         record: &ShardRecord,
         since: Time,
     ) -> Option<Decision> {
-        let (mv, phase) = record.tenancy.moving()?;
+        let (mv, phase) = record.ownership.moving()?;
         let owner_ended = record.owner().is_some_and(|o| self.ended(o.session));
-        if record.doomed && owner_ended && phase != MovePhase::Sealed {
+        if record.deleting && owner_ended && phase != MovePhase::Sealed {
             // Nobody takes it any more: whoever is first deletes it.
             return None;
         }
@@ -263,7 +263,7 @@ impl Node {
         self.wait_for(id, !phase_is_sealed && !owner_ended);
         if phase_is_sealed {
             // What this node had loaded, if anything, is gone: it takes the shard, and loads it then.
-            return Some(Decision::Write(Change::Take { serving: false }));
+            return Some(Decision::Write(Transition::Take { serving: false }));
         }
         if self.rejects_move(&id.keyspace, phase, owner_ended)
             // Two nodes may have offered it the last place.
@@ -272,7 +272,7 @@ impl Node {
             return Some(self.cancel(id));
         }
         if owner_ended {
-            return Some(Decision::Write(Change::Claim));
+            return Some(Decision::Write(Transition::Claim));
         }
         let catches_up = self
             .config
@@ -281,7 +281,7 @@ impl Node {
             .is_some_and(|k| k.catches_up);
         Some(match phase {
             MovePhase::Warming if catches_up => Decision::Warm(mv.id),
-            MovePhase::Warming => Decision::Write(Change::Warmed),
+            MovePhase::Warming => Decision::Write(Transition::Warmed),
             // Its state was lost on the way; without it nobody should wait.
             MovePhase::Freezing if catches_up => self.cancel(id),
             _ => Decision::Nothing,
@@ -306,39 +306,46 @@ impl Node {
         limit: Time,
     ) -> Decision {
         if !self.may_own() {
-            return Decision::Close(Close::Cut, Why::LeaseLost, Then::Look);
+            return Decision::Close(Close::Cut, Reason::LeaseLost, AfterClose::Reevaluate);
         }
         let (record, floor) = match self.readable(id) {
             Ok((seen, floor)) => (Arc::clone(&seen.record), floor),
-            Err(why) => return Decision::Close(Close::Cut, why, Then::Look),
+            Err(why) => return Decision::Close(Close::Cut, why, AfterClose::Reevaluate),
         };
-        let given_up = self.stays.get(id).map_or(Epoch(0), |s| s.given_up);
-        let taken = matches!(&record.tenancy, Tenancy::Held { serving: true, .. })
+        let given_up = self.shards.get(id).map_or(Epoch(0), |s| s.given_up);
+        let taken = matches!(&record.ownership, Ownership::Owned { serving: true, .. })
             && self.is_mine(&record)
-            && record.history.last().is_some_and(|p| p.why == Why::Taken);
+            && record
+                .history
+                .last()
+                .is_some_and(|p| p.why == Reason::Taken);
         if taken && step == Readiness::Ready && record.epoch > given_up {
             if record.epoch.generation() < floor {
-                return Decision::Close(Close::Cut, Why::GenerationRaised, Then::Look);
+                return Decision::Close(
+                    Close::Cut,
+                    Reason::GenerationRaised,
+                    AfterClose::Reevaluate,
+                );
             }
             return Decision::Promote(record.epoch);
         }
-        let current = record.tenancy.moving().filter(|(m, _)| m.id == mv);
+        let current = record.ownership.moving().filter(|(m, _)| m.id == mv);
         let Some((current, phase)) = current.map(|(mv, phase)| (mv.clone(), phase)) else {
-            return Decision::Close(Close::Cut, Why::MoveCancelled, Then::Look);
+            return Decision::Close(Close::Cut, Reason::MoveCancelled, AfterClose::Reevaluate);
         };
         let owner_ended = record.owner().is_some_and(|o| self.ended(o.session));
         if owner_ended && phase != MovePhase::Sealed {
             // What it has loaded may lack the last words of the one that died.
-            return Decision::Close(Close::Cut, Why::OwnerEnded, Then::Look);
+            return Decision::Close(Close::Cut, Reason::OwnerEnded, AfterClose::Reevaluate);
         }
         if let Some(owner) = record.owner() {
-            self.mourn(owner.session);
+            self.check_expired(owner.session);
         }
         if self.now >= limit && matches!(step, Readiness::Loading | Readiness::CatchingUp) {
-            return Decision::Close(Close::Cut, Why::LoadFailed, Then::Look);
+            return Decision::Close(Close::Cut, Reason::LoadFailed, AfterClose::Reevaluate);
         }
         self.wait_for(id, phase != MovePhase::Sealed);
-        let (writing, not_before) = match self.stays.get(id) {
+        let (writing, not_before) = match self.shards.get(id) {
             Some(stay) => (stay.writing.is_some(), stay.not_before),
             None => return Decision::Nothing,
         };
@@ -358,13 +365,13 @@ impl Node {
                 if self.now < at {
                     return Decision::WaitUntil(at);
                 }
-                Change::Warmed
+                Transition::Warmed
             }
             (MovePhase::Freezing, Readiness::Loaded) if hasty => {
                 return Decision::CatchUp(String::new());
             }
             (MovePhase::Sealed, Readiness::Loaded) => return catch_up(&record),
-            (MovePhase::Sealed, Readiness::Ready) => Change::Take { serving: true },
+            (MovePhase::Sealed, Readiness::Ready) => Transition::Take { serving: true },
             (_, Readiness::Loading | Readiness::CatchingUp) => return Decision::WaitUntil(limit),
             _ => return Decision::Nothing,
         };
@@ -376,7 +383,7 @@ impl Node {
 
     /// Notices that a move of this node's own shard was called off: the next one takes its time.
     pub(super) fn note_called_off(&mut self, id: &ShardId, writing: bool) {
-        let Some(stay) = self.stays.get_mut(id).filter(|_| !writing) else {
+        let Some(stay) = self.shards.get_mut(id).filter(|_| !writing) else {
             return;
         };
         if stay.moving.take().is_some() {
@@ -394,12 +401,12 @@ impl Node {
             .shards
             .get(id)
             .is_some_and(|r| self.is_mine(r) && is_freezing(r, mv));
-        let idle = self.stays.get(id).is_some_and(|s| s.writing.is_none());
+        let idle = self.shards.get(id).is_some_and(|s| s.writing.is_none());
         if goes_on && idle {
-            if let Some(stay) = self.stays.get_mut(id) {
+            if let Some(stay) = self.shards.get_mut(id) {
                 stay.sealed = Some((mv, seal.clone()));
             }
-            self.write(id, Change::Seal { seal });
+            self.write(id, Transition::Seal { seal });
         } else {
             self.left(id);
         }
@@ -407,12 +414,12 @@ impl Node {
 }
 
 fn is_freezing(record: &ShardRecord, mv: u64) -> bool {
-    matches!(&record.tenancy, Tenancy::Freezing { mv: m, .. } if m.id == mv)
+    matches!(&record.ownership, Ownership::Freezing { mv: m, .. } if m.id == mv)
 }
 
 fn catch_up(record: &ShardRecord) -> Decision {
-    match &record.tenancy {
-        Tenancy::Sealed { seal, .. } => Decision::CatchUp(seal.clone()),
+    match &record.ownership {
+        Ownership::Sealed { seal, .. } => Decision::CatchUp(seal.clone()),
         _ => Decision::Nothing,
     }
 }
@@ -420,6 +427,6 @@ fn catch_up(record: &ShardRecord) -> Decision {
 impl Phase {
     /// Whether it is one of a successor.
     pub(super) fn is_succeeding(&self) -> bool {
-        matches!(self, Self::Succeeding { .. })
+        matches!(self, Self::Taking { .. })
     }
 }

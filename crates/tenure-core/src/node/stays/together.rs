@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use crate::ids::{KeyspaceName, ShardId};
 use crate::layout::Key;
-use crate::record::Held;
+use crate::record::HeldByRouter;
 use crate::time::Time;
 
 use crate::node::Node;
@@ -129,7 +129,7 @@ impl Node {
 
     /// Says in the session which moves have loaded and wait for moves that are to come.
     fn tell_loaded(&mut self) {
-        let mut held: Held = self.held.clone();
+        let mut held: HeldByRouter = self.held.clone();
         for (id, waiting) in self.together.waiting.iter().filter(|(_, w)| w.more) {
             let shards = held.entry(id.keyspace.clone()).or_default();
             shards.insert(id.shard.clone(), waiting.mv);

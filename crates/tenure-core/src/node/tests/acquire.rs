@@ -1,12 +1,12 @@
 //! Shards that others have: when they are waited for, and how soon they are taken.
 
-use super::bench::{Bench, ms};
+use super::bench::{TestCluster, ms};
 use crate::layout::Key;
 use crate::machine::{Action, Request};
 use crate::node::NodeConfig;
 use crate::record::KeyspaceMode;
 
-fn reads_of_shards(bench: &Bench, i: usize) -> usize {
+fn reads_of_shards(bench: &TestCluster, i: usize) -> usize {
     let read = |a: &&Action| {
         matches!(
             a,
@@ -21,7 +21,7 @@ fn reads_of_shards(bench: &Bench, i: usize) -> usize {
 
 #[test]
 fn where_a_leader_plans_nobody_waits_for_what_a_live_node_has() {
-    for mut bench in [Bench::new(16), Bench::leased(16)] {
+    for mut bench in [TestCluster::new(16), TestCluster::leased(16)] {
         bench.mode(KeyspaceMode::Coordinated);
         let nodes = ["n1", "n2", "n3"].map(|name| bench.start(name));
         // Much longer than a shard is left to a leader.
@@ -42,7 +42,7 @@ fn where_a_leader_plans_nobody_waits_for_what_a_live_node_has() {
 fn without_the_watch_a_dead_nodes_shard_is_taken_on_a_retry_however_long_it_was_waited_for() {
     let mut waited = 0;
     for wait in 0..24 {
-        let mut bench = Bench::new(1);
+        let mut bench = TestCluster::new(1);
         let deaf = |config: &mut NodeConfig| config.timing.acquire_watch_enabled = false;
         let nodes = ["n1", "n2"].map(|name| bench.start_with(name, deaf));
         bench.run(ms(20_000));

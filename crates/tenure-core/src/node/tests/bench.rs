@@ -9,12 +9,12 @@ use std::time::Duration;
 use crate::gate::admits;
 use crate::ids::{KeyspaceName, NodeName, Revision, SessionId, ShardId, Version};
 use crate::layout::Key;
-use crate::machine::{Action, Event, Expect, Found, Listed, Refusal, Reply, Request, RunId};
+use crate::machine::{Action, ActivationId, Event, Expect, Found, Listed, Refusal, Reply, Request};
 use crate::node::{KeyspaceConfig, Node, NodeConfig, Timekeeper};
-use crate::note::Note;
+use crate::note::NodeEvent;
 use crate::record::{
-    Damage, KeyspaceKind, KeyspaceMode, KeyspaceRecord, NodeMode, NodeRecord, PlanSpec, Record,
-    Role, SessionRecord, ShardRecord,
+    Damage, KeyspaceKind, KeyspaceMode, KeyspaceRecord, NodeMode, NodeRecord, PlanningSettings,
+    Record, Role, SessionRecord, ShardRecord,
 };
 use crate::rules::Rules;
 use crate::settings::Settings;
@@ -30,8 +30,8 @@ struct Process {
     events: VecDeque<Event>,
     wake: Option<Time>,
     log: Vec<Action>,
-    runs: BTreeMap<RunId, (ShardId, SessionId)>,
-    open: BTreeSet<RunId>,
+    runs: BTreeMap<ActivationId, (ShardId, SessionId)>,
+    open: BTreeSet<ActivationId>,
     closes_at: BTreeMap<SessionId, Time>,
     alive: bool,
     wedged: bool,
@@ -43,7 +43,7 @@ enum Job {
     Deliver(usize, Event),
 }
 
-pub(super) struct Bench {
+pub(super) struct TestCluster {
     now: Time,
     config: NodeConfig,
     store: BTreeMap<Key, (Version, Result<Record, Damage>)>,
@@ -58,7 +58,7 @@ pub(super) struct Bench {
     pub(super) unsealable: BTreeSet<ShardId>,
     /// shards whose Close is not answered.
     pub(super) hold_drain: BTreeSet<ShardId>,
-    pub(super) held: Vec<(usize, RunId)>,
+    pub(super) held: Vec<(usize, ActivationId)>,
     /// process: puts on shard keys fail as unavailable.
     pub(super) fail_shard_puts: BTreeSet<usize>,
     /// process: so many of its puts are refused.
@@ -86,12 +86,12 @@ pub(super) struct Bench {
     pub(super) leases: leases::Leases,
 }
 
-impl Bench {
+impl TestCluster {
     pub(super) fn new(shards: u32) -> Self {
         let keyspace = KeyspaceConfig {
             kind: KeyspaceKind::Hashed(shards),
             mode: KeyspaceMode::Symmetric,
-            plan: PlanSpec::default(),
+            plan: PlanningSettings::default(),
             catches_up: false,
         };
         let config = NodeConfig {
@@ -169,7 +169,7 @@ impl Bench {
         self.config.boot_id = Some("boot".to_owned());
     }
 
-    pub(super) fn plan_spec(&mut self, change: impl Fn(&mut PlanSpec)) {
+    pub(super) fn plan_spec(&mut self, change: impl Fn(&mut PlanningSettings)) {
         let keyspaces = self.config.keyspaces.values_mut();
         keyspaces.for_each(|k| change(&mut k.plan));
     }
@@ -406,7 +406,9 @@ impl Bench {
                 self.processes[i].events.push_back(Event::Drained(run));
             }
             Action::Lease {
-                session, closes_at, ..
+                session,
+                stop_time: closes_at,
+                ..
             } => {
                 self.processes[i].closes_at.insert(session, closes_at);
             }
@@ -475,7 +477,7 @@ impl Bench {
                 self.attach(&key, lease);
                 Reply::Won(version)
             }
-            Request::Grant { .. } | Request::KeepAlive(_) | Request::AskLease(_) => {
+            Request::CreateLease { .. } | Request::KeepAlive(_) | Request::CheckLease(_) => {
                 self.lease_request(i, request)
             }
             Request::Delete { key, version } => {
@@ -674,7 +676,7 @@ impl Bench {
         &self.processes[i].log
     }
 
-    pub(super) fn notes(&self, i: usize) -> impl Iterator<Item = &Note> {
+    pub(super) fn notes(&self, i: usize) -> impl Iterator<Item = &NodeEvent> {
         self.log(i).iter().filter_map(|a| match a {
             Action::Note(note) => Some(note),
             _ => None,

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::bench::{Bench, ms};
+use super::bench::{TestCluster, ms};
 use super::moving::{pair, phase, plan_one, shard};
 use crate::ids::{Epoch, KeyspaceName, NodeName, SessionId, ShardId, ShardName};
 use crate::layout::Key;
@@ -49,7 +49,7 @@ const NAMES: [(&str, &[&str]); 5] = [
 ];
 
 struct World {
-    bench: Bench,
+    bench: TestCluster,
     /// Process of each name, if it runs.
     up: BTreeMap<usize, usize>,
     stopping: BTreeMap<usize, (usize, u64)>,
@@ -104,8 +104,8 @@ fn hostile(seed: u64) {
     let mut rng = Rng(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
     let mode = MODES[rng.below(3) as usize];
     let mut bench = match rng.below(2) {
-        0 => Bench::new(SHARDS),
-        _ => Bench::leased(SHARDS),
+        0 => TestCluster::new(SHARDS),
+        _ => TestCluster::leased(SHARDS),
     };
     bench.mode(mode);
     bench.catch_up(rng.below(2) == 0);
@@ -297,7 +297,7 @@ fn whatever_happens_all_is_served_in_the_end() {
 
 #[test]
 fn a_capacity_has_no_effect_in_a_symmetric_keyspace() {
-    let mut bench = Bench::new(16);
+    let mut bench = TestCluster::new(16);
     bench.mode(KeyspaceMode::Symmetric);
     let n1 = bench.start("n1");
     let n2 = bench.start_with("n2", |config| config.capacity = Some(1));
@@ -310,7 +310,7 @@ fn a_capacity_has_no_effect_in_a_symmetric_keyspace() {
 
 #[test]
 fn a_cordoned_node_that_comes_back_with_less_room_leaves_the_rest_to_others() {
-    let mut bench = Bench::new(16);
+    let mut bench = TestCluster::new(16);
     bench.mode(KeyspaceMode::Greedy);
     let n1 = bench.start("n1");
     let n2 = bench.start("n2");
@@ -388,7 +388,7 @@ fn a_router_of_other_keyspaces_is_not_waited_for() {
 
 #[test]
 fn a_stranger_that_cannot_write_tries_again_after_a_while_and_not_at_once() {
-    let mut bench = Bench::new(4);
+    let mut bench = TestCluster::new(4);
     let a = bench.start_with("a", only(&["bills"]));
     let n1 = bench.start_with("n1", only(&["orders"]));
     bench.run(ms(3000));

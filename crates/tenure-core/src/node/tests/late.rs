@@ -1,11 +1,11 @@
 //! Writes that land long after they were sent, when somebody has deleted what came of them meanwhile.
-use super::bench::{Bench, ms};
+use super::bench::{TestCluster, ms};
 use crate::layout::Key;
 use crate::record::Record;
 
 #[test]
 fn the_first_record_of_a_session_that_lands_late_does_not_end_it_before_its_deadline() {
-    let mut bench = Bench::new(8);
+    let mut bench = TestCluster::new(8);
     let nodes = ["n1", "n2"]
         .map(|name| bench.start_with(name, |config| config.boot_id = Some("here".to_owned())));
     bench.run(ms(5));
@@ -26,7 +26,7 @@ fn the_first_record_of_a_session_that_lands_late_does_not_end_it_before_its_dead
 
 #[test]
 fn a_record_that_was_put_back_is_found_by_the_next_list() {
-    let mut bench = Bench::new(8);
+    let mut bench = TestCluster::new(8);
     bench.start("n1");
     bench.run(ms(1000));
     let before: Vec<_> = bench

@@ -3,19 +3,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::bench::{Bench, ms};
+use super::bench::{TestCluster, ms};
 use crate::ids::SessionId;
 use crate::layout::Key;
 use crate::lease::LeasePhase;
 use crate::machine::{Action, Event, Refusal, Request};
-use crate::note::Note;
-use crate::record::{EndedWhy, Record, Role};
+use crate::note::NodeEvent;
+use crate::record::{EndReason, Record, Role};
 
 const SHARDS: usize = 24;
 
 /// A cluster that has settled: so many nodes, all shards served.
-fn settled(nodes: usize) -> Bench {
-    let mut bench = Bench::leased(SHARDS as u32);
+fn settled(nodes: usize) -> TestCluster {
+    let mut bench = TestCluster::leased(SHARDS as u32);
     for n in 0..nodes {
         bench.start(&format!("n{n}"));
     }
@@ -24,17 +24,17 @@ fn settled(nodes: usize) -> Bench {
     bench
 }
 
-fn served(bench: &Bench, nodes: usize) -> usize {
+fn served(bench: &TestCluster, nodes: usize) -> usize {
     (0..nodes).map(|i| bench.serving(i)).sum()
 }
 
-fn assert_all_served(bench: &Bench, nodes: usize) {
+fn assert_all_served(bench: &TestCluster, nodes: usize) {
     assert_eq!(served(bench, nodes), SHARDS);
     assert_eq!(bench.overlaps(), 0);
 }
 
 /// Everyone takes part again: all is served, and everyone serves something.
-fn assert_whole(bench: &mut Bench, nodes: usize) {
+fn assert_whole(bench: &mut TestCluster, nodes: usize) {
     bench.run(bench.ttl() * 12);
     assert_all_served(bench, nodes);
     for i in 0..nodes {
@@ -45,14 +45,14 @@ fn assert_whole(bench: &mut Bench, nodes: usize) {
     assert_eq!(bench.writes(), writes, "and it is calm again");
 }
 
-fn session(bench: &Bench, i: usize) -> SessionId {
+fn session(bench: &TestCluster, i: usize) -> SessionId {
     bench.node(i).session().unwrap()
 }
 
 /// Runs until a node has noticed that its record is not under its lease.
-fn run_until_loose(bench: &mut Bench, i: usize) {
-    let failures = |bench: &Bench| {
-        let failed = |n: &&Note| matches!(n, Note::RenewalFailed { .. });
+fn run_until_loose(bench: &mut TestCluster, i: usize) {
+    let failures = |bench: &TestCluster| {
+        let failed = |n: &&NodeEvent| matches!(n, NodeEvent::RenewalFailed { .. });
         bench.notes(i).filter(failed).count()
     };
     let before = failures(bench);
@@ -195,7 +195,7 @@ fn a_record_that_was_replaced_by_somebody_elses_says_again_who_its_holder_is() {
             let mut bench = settled(nodes);
             let id = session(&bench, 0);
             let own = bench.session(id).clone();
-            let edit = |bench: &mut Bench| {
+            let edit = |bench: &mut TestCluster| {
                 bench.edit_session(id, |record| {
                     record.node = crate::ids::NodeName::new("stranger").unwrap();
                     record.role = Role::Observer;
@@ -364,7 +364,7 @@ fn a_restart_within_the_ttl_takes_everything_back_at_once_and_for_good() {
         bench.run(ms(100));
         assert_eq!(bench.serving(again), SHARDS);
         let why = bench.session(old).ended.map(|ended| ended.why);
-        assert_eq!(why, Some(EndedWhy::Replaced));
+        assert_eq!(why, Some(EndReason::Replaced));
         bench.run(bench.ttl() * 2);
         assert!(!bench.has_lease(old));
         assert!(
@@ -378,7 +378,7 @@ fn a_restart_within_the_ttl_takes_everything_back_at_once_and_for_good() {
 #[test]
 fn a_name_whose_holder_is_dead_is_waited_for_however_long_its_lease_is() {
     for hand in [0, 1, 2, 3] {
-        let mut bench = Bench::leased(SHARDS as u32);
+        let mut bench = TestCluster::leased(SHARDS as u32);
         bench.leases.grants = Some(Duration::from_secs(20));
         bench.start("n0");
         bench.run(bench.ttl() * 3);
@@ -423,7 +423,7 @@ fn a_name_whose_holder_lives_is_refused_whatever_hands_do_to_its_record() {
 #[test]
 fn a_grant_of_another_length_than_asked_for_changes_no_promise() {
     for grants in [ms(2000), ms(2900), ms(60_000)] {
-        let mut bench = Bench::leased(SHARDS as u32);
+        let mut bench = TestCluster::leased(SHARDS as u32);
         bench.leases.grants = Some(grants);
         for name in ["n0", "n1"] {
             bench.start(name);
@@ -475,7 +475,7 @@ fn a_node_that_is_slow_to_stop_keeps_its_lease_although_it_cannot_say_that_it_le
     assert!(bench.has_lease(id) && bench.is_attached(id));
     assert!(bench.session(id).leaving);
     bench.hold_drain.clear();
-    let mv = bench.shard(&shard).tenancy.moving().unwrap().0.id;
+    let mv = bench.shard(&shard).ownership.moving().unwrap().0.id;
     for (i, run) in std::mem::take(&mut bench.held) {
         bench.send(i, Event::Frozen { run, mv });
     }
@@ -506,7 +506,7 @@ fn a_node_whose_lease_goes_while_it_stops_is_done() {
 #[test]
 fn a_node_that_stops_before_its_lease_is_granted_leaves_nothing_behind() {
     for wait in 0..16 {
-        let mut bench = Bench::leased(SHARDS as u32);
+        let mut bench = TestCluster::leased(SHARDS as u32);
         bench.latency.insert(0, ms(10));
         bench.start("n0");
         bench.run(ms(10) * wait);
@@ -514,7 +514,7 @@ fn a_node_that_stops_before_its_lease_is_granted_leaves_nothing_behind() {
         bench.run(bench.ttl() * 10);
         assert!(bench.log(0).contains(&Action::Stopped), "after {wait}");
         for id in bench.leases.asked.iter().filter_map(|(_, r)| match r {
-            Request::Grant { session, .. } => Some(*session),
+            Request::CreateLease { session, .. } => Some(*session),
             _ => None,
         }) {
             assert!(!bench.has_lease(id), "after {wait}");
@@ -539,7 +539,7 @@ fn an_observer_keeps_a_lease_of_its_own_and_ends_nobody() {
     assert_eq!(bench.serving(1), SHARDS);
     assert_eq!(bench.serving(watcher), 0);
     assert_eq!(session(&bench, watcher), id);
-    let asked = |(i, r): &(usize, Request)| *i == watcher && matches!(r, Request::AskLease(_));
+    let asked = |(i, r): &(usize, Request)| *i == watcher && matches!(r, Request::CheckLease(_));
     assert!(!bench.leases.asked.iter().any(asked));
 }
 
@@ -567,9 +567,9 @@ fn a_store_that_was_exchanged_is_joined_under_a_new_session_once_it_was_raised()
 #[test]
 fn a_tombstone_without_proof_counts_for_nobody_once_its_holder_has_written_over_it() {
     for leased in [true, false] {
-        let mut bench = Bench::new(SHARDS as u32);
+        let mut bench = TestCluster::new(SHARDS as u32);
         if leased {
-            bench = Bench::leased(SHARDS as u32);
+            bench = TestCluster::leased(SHARDS as u32);
         }
         for name in ["n0", "n1"] {
             bench.start(name);

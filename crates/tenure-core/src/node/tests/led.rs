@@ -4,20 +4,21 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::bench::{Bench, ms};
+use super::bench::{TestCluster, ms};
 use crate::ids::{KeyspaceName, NodeName, ShardId, ShardName, Version};
 use crate::layout::Key;
 use crate::machine::{Action, Event, Request};
 use crate::node::OwnPolicy;
-use crate::note::{Note, ShardStep};
+use crate::note::{NodeEvent, ShardStep};
 use crate::plan::{Measure, Placement, Policy, PolicyInput, PolicyKind};
 use crate::record::{
-    Damage, Failure, KeyspaceMode, LeaderRecord, NodeMode, PlanSpec, Record, Role, Tenancy,
+    Damage, Failure, KeyspaceMode, LeaderRecord, NodeMode, Ownership, PlanningSettings, Record,
+    Role,
 };
-use crate::why::Why;
+use crate::why::Reason;
 
-fn led(shards: u32) -> Bench {
-    let mut bench = Bench::new(shards);
+fn led(shards: u32) -> TestCluster {
+    let mut bench = TestCluster::new(shards);
     bench.mode(KeyspaceMode::Coordinated);
     bench
 }
@@ -30,19 +31,19 @@ fn name(name: &str) -> NodeName {
     NodeName::new(name).unwrap()
 }
 
-fn leader(bench: &Bench) -> &LeaderRecord {
+fn leader(bench: &TestCluster) -> &LeaderRecord {
     match bench.get(&Key::Leader) {
         Some(Record::Leader(record)) => record,
         other => panic!("{other:?}"),
     }
 }
 
-fn plans(bench: &Bench, i: usize) -> usize {
-    let planned = |n: &&Note| matches!(n, Note::Planned { .. });
+fn plans(bench: &TestCluster, i: usize) -> usize {
+    let planned = |n: &&NodeEvent| matches!(n, NodeEvent::Planned { .. });
     bench.notes(i).filter(planned).count()
 }
 
-pub(super) fn leads(bench: &Bench, i: usize) -> bool {
+pub(super) fn leads(bench: &TestCluster, i: usize) -> bool {
     leader(bench).node == bench.node(i).config.name && !leader(bench).resigned
 }
 
@@ -98,7 +99,7 @@ fn a_dead_leaders_office_and_shards_go_to_others_in_time_and_no_record_names_it(
     assert_eq!((left, leader(&bench).term), (30, 2));
     assert_ne!(leader(&bench).node, gone);
     for record in bench.shards() {
-        assert_ne!(record.intended.as_ref(), Some(&gone));
+        assert_ne!(record.assigned.as_ref(), Some(&gone));
         assert_ne!(record.owner().map(|o| &o.node), Some(&gone));
     }
     // Plans only grow, over all leaders.
@@ -169,10 +170,10 @@ fn a_leader_that_slept_for_three_ttl_changes_nothing() {
     let old = nodes.into_iter().find(|i| leads(&bench, *i)).unwrap();
     bench.cut.insert(old);
     bench.run(bench.ttl() * 3);
-    let what = |bench: &Bench| -> Vec<_> {
+    let what = |bench: &TestCluster| -> Vec<_> {
         let shards = bench.shards();
         shards
-            .map(|r| (r.plan, r.owner().cloned(), r.intended.clone(), r.epoch))
+            .map(|r| (r.plan, r.owner().cloned(), r.assigned.clone(), r.epoch))
             .collect()
     };
     let (before, term) = (what(&bench), leader(&bench).term);
@@ -204,7 +205,7 @@ fn a_leader_that_slept_for_three_ttl_changes_nothing() {
 #[test]
 fn who_is_back_first_after_an_outage_leaves_the_others_what_is_theirs() {
     for last in 0..3 {
-        let mut bench = Bench::leased(30);
+        let mut bench = TestCluster::leased(30);
         bench.mode(KeyspaceMode::Coordinated);
         let nodes = ["n1", "n2", "n3"].map(|name| bench.start(name));
         bench.run(ms(10_000));
@@ -277,8 +278,8 @@ fn a_shard_that_is_left_to_a_node_which_once_failed_to_load_it_is_served_again()
     bench.run(bench.ttl());
     let session = bench.node(n1).session().unwrap();
     bench.edit_shard(&shard(0), |record| {
-        record.tenancy = Tenancy::FREE;
-        record.intended = Some(name("n1"));
+        record.ownership = Ownership::FREE;
+        record.assigned = Some(name("n1"));
         record.failures = vec![Failure {
             node: name("n1"),
             session,
@@ -344,7 +345,7 @@ fn a_pin_holds_a_shard_where_it_is_wanted() {
         bench.served_by(nodes[1]).contains(&mine),
         "a pin to nobody moves nothing"
     );
-    let unknown = |note: &Note| matches!(note, Note::PlanProblem { problem, .. } if problem.contains("tenure unpin"));
+    let unknown = |note: &NodeEvent| matches!(note, NodeEvent::PlanProblem { problem, .. } if problem.contains("tenure unpin"));
     let told: usize = nodes
         .iter()
         .map(|i| bench.notes(*i).filter(|n| unknown(n)).count())
@@ -414,11 +415,11 @@ fn a_policy_of_ones_own_is_followed() {
     assert_eq!((bench.serving(n1), bench.serving(n2)), (0, 10));
 }
 
-fn by_load() -> PlanSpec {
-    PlanSpec {
+fn by_load() -> PlanningSettings {
+    PlanningSettings {
         measure: Some(Measure::Load),
         cool_down: Some(Duration::ZERO),
-        ..PlanSpec::default()
+        ..PlanningSettings::default()
     }
 }
 
@@ -461,7 +462,7 @@ fn load_costs_no_write_of_its_own_at_rest() {
     let mut bench = led(8);
     let n1 = bench.start("n1");
     bench.run(ms(5000));
-    let writes = |bench: &mut Bench, report: bool| {
+    let writes = |bench: &mut TestCluster, report: bool| {
         let before = bench.writes();
         for _ in 0..40 {
             if report {
@@ -481,14 +482,14 @@ fn a_sweep_that_fails_is_told_with_its_key_and_tried_again() {
     let n1 = bench.start("n1");
     bench.run(ms(5000));
     bench.fail_shard_puts.insert(n1);
-    bench.edit_shard(&shard(2), |record| record.intended = Some(name("departed")));
+    bench.edit_shard(&shard(2), |record| record.assigned = Some(name("departed")));
     bench.run(ms(3000));
-    let failed = |note: &&Note| matches!(note, Note::SweepFailed { key, error } if *key == Key::Shard(shard(2)) && error == "x");
+    let failed = |note: &&NodeEvent| matches!(note, NodeEvent::SweepFailed { key, error } if *key == Key::Shard(shard(2)) && error == "x");
     assert!(bench.notes(n1).filter(failed).count() > 1);
     bench.fail_shard_puts.clear();
     bench.run(ms(3000));
-    assert_ne!(bench.shard(&shard(2)).intended, Some(name("departed")));
-    let swept = |note: &&Note| matches!(note, Note::SweptStale { keys, .. } if keys.contains(&Key::Shard(shard(2))));
+    assert_ne!(bench.shard(&shard(2)).assigned, Some(name("departed")));
+    let swept = |note: &&NodeEvent| matches!(note, NodeEvent::SweptStale { keys, .. } if keys.contains(&Key::Shard(shard(2))));
     assert!(bench.notes(n1).filter(swept).count() >= 1);
 }
 
@@ -532,11 +533,12 @@ fn an_observer_says_what_a_leader_would_give_it_and_gets_nothing() {
     assert_eq!(nodes.map(|i| bench.serving(i)), [6, 6]);
     assert_eq!(bench.serving(watcher), 0);
     let would = bench.notes(watcher).filter_map(|note| match note {
-        Note::Would { shard, step, why } => Some((shard.clone(), *step, *why)),
+        NodeEvent::WouldDo { shard, step, why } => Some((shard.clone(), *step, *why)),
         _ => None,
     });
     let would: BTreeSet<_> = would.collect();
     assert_eq!(would.len(), 4, "a third of all: {would:?}");
-    let planned = |w: &&(ShardId, ShardStep, Why)| (w.1, w.2) == (ShardStep::Moving, Why::Planned);
+    let planned =
+        |w: &&(ShardId, ShardStep, Reason)| (w.1, w.2) == (ShardStep::Moving, Reason::Planned);
     assert_eq!(would.iter().filter(planned).count(), 4);
 }

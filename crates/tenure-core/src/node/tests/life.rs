@@ -2,48 +2,52 @@
 
 use std::time::Duration;
 
-use super::bench::{Bench, ms};
+use super::bench::{TestCluster, ms};
 use crate::ids::{KeyspaceName, NodeName, ShardId, ShardName};
 use crate::layout::Key;
 use crate::machine::{Action, Event};
-use crate::note::Note;
+use crate::note::NodeEvent;
 use crate::record::{
-    KeyspaceMode, MovePhase, NodeMode, NodeRecord, Record, Rejoin, ShardRecord, Tenancy,
+    KeyspaceMode, MovePhase, NodeMode, NodeRecord, Ownership, Record, Rejoin, ShardRecord,
 };
-use crate::why::Why;
+use crate::why::Reason;
 
 /// Each way in which time is kept, with the leader's mode: the same must come out.
-fn on_each_kind(shards: u32, check: impl Fn(Bench)) {
-    let mut one_machine = Bench::new(shards);
+fn on_each_kind(shards: u32, check: impl Fn(TestCluster)) {
+    let mut one_machine = TestCluster::new(shards);
     one_machine.share_clock();
-    for mut bench in [Bench::new(shards), Bench::leased(shards), one_machine] {
+    for mut bench in [
+        TestCluster::new(shards),
+        TestCluster::leased(shards),
+        one_machine,
+    ] {
         bench.mode(KeyspaceMode::Coordinated);
         check(bench);
     }
 }
 
-fn manual(bench: &mut Bench, name: &str) -> usize {
+fn manual(bench: &mut TestCluster, name: &str) -> usize {
     bench.start_with(name, |c| c.rejoin = Rejoin::Manual)
 }
 
 /// A restart with the data directory of process `old`.
-fn again(bench: &mut Bench, name: &str, old: usize, rejoin: Rejoin) -> usize {
+fn again(bench: &mut TestCluster, name: &str, old: usize, rejoin: Rejoin) -> usize {
     let last = bench.remembered(old);
     bench.start_with(name, |c| (c.last_session, c.rejoin) = (last, rejoin))
 }
 
-fn node(bench: &Bench, name: &str) -> NodeRecord {
+fn node(bench: &TestCluster, name: &str) -> NodeRecord {
     match bench.get(&Key::Node(NodeName::new(name).unwrap())) {
         Some(Record::Node(record)) => (**record).clone(),
         other => panic!("{name}: {other:?}"),
     }
 }
 
-fn mode(bench: &Bench, name: &str) -> NodeMode {
+fn mode(bench: &TestCluster, name: &str) -> NodeMode {
     node(bench, name).mode
 }
 
-fn boot(bench: &Bench) -> u64 {
+fn boot(bench: &TestCluster) -> u64 {
     match bench.get(&Key::Cluster) {
         Some(Record::Cluster(record)) => record.boot,
         other => panic!("{other:?}"),
@@ -59,11 +63,11 @@ fn shard(n: u32) -> ShardId {
 }
 
 /// Longer than any session lasts that nobody renews, on each kind of store.
-fn long(bench: &Bench) -> Duration {
+fn long(bench: &TestCluster) -> Duration {
     bench.ttl() * 2 + ms(2000)
 }
 
-fn cut_off(bench: &mut Bench, i: usize, time: Duration) {
+fn cut_off(bench: &mut TestCluster, i: usize, time: Duration) {
     bench.leases.away.insert(i);
     bench.deaf.insert(i);
     bench.run(time);
@@ -113,7 +117,7 @@ fn a_restart_within_the_ttl_is_active_at_once_whatever_the_operator_wants_to_be_
 
 #[test]
 fn a_start_does_not_wait_for_ever_for_one_who_is_dead_and_whose_record_was_taken_off_its_lease() {
-    let mut bench = Bench::leased(8);
+    let mut bench = TestCluster::leased(8);
     let nodes = ["n1", "n2"].map(|name| manual(&mut bench, name));
     bench.run(ms(20_000));
     for n in nodes {
@@ -134,9 +138,9 @@ fn a_start_does_not_wait_for_ever_for_one_who_is_dead_and_whose_record_was_taken
 
 #[test]
 fn a_start_is_sure_as_soon_as_it_has_seen_another_renew() {
-    let mut one_machine = Bench::new(8);
+    let mut one_machine = TestCluster::new(8);
     one_machine.share_clock();
-    for mut bench in [Bench::new(8), one_machine] {
+    for mut bench in [TestCluster::new(8), one_machine] {
         manual(&mut bench, "n1");
         bench.run(ms(20_000));
         manual(&mut bench, "n2");
@@ -229,10 +233,10 @@ fn a_cut_shorter_than_the_ttl_changes_no_mode() {
 
 #[test]
 fn who_was_seen_alive_was_there_although_it_died_before_anybody_looked_for_it() {
-    let mut one_machine = Bench::new(8);
+    let mut one_machine = TestCluster::new(8);
     one_machine.share_clock();
     // Where the store keeps the time, nothing is written that could be seen.
-    for mut bench in [Bench::new(8), one_machine] {
+    for mut bench in [TestCluster::new(8), one_machine] {
         bench.mode(KeyspaceMode::Coordinated);
         let n1 = manual(&mut bench, "n1");
         bench.run(ms(10_000));
@@ -370,7 +374,7 @@ fn a_node_that_is_evicted_stops_in_good_order_and_its_next_incarnation_is_not_as
         bench.edit_node("n1", |record| record.evict = Some(session));
         bench.run(ms(1000));
         assert!(bench.log(nodes[0]).contains(&Action::Stopped));
-        let told = |n: &Note| matches!(n, Note::Evicted { .. });
+        let told = |n: &NodeEvent| matches!(n, NodeEvent::Evicted { .. });
         assert!(bench.notes(nodes[0]).any(told));
         assert_eq!(bench.serving(nodes[1]), 8);
         let n1 = again(&mut bench, "n1", nodes[0], Rejoin::Manual);
@@ -430,18 +434,18 @@ fn a_wish_moves_a_shard_once_and_what_cannot_be_is_taken_back() {
         let id = bench.served_by(nodes[0]).into_iter().next().unwrap();
         let wish = |to: &str| {
             let to = NodeName::new(to).unwrap();
-            move |record: &mut ShardRecord| record.wish = Some(to)
+            move |record: &mut ShardRecord| record.move_request = Some(to)
         };
         bench.edit_shard(&id, wish("n2"));
         bench.run(ms(2000));
         assert!(bench.served_by(nodes[1]).contains(&id));
-        assert_eq!(bench.shard(&id).wish, None);
+        assert_eq!(bench.shard(&id).move_request, None);
         let past = bench.shard(&id).history.last().cloned().unwrap();
-        assert_eq!(past.why, Why::Taken);
+        assert_eq!(past.why, Reason::Taken);
         for impossible in ["n2", "n9"] {
             bench.edit_shard(&id, wish(impossible));
             bench.run(ms(2000));
-            assert_eq!(bench.shard(&id).wish, None, "{impossible}");
+            assert_eq!(bench.shard(&id).move_request, None, "{impossible}");
         }
         bench.freeze(Some("incident"));
         bench.edit_shard(&id, wish("n1"));
@@ -483,10 +487,13 @@ fn a_doomed_shard_is_stopped_by_its_owner_and_keeps_its_epoch() {
             let served: usize = nodes.iter().map(|i| bench.serving(*i)).sum();
             assert_eq!(served, 4);
             let before = bench.shard(&shard(1)).epoch;
-            bench.edit_shard(&shard(1), |record| record.doomed = true);
+            bench.edit_shard(&shard(1), |record| record.deleting = true);
             bench.run(ms(1000));
             let after = bench.shard(&shard(1)).clone();
-            assert_eq!((after.tenancy, after.doomed), (Tenancy::Deleted, false));
+            assert_eq!(
+                (after.ownership, after.deleting),
+                (Ownership::Deleted, false)
+            );
             assert_eq!(after.epoch, before);
             bench.run(ms(60_000));
             let served: usize = nodes.iter().map(|i| bench.serving(*i)).sum();
@@ -502,14 +509,14 @@ fn a_doomed_shard_whose_owner_is_dead_is_deleted_by_another() {
         bench.run(ms(20_000));
         let id = bench.served_by(nodes[0]).into_iter().next().unwrap();
         bench.kill(nodes[0]);
-        bench.edit_shard(&id, |record| record.doomed = true);
+        bench.edit_shard(&id, |record| record.deleting = true);
         bench.run(ms(500));
         assert!(
             bench.shard(&id).owner().is_some(),
             "not before the ttl proves it"
         );
         bench.run(long(&bench) * 4);
-        assert_eq!(bench.shard(&id).tenancy, Tenancy::Deleted);
+        assert_eq!(bench.shard(&id).ownership, Ownership::Deleted);
         assert_eq!(bench.serving(nodes[1]), 3);
     });
 }
@@ -522,17 +529,17 @@ fn a_doomed_shard_on_the_move_is_deleted_by_its_next_owner() {
         bench.run(ms(20_000));
         let id = bench.served_by(nodes[0]).into_iter().next().unwrap();
         bench.hold_warm.insert(id.clone());
-        bench.edit_shard(&id, |r| r.wish = Some(NodeName::new("n2").unwrap()));
+        bench.edit_shard(&id, |r| r.move_request = Some(NodeName::new("n2").unwrap()));
         bench.run(ms(500));
-        let phase = bench.shard(&id).tenancy.moving().map(|(_, phase)| phase);
+        let phase = bench.shard(&id).ownership.moving().map(|(_, phase)| phase);
         assert_eq!(phase, Some(MovePhase::Warming));
-        bench.edit_shard(&id, |record| record.doomed = true);
+        bench.edit_shard(&id, |record| record.deleting = true);
         bench.hold_warm.clear();
         for (i, run) in std::mem::take(&mut bench.held) {
             bench.send(i, Event::Loaded(run));
         }
         bench.run(ms(5000));
-        assert_eq!(bench.shard(&id).tenancy, Tenancy::Deleted);
+        assert_eq!(bench.shard(&id).ownership, Ownership::Deleted);
         assert_eq!(bench.overlaps(), 0);
     });
 }
@@ -546,20 +553,26 @@ fn a_doomed_shard_on_the_move_whose_owner_dies_is_deleted() {
             bench.run(ms(20_000));
             let id = bench.served_by(nodes[2]).into_iter().next().unwrap();
             bench.hold_warm.insert(id.clone());
-            bench.edit_shard(&id, |r| r.wish = Some(NodeName::new(target).unwrap()));
+            bench.edit_shard(&id, |r| {
+                r.move_request = Some(NodeName::new(target).unwrap())
+            });
             bench.run(ms(500));
-            assert!(bench.shard(&id).tenancy.moving().is_some());
-            bench.edit_shard(&id, |record| record.doomed = true);
+            assert!(bench.shard(&id).ownership.moving().is_some());
+            bench.edit_shard(&id, |record| record.deleting = true);
             bench.kill(nodes[2]);
             bench.run(long(&bench) * 4);
-            assert_eq!(bench.shard(&id).tenancy, Tenancy::Deleted, "to {target}");
+            assert_eq!(
+                bench.shard(&id).ownership,
+                Ownership::Deleted,
+                "to {target}"
+            );
         });
     }
 }
 
 #[test]
 fn what_is_recorded_of_an_ephemeral_node_goes_after_a_day_unless_an_operator_set_something() {
-    let mut bench = Bench::new(4);
+    let mut bench = TestCluster::new(4);
     bench.start("n1");
     let others =
         ["n2", "n3", "n4", "n5"].map(|name| bench.start_with(name, |c| c.ephemeral = name != "n5"));
@@ -569,7 +582,7 @@ fn what_is_recorded_of_an_ephemeral_node_goes_after_a_day_unless_an_operator_set
     bench.run(ms(10_000));
     others.iter().for_each(|i| bench.kill(*i));
     bench.run_roughly(Duration::from_secs(23 * 3600));
-    let there = |bench: &Bench, name: &str| {
+    let there = |bench: &TestCluster, name: &str| {
         let key = Key::Node(NodeName::new(name).unwrap());
         bench.get(&key).is_some()
     };

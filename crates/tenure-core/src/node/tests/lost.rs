@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use super::bench::{Bench, ms};
+use super::bench::{TestCluster, ms};
 use crate::ids::{Epoch, ShardId};
 use crate::layout::Key;
 use crate::machine::{Action, Event, Expect, Request};
-use crate::note::Note;
-use crate::record::{Damage, Record, Tenancy};
+use crate::note::NodeEvent;
+use crate::record::{Damage, Ownership, Record};
 
 /// Two nodes that have settled, a shard that the first serves, and its epoch.
-fn settled() -> (Bench, ShardId, Epoch) {
-    let mut bench = Bench::new(4);
+fn settled() -> (TestCluster, ShardId, Epoch) {
+    let mut bench = TestCluster::new(4);
     bench.start("n1");
     bench.start("n2");
     bench.run(ms(3000));
@@ -20,18 +20,18 @@ fn settled() -> (Bench, ShardId, Epoch) {
     (bench, id, epoch)
 }
 
-fn assert_served_above(bench: &Bench, id: &ShardId, epoch: Epoch) {
+fn assert_served_above(bench: &TestCluster, id: &ShardId, epoch: Epoch) {
     let record = bench.shard(id);
     assert!(record.epoch.generation() > epoch.generation());
     assert!(matches!(
-        record.tenancy,
-        Tenancy::Held { serving: true, .. }
+        record.ownership,
+        Ownership::Owned { serving: true, .. }
     ));
     assert_eq!(bench.overlaps(), 0);
 }
 
 /// Restored records that a node has tried to write: what each was to replace, and how many witnesses were left in it.
-fn restored(bench: &Bench, i: usize) -> Vec<(Expect, usize)> {
+fn restored(bench: &TestCluster, i: usize) -> Vec<(Expect, usize)> {
     let of = |action: &Action| match action {
         Action::Store {
             request:
@@ -44,10 +44,10 @@ fn restored(bench: &Bench, i: usize) -> Vec<(Expect, usize)> {
         } if record.epoch.generation() > 1
             && record.epoch == Epoch::first(record.epoch.generation()) =>
         {
-            match &record.tenancy {
-                Tenancy::Free { witnesses } if record.history.is_empty() => {
-                    Some((expect.clone(), witnesses.len()))
-                }
+            match &record.ownership {
+                Ownership::Free {
+                    awaiting_disclaimers: witnesses,
+                } if record.history.is_empty() => Some((expect.clone(), witnesses.len())),
                 _ => None,
             }
         }
@@ -63,10 +63,10 @@ fn a_corrupt_record_stops_its_own_shard_only_and_is_restored_after_a_ttl() {
     bench.corrupt(Key::Shard(id.clone()));
     bench.run(ms(10));
     assert_eq!(bench.serving(0) + bench.serving(1), others);
-    let told = |n: &Note| {
+    let told = |n: &NodeEvent| {
         matches!(
             n,
-            Note::Damaged {
+            NodeEvent::Damaged {
                 damage: Damage::Corrupt(_),
                 ..
             }
@@ -152,7 +152,7 @@ fn a_late_restoration_does_not_bring_an_old_generation_back() {
 }
 
 /// Restored records of a shard that a node has tried to write, by generation.
-fn generations(bench: &Bench, i: usize) -> Vec<u32> {
+fn generations(bench: &TestCluster, i: usize) -> Vec<u32> {
     let of = |action: &Action| match action {
         Action::Store {
             request:
@@ -172,7 +172,7 @@ fn generations(bench: &Bench, i: usize) -> Vec<u32> {
 /// and it is lost again.
 #[test]
 fn a_start_does_not_restore_with_a_generation_that_it_drew_before_the_loss() {
-    let mut bench = Bench::new(1);
+    let mut bench = TestCluster::new(1);
     let n1 = bench.start("n1");
     bench.run(ms(1000));
     let id = bench.served_by(n1).into_iter().next().unwrap();

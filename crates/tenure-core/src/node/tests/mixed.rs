@@ -3,14 +3,16 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::bench::{Bench, ms};
+use super::bench::{TestCluster, ms};
 use crate::ids::{KeyspaceName, NodeName, ShardId, ShardName, Version};
 use crate::layout::Key;
 use crate::machine::{Action, Event, Found};
 use crate::members::{self, NAMED, Unserved};
 use crate::node::NodeConfig;
-use crate::note::Note;
-use crate::record::{KeyspaceMode, NodeMode, Record, Role, Tenancy, UnservedCount, UnservedShards};
+use crate::note::NodeEvent;
+use crate::record::{
+    KeyspaceMode, NodeMode, Ownership, Record, Role, UnservedCount, UnservedShards,
+};
 use crate::time::Time;
 use crate::view::View;
 
@@ -30,8 +32,8 @@ fn shard(of: &str, n: u32) -> ShardId {
 }
 
 /// A cluster with keyspaces `orders` and `bills` of so many shards each.
-fn mixed(mode: KeyspaceMode) -> Bench {
-    let mut bench = Bench::new(16);
+fn mixed(mode: KeyspaceMode) -> TestCluster {
+    let mut bench = TestCluster::new(16);
     bench.mode(mode);
     bench
 }
@@ -45,12 +47,12 @@ fn only(served: &'static [&'static str]) -> impl FnOnce(&mut NodeConfig) {
     }
 }
 
-fn start(bench: &mut Bench, name: &str, served: &'static [&'static str]) -> usize {
+fn start(bench: &mut TestCluster, name: &str, served: &'static [&'static str]) -> usize {
     bench.start_with(name, only(served))
 }
 
 /// The keyspaces of the shards that a process serves, with their numbers.
-fn served(bench: &Bench, i: usize) -> Vec<(String, usize)> {
+fn served(bench: &TestCluster, i: usize) -> Vec<(String, usize)> {
     let ids = bench.served_by(i);
     let names: BTreeSet<_> = ids.iter().map(|id| &id.keyspace).collect();
     let count = |name: &KeyspaceName| ids.iter().filter(|id| id.keyspace == *name).count();
@@ -133,7 +135,7 @@ fn a_stopping_node_hands_nothing_to_a_stranger_and_ends_at_once() {
         assert!(bench.log(n2).contains(&Action::Stopped), "{mode}");
         for n in 0..16 {
             let record = bench.shard(&shard("orders", n));
-            assert!(matches!(record.tenancy, Tenancy::Free { .. }), "{mode}");
+            assert!(matches!(record.ownership, Ownership::Free { .. }), "{mode}");
         }
         assert_eq!(bench.overlaps(), 0);
     }
@@ -167,9 +169,9 @@ fn a_doomed_shard_is_deleted_although_the_first_node_is_a_stranger() {
         bench.run(ms(30_000));
         let id = bench.served_by(n1).first().unwrap().clone();
         bench.kill(n1);
-        bench.edit_shard(&id, |record| record.doomed = true);
+        bench.edit_shard(&id, |record| record.deleting = true);
         bench.run(bench.ttl() * 3);
-        assert_eq!(bench.shard(&id).tenancy, Tenancy::Deleted, "{mode}");
+        assert_eq!(bench.shard(&id).ownership, Ownership::Deleted, "{mode}");
         assert_eq!(bench.serving(n2), 15, "{mode}");
     }
 }
@@ -184,9 +186,9 @@ fn a_doomed_shard_is_deleted_although_every_node_of_its_keyspace_is_drained() {
         let id = bench.served_by(n1).first().unwrap().clone();
         bench.kill(n1);
         bench.set_mode("n2", NodeMode::Draining);
-        bench.edit_shard(&id, |record| record.doomed = true);
+        bench.edit_shard(&id, |record| record.deleting = true);
         bench.run(bench.ttl() * 3);
-        assert_eq!(bench.shard(&id).tenancy, Tenancy::Deleted, "{mode}");
+        assert_eq!(bench.shard(&id).ownership, Ownership::Deleted, "{mode}");
     }
 }
 
@@ -205,7 +207,7 @@ fn a_shard_that_fails_to_load_is_not_given_up_for_strangers() {
         let record = bench.shard(&id);
         assert_eq!(record.failures, [], "{mode}");
         assert!(record.quarantine.is_none(), "{mode}");
-        let failed = |note: &&Note| matches!(note, Note::LoadFailed { .. });
+        let failed = |note: &&NodeEvent| matches!(note, NodeEvent::LoadFailed { .. });
         assert!(bench.notes(n1).filter(failed).count() > 5, "{mode}");
         assert_eq!(bench.serving(n1), 15, "{mode}");
     }
@@ -293,7 +295,7 @@ fn a_shard_that_a_cordoned_node_cannot_load_goes_to_another() {
 
 #[test]
 fn weights_and_capacities_take_effect_in_greedy_keyspaces() {
-    let mut bench = Bench::new(40);
+    let mut bench = TestCluster::new(40);
     bench.mode(KeyspaceMode::Greedy);
     let n1 = bench.start("n1");
     let n2 = bench.start_with("n2", |config| config.weight = 300);
@@ -342,7 +344,7 @@ fn a_shard_that_is_not_served_for_long_is_reported_with_the_reason() {
         let n1 = start(&mut bench, "n1", &["orders"]);
         let a = start(&mut bench, "a", &["bills"]);
         bench.run(ms(30_000));
-        let unserved = |bench: &Bench, i| {
+        let unserved = |bench: &TestCluster, i| {
             let waiting = bench.node(i).waiting().unserved;
             waiting.into_iter().collect::<Vec<_>>()
         };
@@ -368,7 +370,7 @@ fn a_shard_that_is_not_served_for_long_is_reported_with_the_reason() {
 }
 
 /// Returns the reports in the sessions of these processes, of those that report anything.
-fn reported(bench: &Bench, processes: &[usize]) -> Vec<(usize, UnservedShards)> {
+fn reported(bench: &TestCluster, processes: &[usize]) -> Vec<(usize, UnservedShards)> {
     let said = processes.iter().map(|i| {
         let session = bench.node(*i).session().unwrap();
         (*i, bench.session(session).unserved.clone())
@@ -380,8 +382,8 @@ fn reported(bench: &Bench, processes: &[usize]) -> Vec<(usize, UnservedShards)> 
 fn one_node_of_a_keyspace_reports_in_its_session_what_is_unserved_for_long() {
     for leased in [false, true] {
         let mut bench = match leased {
-            true => Bench::leased(16),
-            false => Bench::new(16),
+            true => TestCluster::leased(16),
+            false => TestCluster::new(16),
         };
         bench.mode(KeyspaceMode::Symmetric);
         let a = start(&mut bench, "a", &["bills"]);
@@ -469,7 +471,7 @@ fn a_report_counts_only_as_far_as_the_records_still_show_it() {
     let id = shard("orders", 4);
     let mut free = bench.shard(&id).clone();
     free.head.rev += 1;
-    free.tenancy = Tenancy::FREE;
+    free.ownership = Ownership::FREE;
     set(&mut view, Key::Shard(id), 2, Record::Shard(Arc::new(free)));
     let left = members::Stuck {
         reason: Unserved::Unclaimed,

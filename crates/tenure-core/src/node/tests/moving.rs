@@ -3,24 +3,24 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::bench::{Bench, ms};
+use super::bench::{TestCluster, ms};
 use crate::ids::{KeyspaceName, NodeName, ShardId, ShardName};
 use crate::layout::Key;
 use crate::machine::{Action, Event};
 use crate::node::tests::led::leads;
-use crate::note::{Note, ShardStep};
+use crate::note::{NodeEvent, ShardStep};
 use crate::record::{
-    Damage, KeyspaceMode, Move, MovePhase, NodeMode, Owner, Record, Role, ShardRecord, Tenancy,
+    Damage, KeyspaceMode, Move, MovePhase, NodeMode, Owner, Ownership, Record, Role, ShardRecord,
 };
-use crate::why::Why;
+use crate::why::Reason;
 
 pub(super) fn shard(n: u32) -> ShardId {
     ShardId::new(KeyspaceName::new("orders").unwrap(), ShardName::index(n))
 }
 
 /// Two nodes, all shards at the first, nothing on its way.
-pub(super) fn pair(shards: u32, catches_up: bool) -> (Bench, usize, usize) {
-    let mut bench = Bench::new(shards);
+pub(super) fn pair(shards: u32, catches_up: bool) -> (TestCluster, usize, usize) {
+    let mut bench = TestCluster::new(shards);
     bench.catch_up(catches_up);
     bench.mode(KeyspaceMode::Coordinated);
     // Nobody leads: nothing moves but by the test's own hand.
@@ -34,12 +34,12 @@ pub(super) fn pair(shards: u32, catches_up: bool) -> (Bench, usize, usize) {
 }
 
 /// Writes the plan of a move as a leader would.
-fn plan(bench: &mut Bench, id: &ShardId, to: usize) {
+fn plan(bench: &mut TestCluster, id: &ShardId, to: usize) {
     plan_one(bench, id, to, false);
 }
 
 /// The same, of a plan that has or has not more for the same target.
-pub(super) fn plan_one(bench: &mut Bench, id: &ShardId, to: usize, more: bool) {
+pub(super) fn plan_one(bench: &mut TestCluster, id: &ShardId, to: usize, more: bool) {
     let to = Owner {
         node: bench.node(to).config.name.clone(),
         session: bench.node(to).session().unwrap(),
@@ -48,28 +48,28 @@ pub(super) fn plan_one(bench: &mut Bench, id: &ShardId, to: usize, more: bool) {
         let Some(by) = record.owner().cloned() else {
             panic!("nobody has it")
         };
-        let why = Why::Planned;
+        let why = Reason::Planned;
         let mv = Move {
             id: 77,
             to,
             why,
             more,
         };
-        record.intended = Some(mv.to.node.clone());
-        record.tenancy = Tenancy::Warming { by, mv };
+        record.assigned = Some(mv.to.node.clone());
+        record.ownership = Ownership::Warming { by, mv };
     });
 }
 
-fn steps(bench: &Bench, i: usize, id: &ShardId) -> Vec<ShardStep> {
-    let of = |note: &Note| match note {
-        Note::Shard(t) if t.shard == *id => Some(t.step),
+fn steps(bench: &TestCluster, i: usize, id: &ShardId) -> Vec<ShardStep> {
+    let of = |note: &NodeEvent| match note {
+        NodeEvent::Shard(t) if t.shard == *id => Some(t.step),
         _ => None,
     };
     bench.notes(i).filter_map(of).collect()
 }
 
-pub(super) fn phase(bench: &Bench, id: &ShardId) -> Option<MovePhase> {
-    bench.shard(id).tenancy.moving().map(|(_, phase)| phase)
+pub(super) fn phase(bench: &TestCluster, id: &ShardId) -> Option<MovePhase> {
+    bench.shard(id).ownership.moving().map(|(_, phase)| phase)
 }
 
 #[test]
@@ -95,7 +95,7 @@ fn a_move_goes_from_owner_to_target_in_four_writes_and_the_target_loads_while_th
     // With the plan's own: warmed, sealed, taken.
     assert_eq!(record.head.rev, rev + 3);
     assert_eq!(record.epoch, epoch.next(0));
-    assert_eq!(record.history.last().unwrap().why, Why::Taken);
+    assert_eq!(record.history.last().unwrap().why, Reason::Taken);
     assert_eq!(bench.overlaps(), 0);
 }
 
@@ -107,7 +107,7 @@ fn a_target_that_cannot_catch_up_loads_once_it_owns_the_shard() {
     bench.run(ms(10));
     assert!(bench.served_by(n2).contains(&id));
     assert!(bench.warmed.is_empty() && bench.caught_up.is_empty());
-    assert_eq!(bench.shard(&id).tenancy.name(), "serving");
+    assert_eq!(bench.shard(&id).ownership.name(), "serving");
     assert_eq!(bench.overlaps(), 0);
 }
 
@@ -144,7 +144,7 @@ fn work_that_does_not_end_calls_the_move_off_and_is_served_on_without_a_load() {
     assert_eq!((bench.shard(&id).epoch, phase(&bench, &id)), (epoch, None));
     assert_eq!(bench.claims.len(), loads, "nothing was loaded again");
     assert_eq!(
-        bench.shard(&id).intended,
+        bench.shard(&id).assigned,
         Some(NodeName::new("n1").unwrap())
     );
     let told = steps(&bench, n1, &id);
@@ -216,7 +216,7 @@ fn a_target_that_dies_after_the_seal_leaves_the_shard_to_its_last_owner_at_a_new
     assert_eq!(bench.shard(&id).epoch, epoch.next(0));
     assert_eq!(
         bench.shard(&id).history.last().unwrap().why,
-        Why::TargetGone
+        Reason::TargetGone
     );
 }
 
@@ -232,7 +232,7 @@ fn an_owner_that_dies_while_the_target_loads_is_succeeded_by_the_target() {
     assert!(bench.served_by(n2).contains(&id));
     assert_eq!(
         bench.shard(&id).history.last().unwrap().why,
-        Why::OwnerEnded
+        Reason::OwnerEnded
     );
     assert_eq!(bench.overlaps(), 0);
 }
@@ -249,7 +249,7 @@ fn an_owner_that_dies_after_the_seal_is_succeeded_without_waiting() {
     bench.kill(n1);
     bench.run(ms(200));
     assert!(bench.served_by(n2).contains(&id));
-    assert_eq!(bench.shard(&id).history.last().unwrap().why, Why::Taken);
+    assert_eq!(bench.shard(&id).history.last().unwrap().why, Reason::Taken);
 }
 
 #[test]
@@ -261,8 +261,8 @@ fn a_leader_that_changes_its_mind_has_the_target_drop_what_it_loaded() {
     bench.run(ms(100));
     bench.edit_shard(&id, |record| {
         let by = record.owner().cloned().unwrap();
-        record.intended = Some(by.node.clone());
-        record.tenancy = Tenancy::Held { by, serving: true };
+        record.assigned = Some(by.node.clone());
+        record.ownership = Ownership::Owned { by, serving: true };
     });
     bench.run(ms(100));
     assert!(bench.served_by(n1).contains(&id));
@@ -308,7 +308,7 @@ fn a_draining_target_calls_moves_to_itself_off() {
 
 #[test]
 fn a_node_that_stops_moves_everything_it_has_without_a_gap_in_loading() {
-    let mut bench = Bench::new(16);
+    let mut bench = TestCluster::new(16);
     bench.catch_up(true);
     bench.mode(KeyspaceMode::Coordinated);
     let nodes = ["n1", "n2", "n3"].map(|name| bench.start(name));
@@ -321,7 +321,7 @@ fn a_node_that_stops_moves_everything_it_has_without_a_gap_in_loading() {
     for id in &before {
         assert_eq!(
             bench.shard(id).history.last().unwrap().why,
-            Why::Taken,
+            Reason::Taken,
             "{id}"
         );
     }
@@ -358,7 +358,7 @@ fn a_router_that_never_holds_delays_a_move_by_the_freeze_timeout_and_one_that_ho
 
 #[test]
 fn a_leader_moves_for_balance_and_every_move_is_one_of_four_writes() {
-    let mut bench = Bench::new(20);
+    let mut bench = TestCluster::new(20);
     bench.catch_up(true);
     bench.mode(KeyspaceMode::Coordinated);
     let n1 = bench.start("n1");

@@ -3,14 +3,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::bench::{Bench, ms};
+use super::bench::{TestCluster, ms};
 use crate::ids::{Epoch, NodeName, ShardId};
 use crate::layout::Key;
 use crate::machine::{Action, Event};
-use crate::note::Note;
+use crate::note::NodeEvent;
 use crate::record::{KeyspaceMode, NodeMode, Record};
 
-fn assert_epochs_never_reused(bench: &Bench) {
+fn assert_epochs_never_reused(bench: &TestCluster) {
     let mut owner: BTreeMap<(ShardId, Epoch), crate::ids::SessionId> = BTreeMap::new();
     let mut high: BTreeMap<ShardId, Epoch> = BTreeMap::new();
     for (shard, epoch, session) in &bench.claims {
@@ -28,7 +28,7 @@ fn assert_epochs_never_reused(bench: &Bench) {
 #[test]
 fn a_second_loss_of_a_record_raises_the_generation_again() {
     for victim in [0, 1] {
-        let mut bench = Bench::new(4);
+        let mut bench = TestCluster::new(4);
         for name in ["n1", "n2"] {
             let i = bench.start(name);
             bench.latency.insert(i, ms(6));
@@ -54,7 +54,7 @@ fn a_second_loss_of_a_record_raises_the_generation_again() {
 
 #[test]
 fn a_wiped_prefix_does_not_take_epochs_back() {
-    let mut bench = Bench::new(2);
+    let mut bench = TestCluster::new(2);
     let n1 = bench.start("n1");
     bench.run(ms(1000));
     for _ in 0..3 {
@@ -67,19 +67,24 @@ fn a_wiped_prefix_does_not_take_epochs_back() {
 
 #[test]
 fn a_store_that_went_back_to_nothing_does_not_take_epochs_back() {
-    let mut bench = Bench::new(2);
+    let mut bench = TestCluster::new(2);
     let n1 = bench.start("n1");
     bench.run(ms(1000));
     bench.run(bench.ttl() * 6); // a tick asks for the revision
     bench.reset_store();
     bench.run(bench.ttl() * 12);
-    assert!(bench.notes(n1).any(|n| matches!(n, Note::Estranged { .. })) || bench.serving(n1) == 0);
+    assert!(
+        bench
+            .notes(n1)
+            .any(|n| matches!(n, NodeEvent::StoreReplaced { .. }))
+            || bench.serving(n1) == 0
+    );
     assert_epochs_never_reused(&bench);
 }
 
 #[test]
 fn started_comes_although_a_first_claim_failed_and_another_took_the_shard() {
-    let mut bench = Bench::new(8);
+    let mut bench = TestCluster::new(8);
     let a = bench.start("n1");
     bench.run(ms(1000));
     bench.send(a, Event::Stop);
@@ -98,7 +103,7 @@ fn started_comes_although_a_first_claim_failed_and_another_took_the_shard() {
 
 #[test]
 fn greedy_takes_the_shards_of_a_session_whose_end_is_proven_by_time_alone() {
-    let mut bench = Bench::new(8);
+    let mut bench = TestCluster::new(8);
     bench.mode(KeyspaceMode::Greedy);
     let n1 = bench.start("n1");
     let n2 = bench.start("n2");
@@ -112,7 +117,7 @@ fn greedy_takes_the_shards_of_a_session_whose_end_is_proven_by_time_alone() {
 
 #[test]
 fn greedy_what_was_offered_to_one_who_has_its_share_is_for_the_others() {
-    let mut bench = Bench::new(6);
+    let mut bench = TestCluster::new(6);
     bench.mode(KeyspaceMode::Greedy);
     let nodes = ["n1", "n2", "n3"].map(|name| bench.start(name));
     bench.run(bench.ttl() * 20);
@@ -123,7 +128,7 @@ fn greedy_what_was_offered_to_one_who_has_its_share_is_for_the_others() {
     // As if two who both saw n1 below its share had offered it one each: it wants one.
     for id in &left {
         bench.edit_shard(id, |record| {
-            record.intended = Some(NodeName::new("n1").unwrap());
+            record.assigned = Some(NodeName::new("n1").unwrap());
         });
     }
     bench.run(bench.ttl() * 3 / 2);
@@ -132,7 +137,7 @@ fn greedy_what_was_offered_to_one_who_has_its_share_is_for_the_others() {
 
 #[test]
 fn greedy_a_shard_that_nobody_can_load_is_quarantined() {
-    let mut bench = Bench::new(6);
+    let mut bench = TestCluster::new(6);
     bench.mode(KeyspaceMode::Greedy);
     for n in ["n1", "n2", "n3"] {
         bench.start(n);
@@ -157,7 +162,7 @@ fn greedy_a_shard_that_nobody_can_load_is_quarantined() {
 
 #[test]
 fn a_shard_that_only_its_winner_cannot_load_comes_to_rest_elsewhere() {
-    let mut bench = Bench::new(1);
+    let mut bench = TestCluster::new(1);
     let n1 = bench.start("n1");
     let n2 = bench.start("n2");
     bench.run(ms(3000));
@@ -178,7 +183,7 @@ fn a_shard_that_only_its_winner_cannot_load_comes_to_rest_elsewhere() {
 
 #[test]
 fn a_stopping_nodes_released_shards_are_served_while_another_of_its_shards_still_drains() {
-    let mut bench = Bench::new(16);
+    let mut bench = TestCluster::new(16);
     let n1 = bench.start("n1");
     let n2 = bench.start("n2");
     bench.run(ms(3000));
@@ -197,7 +202,7 @@ fn a_stopping_nodes_released_shards_are_served_while_another_of_its_shards_still
 
 #[test]
 fn a_node_whose_name_record_was_deleted_takes_part_again() {
-    let mut bench = Bench::new(8);
+    let mut bench = TestCluster::new(8);
     let n1 = bench.start("n1");
     let n2 = bench.start("n2");
     bench.run(ms(3000));
@@ -215,7 +220,7 @@ fn a_node_whose_name_record_was_deleted_takes_part_again() {
 
 #[test]
 fn a_late_copy_of_a_damaged_value_does_not_replace_its_repair() {
-    let mut bench = Bench::new(1);
+    let mut bench = TestCluster::new(1);
     let n1 = bench.start("n1");
     bench.run(ms(1000));
     let id: ShardId = "orders/0".parse().unwrap();
@@ -246,7 +251,7 @@ fn a_late_copy_of_a_damaged_value_does_not_replace_its_repair() {
 
 #[test]
 fn a_starter_waits_out_a_namesake_that_died_after_its_first_renewal() {
-    let mut bench = Bench::new(4);
+    let mut bench = TestCluster::new(4);
     let n1 = bench.start("n1");
     bench.run(ms(1000));
     let again = bench.start("n1");
@@ -259,7 +264,7 @@ fn a_starter_waits_out_a_namesake_that_died_after_its_first_renewal() {
 
 #[test]
 fn a_corrupt_session_record_of_a_healthy_node_moves_nothing() {
-    let mut bench = Bench::new(8);
+    let mut bench = TestCluster::new(8);
     let n1 = bench.start("n1");
     let n2 = bench.start("n2");
     bench.run(ms(3010));
@@ -273,7 +278,7 @@ fn a_corrupt_session_record_of_a_healthy_node_moves_nothing() {
 
 #[test]
 fn a_record_edited_by_hand_without_its_rev_does_not_make_a_node_write_without_pause() {
-    let mut bench = Bench::new(1);
+    let mut bench = TestCluster::new(1);
     let n1 = bench.start("n1");
     bench.run(ms(1000));
     let key = Key::Shard("orders/0".parse().unwrap());
@@ -281,7 +286,7 @@ fn a_record_edited_by_hand_without_its_rev_does_not_make_a_node_write_without_pa
         panic!()
     };
     let mut edited = (*good).clone();
-    edited.intended = Some(NodeName::new("n1").unwrap());
+    edited.assigned = Some(NodeName::new("n1").unwrap());
     bench.raw_set(key.clone(), Record::Shard(Arc::new(edited)));
     bench.run(ms(100));
     bench.send(n1, Event::Stop);
@@ -293,7 +298,7 @@ fn a_record_edited_by_hand_without_its_rev_does_not_make_a_node_write_without_pa
 /// P1: B restores a lost record although a session that is not proven to have ended may own the shard.
 #[test]
 fn a_restored_record_names_every_session_that_is_not_proven_to_have_ended() {
-    let mut bench = Bench::new(1);
+    let mut bench = TestCluster::new(1);
     let n1 = bench.start("n1");
     let n2 = bench.start("n2");
     bench.run(ms(3000));
@@ -319,7 +324,7 @@ fn a_restored_record_names_every_session_that_is_not_proven_to_have_ended() {
 /// The same with a session record that the restorer cannot read.
 #[test]
 fn a_restored_record_names_the_holders_of_damaged_session_records() {
-    let mut bench = Bench::new(1);
+    let mut bench = TestCluster::new(1);
     let n1 = bench.start("n1");
     let n2 = bench.start("n2");
     bench.run(ms(3000));
@@ -342,7 +347,7 @@ fn a_restored_record_names_the_holders_of_damaged_session_records() {
 #[test]
 fn a_deletion_told_while_an_older_read_is_under_way_is_still_noticed() {
     use crate::machine::{OpId, Reply, Request};
-    let mut bench = Bench::new(1);
+    let mut bench = TestCluster::new(1);
     let n1 = bench.start("n1");
     bench.run(ms(1000));
     let key = Key::Shard("orders/0".parse().unwrap());
@@ -390,7 +395,7 @@ fn a_deletion_told_while_an_older_read_is_under_way_is_still_noticed() {
 
 #[test]
 fn shards_on_their_way_out_are_forgotten_with_the_session() {
-    let mut bench = Bench::new(400);
+    let mut bench = TestCluster::new(400);
     let n1 = bench.start("n1");
     bench.run(ms(1000));
     // n1 begins to give shards to n2; its releases fail until its session is gone
@@ -417,7 +422,7 @@ fn shards_on_their_way_out_are_forgotten_with_the_session() {
 
 #[test]
 fn a_lost_drain_order_is_noticed_at_a_tick() {
-    let mut bench = Bench::new(8);
+    let mut bench = TestCluster::new(8);
     let n1 = bench.start("n1");
     let n2 = bench.start("n2");
     bench.run(ms(3000));
@@ -430,7 +435,7 @@ fn a_lost_drain_order_is_noticed_at_a_tick() {
 
 #[test]
 fn a_late_copy_of_the_last_value_before_a_deletion_does_not_revive_it() {
-    let mut bench = Bench::new(1);
+    let mut bench = TestCluster::new(1);
     let n1 = bench.start("n1");
     bench.run(ms(1000));
     let key = Key::Shard("orders/0".parse().unwrap());
@@ -458,7 +463,7 @@ fn a_late_copy_of_the_last_value_before_a_deletion_does_not_revive_it() {
 /// P1 and P2: a starter takes a keyspace whose records were all deleted for one that never was.
 #[test]
 fn a_keyspace_whose_records_were_all_lost_is_not_taken_for_a_new_one() {
-    let mut bench = Bench::new(2);
+    let mut bench = TestCluster::new(2);
     let n1 = bench.start("n1");
     bench.run(ms(1000));
     bench.deaf.insert(n1); // its watch is late
@@ -476,7 +481,7 @@ fn a_keyspace_whose_records_were_all_lost_is_not_taken_for_a_new_one() {
 /// P1: without the cluster's record nobody knows how long the others' ttl is.
 #[test]
 fn a_lost_cluster_record_does_not_shorten_the_proof_of_a_missing_session() {
-    let mut bench = Bench::new(4);
+    let mut bench = TestCluster::new(4);
     let n1 = bench.start_with("n1", |c| {
         c.timing = crate::settings::Settings {
             ttl: ms(30_000),
@@ -501,7 +506,7 @@ fn a_lost_cluster_record_does_not_shorten_the_proof_of_a_missing_session() {
 /// A shard that failed to load now and then, with long healthy service in between, has not failed in a row.
 #[test]
 fn failures_to_load_do_not_add_up_over_months() {
-    let mut bench = Bench::new(2);
+    let mut bench = TestCluster::new(2);
     let n1 = bench.start("n1");
     let n2 = bench.start("n2");
     bench.run(ms(3000));
@@ -532,7 +537,7 @@ fn failures_to_load_do_not_add_up_over_months() {
 /// "May be called too early, too often": an answer that nobody asked for must not make the machine lose track of a run.
 #[test]
 fn a_drained_that_nobody_asked_for_does_not_lose_the_run() {
-    let mut bench = Bench::new(2);
+    let mut bench = TestCluster::new(2);
     let n1 = bench.start("n1");
     bench.run(ms(1000));
     let run = bench
@@ -556,7 +561,7 @@ fn a_drained_that_nobody_asked_for_does_not_lose_the_run() {
 #[test]
 fn another_value_under_a_known_version_is_believed_once_it_was_read() {
     for told in [true, false] {
-        let mut bench = Bench::new(4);
+        let mut bench = TestCluster::new(4);
         let n1 = bench.start("n1");
         bench.start("n2");
         bench.run(ms(20_000));
@@ -582,7 +587,7 @@ fn another_value_under_a_known_version_is_believed_once_it_was_read() {
 
 #[test]
 fn a_claim_that_landed_late_and_unheard_is_found_by_its_owner() {
-    let mut bench = Bench::new(8);
+    let mut bench = TestCluster::new(8);
     let n0 = bench.start("n0");
     bench.run(ms(1000));
     bench.send(n0, Event::Stop);

@@ -1,11 +1,11 @@
 //! Stores that do not let a node write.
 
-use super::bench::{Bench, ms};
+use super::bench::{TestCluster, ms};
 use crate::machine::Refusal;
 
-fn on_each_kind(check: impl Fn(Bench)) {
-    check(Bench::new(4));
-    check(Bench::leased(4));
+fn on_each_kind(check: impl Fn(TestCluster)) {
+    check(TestCluster::new(4));
+    check(TestCluster::leased(4));
 }
 
 #[test]

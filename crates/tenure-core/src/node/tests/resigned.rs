@@ -1,7 +1,7 @@
 //! Giving up a session is one-way: once its end was sent, nothing is loaded or served in it and nothing renews it, whatever
 //! becomes of that write.
 
-use super::bench::{Bench, ms};
+use super::bench::{TestCluster, ms};
 use crate::ids::SessionId;
 use crate::layout::Key;
 use crate::lease::LeasePhase;
@@ -11,9 +11,9 @@ use crate::record::{KeyspaceMode, Record, Role};
 const SHARDS: u32 = 8;
 
 /// Runs a check where nodes keep the time of sessions and where the store does, with and without a leader.
-fn on_each_kind(check: impl Fn(Bench)) {
+fn on_each_kind(check: impl Fn(TestCluster)) {
     for mode in [KeyspaceMode::Symmetric, KeyspaceMode::Coordinated] {
-        for mut bench in [Bench::new(SHARDS), Bench::leased(SHARDS)] {
+        for mut bench in [TestCluster::new(SHARDS), TestCluster::leased(SHARDS)] {
             bench.mode(mode);
             check(bench);
         }
@@ -21,7 +21,7 @@ fn on_each_kind(check: impl Fn(Bench)) {
 }
 
 /// Cuts a node off until it is detached, and lets it back before its session is over; it is recovering then.
-fn recovering(bench: &mut Bench, i: usize) {
+fn recovering(bench: &mut TestCluster, i: usize) {
     bench.leases.away.insert(i);
     bench.deaf.insert(i);
     bench.run(bench.ttl() * 9 / 10);
@@ -62,7 +62,7 @@ fn goes_on(action: &Action, id: SessionId) -> bool {
 }
 
 /// The session was resigned, and from then on nothing went on in it.
-fn assert_one_way(bench: &Bench, i: usize, id: SessionId) {
+fn assert_one_way(bench: &TestCluster, i: usize, id: SessionId) {
     let log = bench.log(i);
     let sent = log.iter().position(|action| resigns(action, id));
     let after = &log[sent.expect("it resigns")..];

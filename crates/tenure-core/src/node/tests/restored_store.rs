@@ -2,28 +2,28 @@
 
 use std::sync::Arc;
 
-use super::bench::{Bench, ms};
+use super::bench::{TestCluster, ms};
 use crate::ids::ShardId;
 use crate::layout::Key;
 use crate::machine::Event;
-use crate::note::Note;
+use crate::note::NodeEvent;
 use crate::record::{ClusterRecord, Record};
 
-fn cluster(bench: &Bench) -> ClusterRecord {
+fn cluster(bench: &TestCluster) -> ClusterRecord {
     match bench.get(&Key::Cluster) {
         Some(Record::Cluster(record)) => (**record).clone(),
         other => panic!("no cluster record: {other:?}"),
     }
 }
 
-fn only_shard(bench: &Bench, i: usize) -> ShardId {
+fn only_shard(bench: &TestCluster, i: usize) -> ShardId {
     bench.served_by(i).into_iter().next().unwrap()
 }
 
 /// Seed 210436790: no revision request was answered before the restore.
 #[test]
 fn a_list_alone_shows_that_the_store_went_back() {
-    let mut bench = Bench::new(2);
+    let mut bench = TestCluster::new(2);
     bench.start("n1");
     bench.run(ms(1000));
     let n2 = bench.start("n2");
@@ -31,7 +31,7 @@ fn a_list_alone_shows_that_the_store_went_back() {
     bench.reset_store();
     bench.send(n2, Event::WatchGap);
     bench.run(ms(10));
-    let noticed = |note: &Note| matches!(note, Note::Estranged { .. });
+    let noticed = |note: &NodeEvent| matches!(note, NodeEvent::StoreReplaced { .. });
     assert!(bench.notes(n2).any(noticed));
     assert_eq!(bench.serving(n2), 0);
 }
@@ -40,7 +40,7 @@ fn a_list_alone_shows_that_the_store_went_back() {
 /// restored below it.
 #[test]
 fn a_node_that_registers_again_raises_the_listed_generations_to_those_it_has_seen() {
-    let mut bench = Bench::new(1);
+    let mut bench = TestCluster::new(1);
     let n1 = bench.start("n1");
     bench.run(ms(1000));
     let id = only_shard(&bench, n1);
@@ -62,7 +62,7 @@ fn a_node_that_registers_again_raises_the_listed_generations_to_those_it_has_see
 /// record at once.
 #[test]
 fn a_start_waits_for_the_longest_ttl_after_a_record_was_lost_again() {
-    let mut bench = Bench::new(1);
+    let mut bench = TestCluster::new(1);
     let n1 = bench.start("n1");
     bench.run(ms(1000));
     let key = Key::Shard(only_shard(&bench, n1));

@@ -2,14 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::bench::{Bench, ms};
+use super::bench::{TestCluster, ms};
 use super::moving::{pair, phase, plan_one, shard};
 use crate::ids::ShardId;
 use crate::machine::Event;
 use crate::record::{KeyspaceMode, MovePhase, Role};
 
 /// A router that never says that it holds anything: what freezes stays so for the freeze timeout.
-fn silent_router(bench: &mut Bench) {
+fn silent_router(bench: &mut TestCluster) {
     bench.start_with("r1", |c| {
         c.role = Role::Router;
         c.keyspaces.clear();
@@ -17,14 +17,14 @@ fn silent_router(bench: &mut Bench) {
     bench.run(ms(100));
 }
 
-fn frozen(bench: &Bench, shards: u32) -> usize {
+fn frozen(bench: &TestCluster, shards: u32) -> usize {
     let freezing = |n: &u32| phase(bench, &shard(*n)) == Some(MovePhase::Freezing);
     (0..shards).filter(freezing).count()
 }
 
 #[test]
 fn all_moves_of_a_plan_freeze_together_although_the_budgets_let_few_load_at_a_time() {
-    let mut bench = Bench::new(100);
+    let mut bench = TestCluster::new(100);
     bench.catch_up(true);
     bench.mode(KeyspaceMode::Coordinated);
     let n1 = bench.start("n1");

@@ -6,7 +6,7 @@ use super::harness::*;
 use crate::hash::mix;
 use crate::ids::ShardName;
 use crate::plan::{
-    Decision, Measure, NodeState, PlanSettings, PlanView, Reason, ShardIx, ShardSpec, Smooth,
+    Decision, Measure, NodeState, PlanReason, PlanSettings, PlanView, ShardIx, ShardSpec, Smooth,
     ZoneRule, plan,
 };
 
@@ -202,7 +202,11 @@ fn zones_that_are_not_preferred_are_emptied_under_load_too() {
         world.view.put_node(node);
     }
     let first = plan(&world.view, &world.rules, world.now);
-    assert!(first.actions().all(|d| d.why() == Reason::ZonePreference));
+    assert!(
+        first
+            .actions()
+            .all(|d| d.why() == PlanReason::ZonePreference)
+    );
     settle(&mut world);
     assert_eq!(counts(&world.view), [15, 15, 0]);
 }

@@ -5,17 +5,17 @@ use std::collections::BTreeSet;
 use super::harness::*;
 use crate::ids::ShardName;
 use crate::plan::{
-    Measure, NodeState, Placement, Plan, PlanNode, PlanSettings, PlanView, Policy, PolicyInput,
-    PolicyKind, Reason, ShardSpec, ZoneRule, plan, plan_with,
+    Measure, NodeState, Placement, Plan, PlanNode, PlanReason, PlanSettings, PlanView, Policy,
+    PolicyInput, PolicyKind, ShardSpec, ZoneRule, plan, plan_with,
 };
 
 #[test]
 fn every_reason_has_words_of_its_own() {
-    let words: BTreeSet<&str> = Reason::ALL.iter().map(|r| r.as_str()).collect();
-    let texts: BTreeSet<String> = Reason::ALL.iter().map(ToString::to_string).collect();
+    let words: BTreeSet<&str> = PlanReason::ALL.iter().map(|r| r.as_str()).collect();
+    let texts: BTreeSet<String> = PlanReason::ALL.iter().map(ToString::to_string).collect();
     assert_eq!(
         (words.len(), texts.len()),
-        (Reason::ALL.len(), Reason::ALL.len())
+        (PlanReason::ALL.len(), PlanReason::ALL.len())
     );
 }
 
@@ -29,7 +29,7 @@ impl Policy for Silent {
 }
 
 /// What has been said so far.
-struct Heard(BTreeSet<Reason>);
+struct Heard(BTreeSet<PlanReason>);
 
 impl Heard {
     fn plan(&mut self, view: &PlanView, plan: &Plan) {
@@ -146,7 +146,7 @@ fn there_is_no_reason_that_nothing_gives() {
     let refused = view(nodes(1), free(1));
     let plan = plan_with(&refused, &at_once(), &Silent, LATER);
     heard.plan(&refused, &plan);
-    let silent: Vec<&Reason> = Reason::ALL
+    let silent: Vec<&PlanReason> = PlanReason::ALL
         .iter()
         .filter(|r| !heard.0.contains(r))
         .collect();

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use tenure_core::ids::{ClusterName, NodeName, SessionId, ShardId};
 use tenure_core::layout::{self, Key};
-use tenure_core::record::{LeaderRecord, NodeMode, PlanMark, Record, SessionRecord, ShardRecord};
+use tenure_core::record::{LeaderRecord, NodeMode, PlanId, Record, SessionRecord, ShardRecord};
 use tenure_store::{Expect, Put, PutIf, Store, Version};
 
 use crate::site::Site;
@@ -36,14 +36,14 @@ impl Books {
     }
 
     /// The plans that last spoke of each shard.
-    pub(crate) fn plans(&self) -> BTreeMap<ShardId, PlanMark> {
+    pub(crate) fn plans(&self) -> BTreeMap<ShardId, PlanId> {
         let all = self.shards.iter();
         all.map(|(id, (_, record))| (id.clone(), record.plan))
             .collect()
     }
 
     /// The highest of them.
-    pub(crate) fn last_plan(&self) -> PlanMark {
+    pub(crate) fn last_plan(&self) -> PlanId {
         self.plans().into_values().max().unwrap_or_default()
     }
 
@@ -51,9 +51,9 @@ impl Books {
     pub(crate) fn naming(&self, node: &str) -> Vec<&ShardId> {
         let names = |record: &ShardRecord| {
             let owner = record.owner().is_some_and(|o| o.node.as_str() == node);
-            let moving = record.tenancy.moving();
+            let moving = record.ownership.moving();
             let target = moving.is_some_and(|(mv, _)| mv.to.node.as_str() == node);
-            owner || target || record.intended.as_ref().is_some_and(|n| n.as_str() == node)
+            owner || target || record.assigned.as_ref().is_some_and(|n| n.as_str() == node)
         };
         let all = self.shards.iter().filter(|(_, (_, record))| names(record));
         all.map(|(id, _)| id).collect()

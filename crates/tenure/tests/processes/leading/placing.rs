@@ -1,6 +1,6 @@
 //! D8: where shards are, by what nodes say of themselves and by how their keyspace is planned.
 
-use tenure::PlanSpec;
+use tenure::PlanningSettings;
 use tenure::plan::{PolicyKind, ZoneRule};
 
 use super::books::{books, pin};
@@ -70,7 +70,7 @@ pub(crate) fn weights_capacity_and_pins(site: Site) {
 }
 
 pub(crate) fn zones(place: impl Fn(u32) -> Site) {
-    let spread = PlanSpec {
+    let spread = PlanningSettings {
         zones: Some(ZoneRule::Spread { most_percent: 50 }),
         ..lively()
     };
@@ -80,7 +80,7 @@ pub(crate) fn zones(place: impl Fn(u32) -> Site) {
         counts(held, &["a", "b", "c"]) == [2, 2, 4]
     });
     site.assert_clean();
-    let prefer = PlanSpec {
+    let prefer = PlanningSettings {
         zones: Some(ZoneRule::Prefer {
             zones: vec!["y".to_owned()],
         }),
@@ -96,7 +96,7 @@ pub(crate) fn zones(place: impl Fn(u32) -> Site) {
 
 pub(crate) fn rendezvous_and_jump(place: impl Fn(u32) -> Site) {
     for policy in [PolicyKind::Rendezvous, PolicyKind::Jump] {
-        let plan = PlanSpec {
+        let plan = PlanningSettings {
             policy: Some(policy),
             ..lively()
         };

@@ -4,7 +4,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use tenure::PlanSpec;
+use tenure::PlanningSettings;
 
 use super::books::{await_books, books, number, pin, told};
 use crate::process::Process;
@@ -24,7 +24,7 @@ fn moving_plans(site: &Site, node: &str) -> usize {
 
 // D1
 pub(crate) fn five_joins(site: Site) {
-    let calm = PlanSpec {
+    let calm = PlanningSettings {
         debounce: Some(Duration::from_millis(1500)),
         ..lively()
     };
@@ -167,7 +167,7 @@ pub(crate) fn a_leader_that_is_told_to_stop(site: Site) {
     let planned = await_books(&site, "the next leader has planned", |books| {
         let (_, record) = &books.shards[shard];
         record.plan.term > before.term()
-            && record.intended.as_ref().is_some_and(|n| n.as_str() == "b")
+            && record.assigned.as_ref().is_some_and(|n| n.as_str() == "b")
     });
     let took = between(told_at, now());
     println!("from SIGTERM of a leader to the next one's plan: {took:?}");

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use tenure::{Admin, AdminError, NodeMode, NodeName};
+use tenure::{AdminClient, AdminError, NodeMode, NodeName};
 use tenure_core::record::NodeRecord;
 
 use crate::site::Site;
@@ -12,13 +12,18 @@ use crate::worker::CLUSTER;
 const PATIENCE: Duration = Duration::from_secs(40);
 
 /// Does something as an operator would.
-pub(crate) fn admin<T>(site: &Site, act: impl AsyncFnOnce(Admin) -> Result<T, AdminError>) -> T {
+pub(crate) fn admin<T>(
+    site: &Site,
+    act: impl AsyncFnOnce(AdminClient) -> Result<T, AdminError>,
+) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .expect("a runtime");
     runtime.block_on(async {
-        let admin = Admin::open(site.store(), CLUSTER).await.expect("the store");
+        let admin = AdminClient::open(site.store(), CLUSTER)
+            .await
+            .expect("the store");
         match act(admin).await {
             Ok(done) => done,
             Err(error) => panic!("{error}\n{}", site.scene()),
@@ -34,7 +39,7 @@ pub(crate) fn names() -> (NodeName, NodeName) {
 /// What is recorded of a node.
 pub(crate) fn node_record(site: &Site, node: &str) -> NodeRecord {
     let name = NodeName::new(node).expect("a name");
-    let view = admin(site, async |admin: Admin| admin.look().await);
+    let view = admin(site, async |admin: AdminClient| admin.snapshot().await);
     view.nodes.get(&name).expect("a record").clone()
 }
 

@@ -3,8 +3,8 @@
 use std::thread;
 use std::time::Duration;
 
-use tenure::admin::{Moved, Standing};
-use tenure::{Admin, NodeMode, NodeName, Rejoin, ShardId};
+use tenure::admin::{Moved, NodeStatus};
+use tenure::{AdminClient, NodeMode, NodeName, Rejoin, ShardId};
 
 use super::operator::{admin, mode, names, node_record, until_mode};
 use crate::process::Process;
@@ -103,9 +103,9 @@ pub(crate) fn a_restart_after_the_ttl(site: Site, late: Duration) {
 fn activate(site: &Site, node: &str) {
     let name = NodeName::new(node).expect("a name");
     let told = now();
-    let (_, changed) = admin(site, async |admin: Admin| admin.activate(&name).await);
+    let (_, changed) = admin(site, async |admin: AdminClient| admin.activate(&name).await);
     assert!(changed);
-    let (_, changed) = admin(site, async |admin: Admin| admin.activate(&name).await);
+    let (_, changed) = admin(site, async |admin: AdminClient| admin.activate(&name).await);
     assert!(!changed, "twice changes nothing");
     println!("activated {node} at {told}");
 }
@@ -151,7 +151,7 @@ pub(crate) fn everybody_knows_who_lives(site: &Site, nodes: &[&str]) {
 }
 
 fn boot(site: &Site) -> u64 {
-    let view = admin(site, async |admin: Admin| admin.look().await);
+    let view = admin(site, async |admin: AdminClient| admin.snapshot().await);
     view.cluster.get(&()).expect("a cluster").boot
 }
 
@@ -197,11 +197,11 @@ pub(crate) fn operators(site: Site) {
     // Drain: everything moves, the process lives on, twice changes nothing.
     let told = now();
     let patience = Duration::from_secs(30);
-    let drained = admin(&site, async |admin: Admin| {
+    let drained = admin(&site, async |admin: AdminClient| {
         assert!(admin.drain(&b).await?);
         let mut seen: Vec<usize> = Vec::new();
-        let tell = |s: &Standing| seen.push(s.shards);
-        let drained = admin.drained(&b, patience, tell).await?;
+        let tell = |s: &NodeStatus| seen.push(s.shards);
+        let drained = admin.wait_until_drained(&b, patience, tell).await?;
         assert!(!admin.drain(&b).await?);
         assert_eq!(seen.last(), Some(&0), "{seen:?}");
         Ok(drained)
@@ -214,7 +214,7 @@ pub(crate) fn operators(site: Site) {
         between(told, held.last_start())
     );
     // Frozen, nothing comes back; then it does.
-    let frozen = admin(&site, async |admin: Admin| {
+    let frozen = admin(&site, async |admin: AdminClient| {
         assert!(admin.freeze("a test").await?);
         assert!(!admin.freeze("a test").await?);
         admin.activate(&b).await?;
@@ -223,27 +223,31 @@ pub(crate) fn operators(site: Site) {
     assert!(frozen.contains("a test"), "{frozen}");
     thread::sleep(site.ttl() * 2);
     assert_eq!(site.await_settled(&["a"]).nodes(), ["a"]);
-    admin(&site, async |admin: Admin| {
+    admin(&site, async |admin: AdminClient| {
         assert!(admin.unfreeze().await?);
         admin.rebalance(&keyspace()).await?;
-        admin.rebalanced(&keyspace(), patience, |_| ()).await
+        admin
+            .wait_until_balanced(&keyspace(), patience, |_| ())
+            .await
     });
     let held = site.await_settled(&["a", "b"]);
     // One shard, once.
     let first = held.of("a").into_iter().next().expect("a shard");
     let shard: ShardId = first.parse().expect("a shard");
-    let moved = admin(&site, async |admin: Admin| {
+    let moved = admin(&site, async |admin: AdminClient| {
         assert!(admin.move_shard(&shard, &b).await?);
-        admin.moved(&shard, &b, patience, |_| ()).await
+        admin.wait_until_moved(&shard, &b, patience, |_| ()).await
     });
     assert_eq!(moved, Moved::Done);
     let there = site.await_served("it is there", |held| held.0[&shard.to_string()].node == "b");
     assert!(there.0[&shard.to_string()].epoch > held.0[&shard.to_string()].epoch);
     // Evicted, it stops in good order.
     let told = now();
-    admin(&site, async |admin: Admin| {
+    admin(&site, async |admin: AdminClient| {
         let (session, _) = admin.evict(&b).await?.expect("it is there");
-        admin.evicted(&b, session, patience, |_| ()).await
+        admin
+            .wait_until_stopped(&b, session, patience, |_| ())
+            .await
     });
     assert_eq!(second.wait().code(), Some(0), "{}", site.said("b"));
     let held = site.await_settled(&["a"]);
@@ -267,10 +271,10 @@ pub(crate) fn an_eviction_of_one_that_sleeps(site: Site) {
     site.await_settled(&["a", "b"]);
     site.pause(&second);
     let paused = now();
-    admin(&site, async |admin: Admin| {
+    admin(&site, async |admin: AdminClient| {
         let (session, _) = admin.evict(&b).await?.expect("it is there");
         admin
-            .evicted(&b, session, Duration::from_secs(30), |_| ())
+            .wait_until_stopped(&b, session, Duration::from_secs(30), |_| ())
             .await
     });
     let took = between(paused, now());

@@ -123,7 +123,7 @@ pub(crate) fn crossing(site: &Site, who: Who, fault: Fault, phase: Phase) {
     };
     await_books(site, &format!("a shard is {wanted:?}"), |books| {
         let mut shards = books.shards.values();
-        shards.any(|(_, record)| record.tenancy.moving().map(|m| m.1) == Some(wanted))
+        shards.any(|(_, record)| record.ownership.moving().map(|m| m.1) == Some(wanted))
     });
     let leader = books(site).leader().unwrap_or("p").to_owned();
     let mut cast = [("a", a), ("b", b), ("p", p), ("r1", r1), ("r2", r2)];

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
-use tenure::{PlanSpec, Rejoin};
+use tenure::{PlanningSettings, Rejoin};
 
 /// The environment variable that makes a worker of this binary.
 pub(crate) const ROLE: &str = "TENURE_TEST_ROLE";
@@ -56,7 +56,7 @@ pub(crate) struct Work {
     /// Whether it also changes a resource that checks epochs.
     pub(crate) effects: bool,
     /// How its keyspace is planned, should it have to create it.
-    pub(crate) plan: PlanSpec,
+    pub(crate) plan: PlanningSettings,
     pub(crate) own: Own,
 }
 

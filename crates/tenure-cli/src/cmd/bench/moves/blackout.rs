@@ -18,7 +18,7 @@ use tenure_store::{DeleteIf, Put, PutIf};
 
 use super::{MovesBench, Steal, millis, shown};
 use crate::config::duration;
-use crate::fail::Fail;
+use crate::fail::Exit;
 use crate::place::{bad_store, random_id, within};
 use crate::table::{Table, WIDTH};
 use play::{Cast, Pause, Play};
@@ -77,7 +77,7 @@ struct Blackout {
     steal_percent: f64,
 }
 
-pub(super) async fn measure(url: String, bench: &MovesBench) -> Result<Store, Fail> {
+pub(super) async fn measure(url: String, bench: &MovesBench) -> Result<Store, Exit> {
     let shared = !url.starts_with("memory:");
     let opened = within("opening", tenure_store::open(&url)).await?;
     let store = opened.map_err(bad_store)?;
@@ -97,7 +97,7 @@ pub(super) async fn measure(url: String, bench: &MovesBench) -> Result<Store, Fa
         let cluster = ClusterName::new(format!("bench-{:08x}", random_id() as u32))?;
         let figures = tokio::select! {
             figures = one(&store, &url, &cluster, mode, load, bench) => figures,
-            _ = tokio::signal::ctrl_c() => Err(Fail::no("interrupted; what was written is removed")),
+            _ = tokio::signal::ctrl_c() => Err(Exit::failed("interrupted; what was written is removed")),
         };
         let cleaned = match shared {
             true => clean(&store, &cluster).await,
@@ -116,7 +116,7 @@ async fn one(
     mode: KeyspaceMode,
     load: Duration,
     bench: &MovesBench,
-) -> Result<Blackout, Fail> {
+) -> Result<Blackout, Exit> {
     let rounds = if load >= LONG { 1 } else { bench.repeat };
     let settings = Settings {
         ttl: store.info().min_ttl.max(Duration::from_secs(3)),
@@ -142,7 +142,9 @@ async fn one(
     }
     let (requests, failed) = play.end().await?;
     if pauses.is_empty() {
-        return Err(Fail::no("no shard has moved; raise --shards or --repeat"));
+        return Err(Exit::failed(
+            "no shard has moved; raise --shards or --repeat",
+        ));
     }
     let each = |part: fn(&Pause) -> Duration| pauses.iter().map(part).collect::<Vec<_>>();
     let middle = |part| spread(&mut each(part)).0;
@@ -183,14 +185,14 @@ fn spread(all: &mut [Duration]) -> (f64, f64, f64) {
 async fn bare_puts(
     store: &dyn tenure_store::Store,
     cluster: &ClusterName,
-) -> Result<Vec<Duration>, Fail> {
+) -> Result<Vec<Duration>, Exit> {
     let key = format!("{}bare/{:08x}", prefix(cluster), random_id() as u32);
     let mut put = PutIf::create(key.clone(), vec![b'x'; 400]);
     let mut took = Vec::new();
     for _ in 0..=PUTS {
         let begun = Instant::now();
         let Put::Won(version) = store.put_if(put).await? else {
-            return Err(Fail::no(format!("somebody else writes to {key}")));
+            return Err(Exit::failed(format!("somebody else writes to {key}")));
         };
         took.push(begun.elapsed());
         put = PutIf::update(key.clone(), vec![b'x'; 400], version);
@@ -203,7 +205,7 @@ async fn bare_puts(
 pub(super) async fn clean(
     store: &Arc<dyn tenure_store::Store>,
     cluster: &ClusterName,
-) -> Result<(), Fail> {
+) -> Result<(), Exit> {
     for _ in 0..5 {
         let listing = within("listing", store.list(&prefix(cluster))).await??;
         if listing.entries.is_empty() {
@@ -215,7 +217,7 @@ pub(super) async fn clean(
             answer?;
         }
     }
-    Err(Fail::no(format!(
+    Err(Exit::failed(format!(
         "keys of this run may be left in store {}; remove them with: tenure cluster rm {cluster}",
         store.info().url
     )))

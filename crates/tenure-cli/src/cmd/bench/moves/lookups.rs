@@ -15,7 +15,7 @@ use tenure_store::{PutIf, Store};
 
 use crate::cmd::bench::measure::Figure;
 use crate::cmd::bench::worker::{CLUSTER, KEYSPACE, Nothing};
-use crate::fail::Fail;
+use crate::fail::Exit;
 use crate::table::{Table, WIDTH};
 
 const ROUNDS: usize = 200_000;
@@ -39,14 +39,14 @@ struct Row {
     hash_map_ns: Figure,
 }
 
-pub(super) async fn measure(shards: u32) -> Result<Lookups, Fail> {
+pub(super) async fn measure(shards: u32) -> Result<Lookups, Exit> {
     eprintln!("measuring lookups among {shards} shards …");
     let store = Arc::new(MemoryStore::new());
     let node = Node::builder("memory:", CLUSTER)
         .store(store.clone())
         .name("a");
     let node = node.keyspace("seed", Hashed(1), Nothing).start();
-    let node = node.await.map_err(|e| Fail::no(e.to_string()))?;
+    let node = node.await.map_err(|e| Exit::failed(e.to_string()))?;
     while node.owned().is_empty() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
@@ -55,7 +55,10 @@ pub(super) async fn measure(shards: u32) -> Result<Lookups, Fail> {
     multiply(&*store, shards).await?;
     let begun = Instant::now();
     let router = Router::builder("memory:", CLUSTER).store(store).name("r");
-    let router = router.start().await.map_err(|e| Fail::no(e.to_string()))?;
+    let router = router
+        .start()
+        .await
+        .map_err(|e| Exit::failed(e.to_string()))?;
     let router_started_ms = super::millis(begun.elapsed());
     let keys: Vec<String> = (0..shards.max(HOT as u32))
         .map(|i| format!("user-{i}"))
@@ -98,12 +101,12 @@ fn nanos(keys: &[String], look: impl Fn(&str) -> u64) -> f64 {
 }
 
 /// Writes a keyspace of many shards, all served by the one node that there is.
-async fn multiply(store: &dyn Store, shards: u32) -> Result<(), Fail> {
+async fn multiply(store: &dyn Store, shards: u32) -> Result<(), Exit> {
     let cluster = ClusterName::new(CLUSTER)?;
-    let read = async |key: Key| -> Result<Vec<u8>, Fail> {
+    let read = async |key: Key| -> Result<Vec<u8>, Exit> {
         let entry = store.get(&key.path(&cluster)).await?;
         Ok(entry
-            .ok_or_else(|| Fail::no("the seed is gone"))?
+            .ok_or_else(|| Exit::failed("the seed is gone"))?
             .value
             .to_vec())
     };
@@ -111,7 +114,7 @@ async fn multiply(store: &dyn Store, shards: u32) -> Result<(), Fail> {
     let shard = read(Key::Shard(ShardId::new(seed.clone(), ShardName::index(0)))).await?;
     let keyspace = read(Key::Keyspace(seed)).await?;
     let mut keyspace: serde_json::Value =
-        serde_json::from_slice(&keyspace).map_err(|e| Fail::no(e.to_string()))?;
+        serde_json::from_slice(&keyspace).map_err(|e| Exit::failed(e.to_string()))?;
     keyspace["shards"] = shards.into();
     let name = KeyspaceName::new(KEYSPACE)?;
     let path = |i: u32| {

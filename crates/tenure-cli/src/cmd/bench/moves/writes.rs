@@ -11,13 +11,13 @@ use tenure::router::{HoldLimits, Router};
 use tenure::{Hashed, KeyspaceMode, Node, Settings};
 use tenure_core::ids::{ClusterName, ShardId};
 use tenure_core::layout::{Key, prefix};
-use tenure_core::record::{Record, Role, Tenancy};
+use tenure_core::record::{Ownership, Record, Role};
 use tenure_store::Store;
 
 use super::Steal;
 use super::blackout::{Loads, clean};
 use crate::cmd::bench::worker::KEYSPACE;
-use crate::fail::Fail;
+use crate::fail::Exit;
 use crate::place::{bad_store, random_id, within};
 use crate::table::{Table, WIDTH};
 
@@ -68,7 +68,7 @@ struct Stage {
     mode: KeyspaceMode,
 }
 
-pub(super) async fn count(url: &str, mode: KeyspaceMode, routers: u32) -> Result<Writes, Fail> {
+pub(super) async fn count(url: &str, mode: KeyspaceMode, routers: u32) -> Result<Writes, Exit> {
     eprintln!("counting writes on {url}, {mode}, with {routers} routers …");
     let opened = within("opening", tenure_store::open(url)).await?;
     let stage = Stage {
@@ -78,14 +78,14 @@ pub(super) async fn count(url: &str, mode: KeyspaceMode, routers: u32) -> Result
     };
     let counted = tokio::select! {
         counted = stage.play(routers) => counted,
-        _ = tokio::signal::ctrl_c() => Err(Fail::no("interrupted; what was written is removed")),
+        _ = tokio::signal::ctrl_c() => Err(Exit::failed("interrupted; what was written is removed")),
     };
     clean(&stage.store, &stage.cluster).await?;
     counted
 }
 
 impl Stage {
-    async fn play(&self, routers: u32) -> Result<Writes, Fail> {
+    async fn play(&self, routers: u32) -> Result<Writes, Exit> {
         let mut nodes = Vec::new();
         for name in ["a", "b", "c"] {
             nodes.push(self.node(name).await?);
@@ -102,7 +102,12 @@ impl Stage {
                     ..HoldLimits::default()
                 })
                 .settings(settings);
-            lookers.push(router.start().await.map_err(|e| Fail::no(e.to_string()))?);
+            lookers.push(
+                router
+                    .start()
+                    .await
+                    .map_err(|e| Exit::failed(e.to_string()))?,
+            );
         }
         let before = books(self).await?;
         let (begun, steal) = (Instant::now(), Steal::now());
@@ -112,7 +117,10 @@ impl Stage {
         let counted = self.compare(routers, &before, &after);
         nodes.push(fourth);
         for looker in lookers {
-            looker.stop().await.map_err(|e| Fail::no(e.to_string()))?;
+            looker
+                .stop()
+                .await
+                .map_err(|e| Exit::failed(e.to_string()))?;
         }
         // What is written from here on is removed with the cluster: nobody need hand anything over.
         drop(nodes);
@@ -159,7 +167,7 @@ impl Stage {
         }
     }
 
-    async fn node(&self, name: &str) -> Result<Node, Fail> {
+    async fn node(&self, name: &str) -> Result<Node, Exit> {
         let node = Node::builder("memory:", self.cluster.as_str())
             .store(self.store.clone())
             .name(name)
@@ -167,7 +175,7 @@ impl Stage {
             .mode(self.mode)
             .plan(super::prompt())
             .keyspace(KEYSPACE, Hashed(SHARDS), Loads(Duration::from_millis(1)));
-        node.start().await.map_err(|e| Fail::no(e.to_string()))
+        node.start().await.map_err(|e| Exit::failed(e.to_string()))
     }
 }
 
@@ -182,7 +190,7 @@ fn settings() -> Settings {
 }
 
 /// Waits until so many nodes serve all shards, and nothing has moved for a while.
-async fn settled(stage: &Stage, nodes: usize) -> Result<Books, Fail> {
+async fn settled(stage: &Stage, nodes: usize) -> Result<Books, Exit> {
     let begun = Instant::now();
     let mut known = (Instant::now(), 0);
     loop {
@@ -200,7 +208,7 @@ async fn settled(stage: &Stage, nodes: usize) -> Result<Books, Fail> {
             return Ok(books);
         }
         if begun.elapsed() > PATIENCE {
-            return Err(Fail::no(format!(
+            return Err(Exit::failed(format!(
                 "{nodes} nodes did not share {SHARDS} shards within {PATIENCE:?}"
             )));
         }
@@ -208,7 +216,7 @@ async fn settled(stage: &Stage, nodes: usize) -> Result<Books, Fail> {
     }
 }
 
-async fn books(stage: &Stage) -> Result<Books, Fail> {
+async fn books(stage: &Stage) -> Result<Books, Exit> {
     let cluster = &stage.cluster;
     let mut books = Books {
         shards: BTreeMap::new(),
@@ -223,11 +231,11 @@ async fn books(stage: &Stage) -> Result<Books, Fail> {
         };
         match (&key, Record::decode(&key, &entry.value)) {
             (Key::Shard(id), Ok(Record::Shard(record))) => {
-                let serving = match &record.tenancy {
-                    Tenancy::Held { by, serving: true } => Some(by.node.to_string()),
+                let serving = match &record.ownership {
+                    Ownership::Owned { by, serving: true } => Some(by.node.to_string()),
                     _ => None,
                 };
-                books.moving += usize::from(record.tenancy.moving().is_some());
+                books.moving += usize::from(record.ownership.moving().is_some());
                 books.shards.insert(id.clone(), (record.head.rev, serving));
             }
             (_, Ok(Record::Session(record))) if record.role == Role::Router => {

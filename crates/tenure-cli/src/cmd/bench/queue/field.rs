@@ -10,7 +10,7 @@ use tenure_store::Store;
 use tenure_store::observe::{ObservedStore, Observer};
 
 use super::super::worker::Scratch;
-use crate::fail::Fail;
+use crate::fail::Exit;
 use crate::place::random_id;
 
 /// Requests to the store, as a bucket would count them.
@@ -40,7 +40,7 @@ pub(super) struct Field {
 }
 
 impl Field {
-    pub(super) async fn new(store: Option<&str>, shards: u32) -> Result<Self, Fail> {
+    pub(super) async fn new(store: Option<&str>, shards: u32) -> Result<Self, Exit> {
         let (url, scratch) = match store {
             Some(url) => (url.to_owned(), None),
             None => {
@@ -71,7 +71,7 @@ impl Field {
         count: u32,
         concurrency: usize,
         leasing: &ShardLeasing,
-    ) -> Result<Vec<Worker>, Fail> {
+    ) -> Result<Vec<Worker>, Exit> {
         let mut crew = Vec::new();
         for n in 0..count {
             let (store, observer) = observed(&self.url).await?;
@@ -92,7 +92,9 @@ impl Field {
             .all(|w| (least..=most).contains(&(w.shards().len() as u32)))
         {
             if begun.elapsed() > Duration::from_secs(120) {
-                return Err(Fail::no("the workers did not share the shards within 120s"));
+                return Err(Exit::failed(
+                    "the workers did not share the shards within 120s",
+                ));
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
@@ -100,7 +102,7 @@ impl Field {
     }
 
     /// Waits until the workers have finished so many tasks.
-    pub(super) async fn until_finished(&self, tasks: u64, limit: Duration) -> Result<(), Fail> {
+    pub(super) async fn until_finished(&self, tasks: u64, limit: Duration) -> Result<(), Exit> {
         let begun = Instant::now();
         loop {
             let finished = |queue: &Queue| {
@@ -112,7 +114,7 @@ impl Field {
                 return Ok(());
             }
             if begun.elapsed() > limit {
-                return Err(Fail::no(format!(
+                return Err(Exit::failed(format!(
                     "{done} of {tasks} tasks were done after {limit:?}"
                 )));
             }
@@ -156,17 +158,17 @@ impl Field {
 }
 
 /// Stops all of them together, so that none takes over what another gives away.
-pub(super) async fn stop(crew: Vec<Worker>) -> Result<(), Fail> {
+pub(super) async fn stop(crew: Vec<Worker>) -> Result<(), Exit> {
     let stopping: Vec<_> = crew.into_iter().map(|w| tokio::spawn(w.stop())).collect();
     for stopped in stopping {
         stopped
             .await
-            .map_err(|e| Fail::no(format!("a worker did not stop: {e}")))??;
+            .map_err(|e| Exit::failed(format!("a worker did not stop: {e}")))??;
     }
     Ok(())
 }
 
-async fn observed(url: &str) -> Result<(Arc<dyn Store>, Observer), Fail> {
+async fn observed(url: &str) -> Result<(Arc<dyn Store>, Observer), Exit> {
     let (store, observer) = ObservedStore::new(tenure_store::open(url).await?);
     Ok((Arc::new(store), observer))
 }

@@ -6,7 +6,7 @@ use tenure_queue::{ShardLeasing, WorkerSettings};
 
 use super::super::measure::Row;
 use super::field::{self, Field};
-use crate::fail::Fail;
+use crate::fail::Exit;
 
 /// How often leases are renewed: there each shard's, here each worker's.
 const RENEWAL: Duration = Duration::from_secs(10);
@@ -41,7 +41,7 @@ pub(super) async fn measure(
     workers: u32,
     shards: u32,
     watched: Duration,
-) -> Result<Vec<Row>, Fail> {
+) -> Result<Vec<Row>, Exit> {
     let field = Field::new(store, shards).await?;
     let leasing = ShardLeasing {
         lease_ttl_secs: Some(LEASE.as_secs_f64()),

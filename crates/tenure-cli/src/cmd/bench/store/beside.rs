@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tenure::{KeyspaceMode, Named, Node, Note, ShardStep};
+use tenure::{KeyspaceMode, Named, Node, NodeEvent, ShardStep};
 use tenure_core::ids::{KeyspaceName, Nonce, SessionId, ShardId, ShardName};
 use tenure_core::layout::{Key, prefix};
 use tenure_core::record::{Head, Record, ShardRecord};
@@ -14,7 +14,7 @@ use super::Bed;
 use super::calls::{CALM, Leased, Watched, micros, timed, won};
 use crate::cmd::bench::measure::Row;
 use crate::cmd::bench::worker::Nothing;
-use crate::fail::Fail;
+use crate::fail::Exit;
 use crate::place::{PATIENCE, random_id, within};
 
 const AREA: &str = "a node beside them";
@@ -22,7 +22,7 @@ const AREA: &str = "a node beside them";
 /// How often a node is asked whether it has seen a write.
 const LOOK: Duration = Duration::from_micros(20);
 
-pub(super) async fn measure(bed: &Bed, repeat: u32) -> Result<Vec<Row>, Fail> {
+pub(super) async fn measure(bed: &Bed, repeat: u32) -> Result<Vec<Row>, Exit> {
     let mut rows = Vec::new();
     for mode in [KeyspaceMode::Symmetric, KeyspaceMode::Coordinated] {
         let node = Node::builder(&bed.url, bed.busy.as_str())
@@ -32,12 +32,12 @@ pub(super) async fn measure(bed: &Bed, repeat: u32) -> Result<Vec<Row>, Fail> {
             .keyspace(mode.to_string(), Named, Nothing)
             .start()
             .await
-            .map_err(|e| Fail::no(e.to_string()))?;
+            .map_err(|e| Exit::failed(e.to_string()))?;
         rows.extend(claims(bed, &node, mode, repeat).await?);
         if mode == KeyspaceMode::Symmetric {
             rows.push(renewals(bed, &node, repeat).await?);
         }
-        node.stop().await.map_err(|e| Fail::no(e.to_string()))?;
+        node.stop().await.map_err(|e| Exit::failed(e.to_string()))?;
     }
     Ok(rows)
 }
@@ -52,7 +52,7 @@ struct Claimed {
 
 /// From the write of a free shard by somebody else to its claim: the write, its way through the watch, one conditional
 /// write, and before that another one where a leader plans. The node's own decisions are what comes on top.
-async fn claims(bed: &Bed, node: &Node, mode: KeyspaceMode, repeat: u32) -> Result<Vec<Row>, Fail> {
+async fn claims(bed: &Bed, node: &Node, mode: KeyspaceMode, repeat: u32) -> Result<Vec<Row>, Exit> {
     let mut watched = Watched::begin(bed).await?;
     let (mut seen, mut claimed) = (Vec::new(), Vec::new());
     let led = mode == KeyspaceMode::Coordinated;
@@ -84,7 +84,7 @@ async fn claims(bed: &Bed, node: &Node, mode: KeyspaceMode, repeat: u32) -> Resu
     Ok(rows.into_iter().map(row).collect())
 }
 
-async fn claim(bed: &Bed, node: &Node, mode: KeyspaceMode, n: u32) -> Result<Claimed, Fail> {
+async fn claim(bed: &Bed, node: &Node, mode: KeyspaceMode, n: u32) -> Result<Claimed, Exit> {
     let keyspace = KeyspaceName::new(mode.to_string())?;
     let shard = ShardId::new(keyspace, ShardName::new(format!("s{n}"))?);
     let nonce = Nonce {
@@ -93,7 +93,7 @@ async fn claim(bed: &Bed, node: &Node, mode: KeyspaceMode, n: u32) -> Result<Cla
     };
     let record = Record::Shard(Arc::new(ShardRecord::new(Head::first(nonce), 1)));
     let put = PutIf::create(Key::Shard(shard.clone()).path(&bed.busy), record.encode());
-    let mut notes = node.notes();
+    let mut notes = node.events();
     tokio::time::sleep(CALM).await;
     let begun = Instant::now();
     won(within("writing", bed.store.put_if(put)).await??)?;
@@ -104,7 +104,7 @@ async fn claim(bed: &Bed, node: &Node, mode: KeyspaceMode, n: u32) -> Result<Cla
         micros(begun.elapsed())
     });
     let claimed = heard(&mut notes, |note| match note {
-        Note::Shard(step) if step.step == ShardStep::Claimed && step.shard == shard => {
+        NodeEvent::Shard(step) if step.step == ShardStep::Claimed && step.shard == shard => {
             Some(micros(begun.elapsed()))
         }
         _ => None,
@@ -114,17 +114,17 @@ async fn claim(bed: &Bed, node: &Node, mode: KeyspaceMode, n: u32) -> Result<Cla
 }
 
 /// Renewals as the node itself times them.
-async fn renewals(bed: &Bed, node: &Node, repeat: u32) -> Result<Row, Fail> {
+async fn renewals(bed: &Bed, node: &Node, repeat: u32) -> Result<Row, Exit> {
     // As a node does: renewals have a connection of their own.
     let store = bed.store.dedicated()?;
     let mut bare = Bare::new(bed, &*store).await?;
     // The first call on a new connection opens it.
     bare.call(&*store).await?;
-    let mut notes = node.notes();
+    let mut notes = node.events();
     let mut pairs = Vec::new();
     for _ in 0..repeat {
         let renewed = heard(&mut notes, |note| match note {
-            Note::Renewed { took, .. } => Some(micros(*took)),
+            NodeEvent::Renewed { took, .. } => Some(micros(*took)),
             _ => None,
         });
         let took = within("waiting for a renewal", renewed).await??;
@@ -150,7 +150,7 @@ enum Bare {
 }
 
 impl Bare {
-    async fn new(bed: &Bed, store: &dyn Store) -> Result<Self, Fail> {
+    async fn new(bed: &Bed, store: &dyn Store) -> Result<Self, Exit> {
         let key = format!("{}renewed", prefix(&bed.bare));
         if let Some(leases) = store.leases() {
             return Ok(Self::Lease(Leased::grant(store, leases, key).await?));
@@ -158,7 +158,7 @@ impl Bare {
         let sessions = format!("{}sessions/", prefix(&bed.busy));
         let sessions = within("listing", store.list(&sessions)).await??.entries;
         let session = sessions.into_iter().next().ok_or_else(|| {
-            Fail::no("the node has no session in the store; it was lost meanwhile")
+            Exit::failed("the node has no session in the store; it was lost meanwhile")
         })?;
         let put = PutIf::create(&key, session.value.clone());
         Ok(Self::Swap {
@@ -169,7 +169,7 @@ impl Bare {
     }
 
     /// Microseconds of one such call.
-    async fn call(&mut self, store: &dyn Store) -> Result<f64, Fail> {
+    async fn call(&mut self, store: &dyn Store) -> Result<f64, Exit> {
         match self {
             Self::Swap {
                 key,
@@ -183,7 +183,7 @@ impl Bare {
             }
             Self::Lease(leased) => {
                 let leases = store.leases().ok_or_else(|| {
-                    Fail::no("the store has lost its leases; it was exchanged meanwhile")
+                    Exit::failed("the store has lost its leases; it was exchanged meanwhile")
                 })?;
                 leased.keep_alive(leases).await
             }
@@ -193,9 +193,9 @@ impl Bare {
 
 /// Waits for something that the node says.
 async fn heard<T>(
-    notes: &mut Receiver<Arc<Note>>,
-    wanted: impl Fn(&Note) -> Option<T>,
-) -> Result<T, Fail> {
+    notes: &mut Receiver<Arc<NodeEvent>>,
+    wanted: impl Fn(&NodeEvent) -> Option<T>,
+) -> Result<T, Exit> {
     loop {
         match notes.recv().await {
             Ok(note) => {
@@ -204,7 +204,7 @@ async fn heard<T>(
                 }
             }
             Err(RecvError::Lagged(_)) => {}
-            Err(RecvError::Closed) => return Err(Fail::no("the node has ended meanwhile")),
+            Err(RecvError::Closed) => return Err(Exit::failed("the node has ended meanwhile")),
         }
     }
 }

@@ -9,7 +9,7 @@ use tenure_store::{DeleteIf, LeaseId, Leases, Put, PutIf, Store, StoreError, Ver
 
 use super::Bed;
 use crate::cmd::bench::measure::Row;
-use crate::fail::Fail;
+use crate::fail::Exit;
 use crate::place::{random_id, within};
 
 const AREA: &str = "bare calls";
@@ -23,7 +23,7 @@ pub(super) const CALM: Duration = Duration::from_millis(150);
 /// Outlives any run's use of it, and goes by itself.
 const LEASE: Duration = Duration::from_secs(60);
 
-pub(super) async fn measure(bed: &Bed, repeat: u32) -> Result<Vec<Row>, Fail> {
+pub(super) async fn measure(bed: &Bed, repeat: u32) -> Result<Vec<Row>, Exit> {
     let store = &*bed.store;
     let home = prefix(&bed.bare);
     let (mut create, mut update, mut get) = (vec![], vec![], vec![]);
@@ -96,7 +96,7 @@ fn value() -> Arc<[u8]> {
 }
 
 /// How many microseconds a call took, and its answer.
-pub(super) async fn timed<T>(call: impl Future<Output = T>) -> Result<(f64, T), Fail> {
+pub(super) async fn timed<T>(call: impl Future<Output = T>) -> Result<(f64, T), Exit> {
     let begun = Instant::now();
     let answer = within("measuring", call).await?;
     Ok((micros(begun.elapsed()), answer))
@@ -107,10 +107,10 @@ pub(super) fn micros(took: Duration) -> f64 {
 }
 
 /// The version that a write gave its key. Nobody else writes here.
-pub(super) fn won(put: Put) -> Result<Version, Fail> {
+pub(super) fn won(put: Put) -> Result<Version, Exit> {
     match put {
         Put::Won(version) => Ok(version),
-        Put::Lost => Err(Fail::no(
+        Put::Lost => Err(Exit::failed(
             "the store refused a write that nobody competed for; see `tenure doctor`",
         )),
     }
@@ -125,7 +125,7 @@ pub(super) struct Watched {
 }
 
 impl Watched {
-    pub(super) async fn begin(bed: &Bed) -> Result<Self, Fail> {
+    pub(super) async fn begin(bed: &Bed) -> Result<Self, Exit> {
         let under = format!("{}watched-{:08x}/", prefix(&bed.bare), random_id() as u32);
         let from = within("listing", bed.store.list(&under)).await??.revision;
         Ok(Self {
@@ -137,7 +137,7 @@ impl Watched {
     }
 
     /// Microseconds from before a write until the watch has it, then those of one compare-and-swap of the same key.
-    pub(super) async fn put_seen(&mut self) -> Result<(f64, f64), Fail> {
+    pub(super) async fn put_seen(&mut self) -> Result<(f64, f64), Exit> {
         self.n += 1;
         let key = format!("{}{}", self.under, self.n);
         let store = self.store.clone();
@@ -146,9 +146,9 @@ impl Watched {
             let version = won(store.put_if(PutIf::create(&key, value())).await?)?;
             loop {
                 let batch = self.watch.next().await;
-                let batch = batch.map_err(|end| Fail::no(end.to_string()))?;
+                let batch = batch.map_err(|end| Exit::failed(end.to_string()))?;
                 if batch.changes.iter().any(|change| change.key() == key) {
-                    return Ok::<_, Fail>(version);
+                    return Ok::<_, Exit>(version);
                 }
             }
         })
@@ -172,20 +172,20 @@ impl Leased {
         store: &dyn Store,
         leases: &dyn Leases,
         key: String,
-    ) -> Result<Self, Fail> {
+    ) -> Result<Self, Exit> {
         let id = LeaseId::of(SessionId(random_id()));
         within("granting a lease", leases.grant(id, LEASE)).await??;
         Self::attach(store, id, key).await
     }
 
-    async fn attach(store: &dyn Store, id: LeaseId, key: String) -> Result<Self, Fail> {
+    async fn attach(store: &dyn Store, id: LeaseId, key: String) -> Result<Self, Exit> {
         let put = PutIf::create(&key, value()).under(Some(id));
         won(within("writing", store.put_if(put)).await??)?;
         Ok(Self { id, key })
     }
 
     /// Microseconds of one renewal.
-    pub(super) async fn keep_alive(&self, leases: &dyn Leases) -> Result<f64, Fail> {
+    pub(super) async fn keep_alive(&self, leases: &dyn Leases) -> Result<f64, Exit> {
         let (took, kept) = timed(leases.keep_alive(self.id, &self.key)).await?;
         kept.map(|_| took).map_err(|e: StoreError| e.into())
     }

@@ -20,7 +20,7 @@ use super::Bed;
 use super::calls::won;
 use super::rest::settled;
 use crate::cmd::bench::worker::{KEYSPACE, Nothing};
-use crate::fail::Fail;
+use crate::fail::Exit;
 use crate::place::within;
 
 /// US dollars per million requests: S3 Standard, us-east-1, by the price list.
@@ -106,7 +106,7 @@ impl PerMinute {
 }
 
 /// Measures a bucket; nothing for other stores.
-pub(super) async fn measure(bed: &Bed) -> Result<Option<Costs>, Fail> {
+pub(super) async fn measure(bed: &Bed) -> Result<Option<Costs>, Exit> {
     if bed.store.info().kind != "s3" {
         return Ok(None);
     }
@@ -147,9 +147,9 @@ pub(super) async fn measure(bed: &Bed) -> Result<Option<Costs>, Fail> {
 }
 
 /// The clusters that the nodes are in.
-pub(super) fn clusters(name: &str) -> Result<Vec<ClusterName>, Fail> {
+pub(super) fn clusters(name: &str) -> Result<Vec<ClusterName>, Exit> {
     let named = |(nodes, shards, _): (u32, u32, bool)| {
-        ClusterName::new(format!("{name}-{nodes}x{shards}")).map_err(Fail::from)
+        ClusterName::new(format!("{name}-{nodes}x{shards}")).map_err(Exit::from)
     };
     CASES.into_iter().map(named).collect()
 }
@@ -160,7 +160,7 @@ async fn run_nodes(
     count: u32,
     shards: u32,
     (told_ttl, told_poll): (Duration, Duration),
-) -> Result<PerMinute, Fail> {
+) -> Result<PerMinute, Exit> {
     // As short as one machine can take with so many nodes, each of which hears of all others.
     let ttl = Duration::from_secs(3) + Duration::from_millis(500) * count;
     let scale = ttl.div_duration_f64(told_ttl);
@@ -181,8 +181,8 @@ async fn run_nodes(
     }
     let mut nodes: Vec<Node> = Vec::new();
     while let Some(started) = starting.join_next().await {
-        let started = started.map_err(|e| Fail::no(e.to_string()))?;
-        nodes.push(started.map_err(|e| Fail::no(e.to_string()))?);
+        let started = started.map_err(|e| Exit::failed(e.to_string()))?;
+        nodes.push(started.map_err(|e| Exit::failed(e.to_string()))?);
     }
     let asked = || {
         let each = stores.iter().map(|store| store.requests());
@@ -197,7 +197,7 @@ async fn run_nodes(
 }
 
 /// What others do: each shard has a lease of its own, and every lease is renewed. Writes per minute at this ttl.
-async fn lease_per_shard(bed: &Bed, told_ttl: Duration) -> Result<f64, Fail> {
+async fn lease_per_shard(bed: &Bed, told_ttl: Duration) -> Result<f64, Exit> {
     let store = within("opening", S3Store::open_existing(&bed.url)).await??;
     let ttl = Duration::from_secs(3);
     let key = |n: u32| format!("{}leases/{n}", prefix(&bed.bare));

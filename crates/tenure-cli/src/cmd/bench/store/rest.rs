@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use super::Bed;
 use crate::cmd::bench::measure::Row;
 use crate::cmd::bench::worker::{KEYSPACE, Nothing};
-use crate::fail::Fail;
+use crate::fail::Exit;
 use crate::place::within;
 
 const AREA: &str = "nodes at rest";
@@ -41,7 +41,7 @@ pub(super) async fn measure(
     count: u32,
     shards: u32,
     repeat: u32,
-) -> Result<(Vec<Row>, Rest), Fail> {
+) -> Result<(Vec<Row>, Rest), Exit> {
     let (observed, observer) = ObservedStore::new(bed.store.clone());
     // What is counted is per renewal, so that a longer ttl changes nothing but how soon so many come to rest.
     let ttl = bed.ttl.max(PER_SHARD * shards);
@@ -57,8 +57,8 @@ pub(super) async fn measure(
     }
     let mut nodes = Vec::new();
     while let Some(started) = starting.join_next().await {
-        let started = started.map_err(|e| Fail::no(e.to_string()))?;
-        nodes.push(started.map_err(|e| Fail::no(e.to_string()))?);
+        let started = started.map_err(|e| Exit::failed(e.to_string()))?;
+        nodes.push(started.map_err(|e| Exit::failed(e.to_string()))?);
     }
     settled(&nodes, shards, ttl, || observer.snapshot().writes()).await?;
     let mut rest = Rest {
@@ -69,7 +69,7 @@ pub(super) async fn measure(
         revision_moved: 0,
     };
     let mut looks = Vec::new();
-    let revision = || async { Ok::<_, Fail>(within("asking", bed.store.revision()).await??.0) };
+    let revision = || async { Ok::<_, Exit>(within("asking", bed.store.revision()).await??.0) };
     let first = revision().await?;
     for _ in 0..repeat.min(LOOKS) {
         let (before, renewals) = (observer.snapshot(), renewed(&nodes));
@@ -79,7 +79,7 @@ pub(super) async fn measure(
             renewed(&nodes) - renewals,
         );
         if renewals < 1.0 {
-            return Err(Fail::no(
+            return Err(Exit::failed(
                 "no node renewed its lease within a ttl; see `tenure doctor`",
             ));
         }
@@ -113,7 +113,7 @@ pub(super) async fn settled(
     shards: u32,
     ttl: Duration,
     written: impl Fn() -> u64,
-) -> Result<(), Fail> {
+) -> Result<(), Exit> {
     let owned = || nodes.iter().map(|n| n.owned()).collect::<Vec<_>>();
     for _ in 0..PATIENCE {
         let (before, had, renewals) = (written(), owned(), renewed(nodes));
@@ -128,7 +128,7 @@ pub(super) async fn settled(
             return Ok(());
         }
     }
-    Err(Fail::no(format!(
+    Err(Exit::failed(format!(
         "{} nodes did not come to rest within {:?}; see `tenure doctor`",
         nodes.len(),
         ttl / 2 * PATIENCE

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde_json::json;
-use tenure_queue::{ClaimId, Failure, Job, Outcome, TaskHandler, When};
+use tenure_queue::{ClaimId, Failure, Job, Outcome, RetryAt, TaskHandler};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
@@ -69,7 +69,7 @@ impl Desk {
                 note,
             } => {
                 let wait = Duration::from_millis(in_ms.unwrap_or(0));
-                let at = at.map_or(When::In(wait), When::At);
+                let at = at.map_or(RetryAt::In(wait), RetryAt::At);
                 (claim, Ok(Outcome::Reschedule { at, note }))
             }
             _ => return,

@@ -24,7 +24,7 @@ use super::work::{Poll, Probes, builder};
 use crate::cmd::exec::{Signals, Waited};
 use crate::config::Config;
 use crate::config::flags::WorkerFlags;
-use crate::fail::Fail;
+use crate::fail::Exit;
 use desk::Desk;
 use wire::{Order, Request, WireError};
 
@@ -50,7 +50,7 @@ pub(in crate::cmd) struct Pipe {
 }
 
 impl Pipe {
-    pub(in crate::cmd) async fn run(self, config: &Config) -> Result<ExitCode, Fail> {
+    pub(in crate::cmd) async fn run(self, config: &Config) -> Result<ExitCode, Exit> {
         // Ctrl-C at a terminal reaches the client too: it decides what to do.
         let mut signals = Signals::without_interrupt()?;
         let queue = open(config, &self.queue).await?;

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tenure_queue::{ClaimId, Is, Moment, Payload, QueueError, TaskId};
+use tenure_queue::{ClaimId, Payload, QueueError, StoreTime, TaskId, TaskStatus};
 
 use super::super::spec::{TaskSpec, payload_of};
-use crate::fail::Fail;
+use crate::fail::Exit;
 
 /// A line from the client.
 #[derive(Debug, Deserialize)]
@@ -68,7 +68,7 @@ pub(super) enum Order {
         #[serde(default)]
         in_ms: Option<u64>,
         #[serde(default)]
-        at: Option<Moment>,
+        at: Option<StoreTime>,
         #[serde(default)]
         note: Option<String>,
     },
@@ -95,10 +95,10 @@ impl Order {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct ListOrder {
-    pub(super) states: Vec<Is>,
+    pub(super) states: Vec<TaskStatus>,
     pub(super) meta: BTreeMap<String, String>,
-    pub(super) since: Option<Moment>,
-    pub(super) before: Option<Moment>,
+    pub(super) since: Option<StoreTime>,
+    pub(super) before: Option<StoreTime>,
     pub(super) limit: Option<usize>,
     pub(super) from: Option<String>,
 }
@@ -160,9 +160,9 @@ impl From<QueueError> for WireError {
     }
 }
 
-impl From<WireError> for Fail {
+impl From<WireError> for Exit {
     fn from(error: WireError) -> Self {
-        Self::no(error.message)
+        Self::failed(error.message)
     }
 }
 

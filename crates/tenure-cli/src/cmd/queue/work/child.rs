@@ -16,7 +16,7 @@ use tokio::process::{Child, Command};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-use crate::fail::Fail;
+use crate::fail::Exit;
 use crate::supervise::myself;
 
 /// How long a keeper may take to kill everything below it.
@@ -30,7 +30,7 @@ pub(super) struct Spawner(mpsc::Sender<Errand>);
 
 impl Spawner {
     /// Begins, within a runtime.
-    pub(super) fn begin() -> Result<Self, Fail> {
+    pub(super) fn begin() -> Result<Self, Exit> {
         let (sender, errands) = mpsc::channel::<Errand>();
         let handle = Handle::current();
         let thread = std::thread::Builder::new().name("spawner".to_owned());
@@ -45,7 +45,7 @@ impl Spawner {
                 std::thread::park();
             }
         });
-        begun.map_err(|e| Fail::no(format!("no thread can be started: {e}")))?;
+        begun.map_err(|e| Exit::failed(format!("no thread can be started: {e}")))?;
         Ok(Self(sender))
     }
 

@@ -18,7 +18,7 @@ use super::open;
 use crate::cmd::exec::{Signals, Waited, command, unreleased};
 use crate::config::flags::WorkerFlags;
 use crate::config::{Config, duration};
-use crate::fail::Fail;
+use crate::fail::Exit;
 use child::Spawner;
 use line::ProgressLine;
 pub(in crate::cmd) use probes::Probes;
@@ -103,7 +103,7 @@ pub(in crate::cmd) fn builder(
 }
 
 impl Work {
-    pub(in crate::cmd) async fn run(self, config: &Config) -> Result<ExitCode, Fail> {
+    pub(in crate::cmd) async fn run(self, config: &Config) -> Result<ExitCode, Exit> {
         let mut signals = Signals::new()?;
         let command = command::find(self.exec)?;
         let queue = open(config, &self.queue).await?;
@@ -126,7 +126,7 @@ impl Work {
             self.stop_timeout,
         );
         let probes = Probes::begin(config, &queue).await;
-        let probes = probes.map_err(|e| Fail::bad(e.to_string()))?;
+        let probes = probes.map_err(|e| Exit::usage(e.to_string()))?;
         live(builder, program, &probes, &mut signals, hurry, &line).await
     }
 }
@@ -139,7 +139,7 @@ async fn live<H: TaskHandler>(
     signals: &mut Signals,
     hurry: CancellationToken,
     line: &ProgressLine,
-) -> Result<ExitCode, Fail> {
+) -> Result<ExitCode, Exit> {
     let worker = match signals.or(builder.start(handler)).await {
         Waited::Signal => return Ok(ExitCode::SUCCESS),
         Waited::Done(worker) => worker?,
@@ -177,7 +177,7 @@ async fn stop(
     worker: Worker,
     signals: &mut Signals,
     hurry: &CancellationToken,
-) -> Result<(), Fail> {
+) -> Result<(), Exit> {
     let mut stopping = Box::pin(worker.stop());
     for _ in 0..2 {
         match signals.again_or(&mut stopping).await {

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_queue::{Failure, Job, Outcome, Payload, Queue, TaskHandler, When};
+use tenure_queue::{Failure, Job, Outcome, Payload, Queue, RetryAt, TaskHandler};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{ChildStderr, ChildStdin};
 use tokio::time::sleep;
@@ -157,7 +157,7 @@ impl Program {
                 self.result_max
             ))),
             (LATER, _) => Ok(Outcome::Reschedule {
-                at: When::In(self.later),
+                at: RetryAt::In(self.later),
                 note: Some(why()),
             }),
             (GIVE_UP, _) => Err(Failure::for_good(why())),

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Bench;
+use super::TestCluster;
 use crate::ids::{LeaseId, SessionId};
 use crate::layout::Key;
-use crate::machine::{Kept, Reply, Request, StoreFailure};
+use crate::machine::{LeaseState, Reply, Request, StoreFailure};
 use crate::node::Timekeeper;
 use crate::record::{Record, SessionRecord};
 use crate::time::Time;
@@ -27,7 +27,7 @@ pub(in super::super) struct Leases {
     pub(in super::super) asked: Vec<(usize, Request)>,
 }
 
-impl Bench {
+impl TestCluster {
     /// A bench whose store keeps the time of sessions.
     pub(in super::super) fn leased(shards: u32) -> Self {
         let mut bench = Self::new(shards);
@@ -88,7 +88,7 @@ impl Bench {
         let now = self.now;
         let granted = &mut self.leases.granted;
         match request {
-            Request::Grant { session, ttl } => {
+            Request::CreateLease { session, ttl } => {
                 let ttl = self.leases.grants.unwrap_or(ttl);
                 let id = LeaseId::of(session);
                 if granted.contains_key(&id) {
@@ -100,13 +100,19 @@ impl Bench {
             Request::KeepAlive(session) => {
                 let id = LeaseId::of(session);
                 let Some((ttl, until)) = granted.get_mut(&id) else {
-                    return Reply::Kept(Kept::Gone);
+                    return Reply::Kept(LeaseState::Gone);
                 };
                 *until = now + *ttl;
                 let tied = self.leases.attached.get(&Key::Session(session)) == Some(&id);
-                Reply::Kept(if tied { Kept::Alive(*ttl) } else { Kept::Loose })
+                Reply::Kept(if tied {
+                    LeaseState::Alive(*ttl)
+                } else {
+                    LeaseState::Unattached
+                })
             }
-            Request::AskLease(session) => Reply::Lease(granted.contains_key(&LeaseId::of(session))),
+            Request::CheckLease(session) => {
+                Reply::Lease(granted.contains_key(&LeaseId::of(session)))
+            }
             other => unreachable!("{other:?} is not about leases"),
         }
     }

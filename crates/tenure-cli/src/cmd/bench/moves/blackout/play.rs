@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 use super::super::prompt;
 use super::Loads;
 use crate::cmd::bench::worker::KEYSPACE;
-use crate::fail::Fail;
+use crate::fail::Exit;
 use crate::place::random_id;
 
 /// Wait between two requests of a client with up to [`FEW`] shards; it grows in proportion with more.
@@ -114,7 +114,7 @@ impl Cast {
         Some(self.traces.as_ref()?.join(file))
     }
 
-    async fn node(&self, name: &str) -> Result<Node, Fail> {
+    async fn node(&self, name: &str) -> Result<Node, Exit> {
         let mut node = Node::builder(&self.url, self.cluster.as_str())
             .name(name)
             .address("bench", name)
@@ -138,13 +138,13 @@ pub(super) struct Play {
     tasks: JoinSet<()>,
 }
 
-fn failed(error: impl std::fmt::Display) -> Fail {
-    Fail::no(error.to_string())
+fn failed(error: impl std::fmt::Display) -> Exit {
+    Exit::failed(error.to_string())
 }
 
 impl Play {
     /// Starts the node that stays, the router and the clients.
-    pub(super) async fn begin(store: Arc<dyn Store>, cast: Cast) -> Result<Self, Fail> {
+    pub(super) async fn begin(store: Arc<dyn Store>, cast: Cast) -> Result<Self, Exit> {
         let common = Arc::new(Common {
             board: Mutex::default(),
             nodes: Mutex::default(),
@@ -185,7 +185,7 @@ impl Play {
     }
 
     /// Follows the records of shards.
-    async fn follow(&mut self) -> Result<(), Fail> {
+    async fn follow(&mut self) -> Result<(), Exit> {
         let (cluster, common) = (self.cast.cluster.clone(), self.common.clone());
         let listing = self.store.list(&prefix(&cluster)).await?;
         for entry in &listing.entries {
@@ -207,7 +207,7 @@ impl Play {
     }
 
     /// A node joins and leaves: how long each shard that moved gave no answer.
-    pub(super) async fn round(&mut self) -> Result<Vec<Pause>, Fail> {
+    pub(super) async fn round(&mut self) -> Result<Vec<Pause>, Exit> {
         let b = self.cast.node("b").await?;
         self.common
             .nodes(|nodes| nodes.insert("b".to_owned(), b.clone()));
@@ -218,7 +218,7 @@ impl Play {
     }
 
     /// Waits until nothing moves and `some` shard is as it should be; all of them if they are a's.
-    async fn calm(&self, what: &str, is: impl Fn(&str) -> bool) -> Result<(), Fail> {
+    async fn calm(&self, what: &str, is: impl Fn(&str) -> bool) -> Result<(), Exit> {
         let begun = Instant::now();
         let all = what.contains("everything");
         loop {
@@ -241,14 +241,14 @@ impl Play {
                 return Ok(());
             }
             if begun.elapsed() > PATIENCE + self.cast.load * 3 {
-                return Err(Fail::no(format!("never: {what}")));
+                return Err(Exit::failed(format!("never: {what}")));
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
 
     /// Ends all of it; how many requests there were, and how many failed.
-    pub(super) async fn end(mut self) -> Result<(u64, u64), Fail> {
+    pub(super) async fn end(mut self) -> Result<(u64, u64), Exit> {
         self.common.over.store(true, Ordering::Relaxed);
         self.router.stop().await.map_err(failed)?;
         let a = self.common.nodes(|nodes| nodes.remove("a"));
@@ -271,7 +271,7 @@ fn note(cluster: &ClusterName, common: &Common, key: &str, value: &[u8]) {
         return;
     };
     let Key::Shard(id) = key else { return };
-    let phase = record.tenancy.moving().map(|(_, phase)| phase);
+    let phase = record.ownership.moving().map(|(_, phase)| phase);
     common.board(|board| {
         board.changed = Some(seen);
         let track = board.tracks.entry(id).or_default();
