@@ -7,7 +7,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::cmd;
 use crate::config::{Config, Sources};
-use crate::fail::Exit;
+use crate::exit::Exit;
 
 /// Decides which process owns which shard, and makes sure that it is never two.
 #[derive(Debug, Parser)]
@@ -116,5 +116,5 @@ pub(crate) enum Command {
     #[command(name = "__bench-node", hide = true)]
     BenchNode(cmd::bench::BenchNode),
     #[command(flatten)]
-    Hidden(cmd::exec::hidden::Hidden),
+    Hidden(cmd::exec::internal_commands::Hidden),
 }

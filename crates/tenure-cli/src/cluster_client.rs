@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_core::ids::{ClusterName, Nonce, SessionId};
-use tenure_core::layout::{self, Key};
+use tenure_core::keys::{self, Key};
 use tenure_core::record::Record;
 use tenure_store::{Delete, DeleteIf, Entry, Expect, Put, PutIf, Store, StoreError, Version};
 
 use crate::cmd::exec::{Signals, Waited};
 use crate::config::Config;
-use crate::fail::Exit;
+use crate::exit::Exit;
 use crate::snapshot::Snapshot;
 
 /// How long a store may take to answer a person.
@@ -122,7 +122,7 @@ impl ClusterClient {
 
     /// Everything that the store holds of the cluster, at one instant.
     pub(crate) async fn snapshot(&self) -> Result<Snapshot, Exit> {
-        let prefix = layout::prefix(&self.cluster);
+        let prefix = keys::prefix(&self.cluster);
         let listing = within("listing", self.store.list(&prefix)).await??;
         let identity = within("asking for the identity", self.store.identity()).await??;
         Ok(Snapshot::new(&self.cluster, &listing, identity))
@@ -222,7 +222,7 @@ pub(crate) async fn clusters(store: &dyn Store) -> Result<Vec<ClusterName>, Exit
     let mut names: Vec<ClusterName> = listing
         .entries
         .iter()
-        .filter_map(|entry| layout::cluster_of(&entry.key))
+        .filter_map(|entry| keys::cluster_of(&entry.key))
         .collect();
     names.dedup();
     Ok(names)

@@ -1,13 +1,13 @@
 //! The `tenure` command.
 
 mod cli;
+mod cluster_client;
 mod cmd;
 mod config;
-mod fail;
+mod exit;
 mod fleet;
-mod out;
-mod place;
 mod snapshot;
+mod stdout;
 mod supervise;
 mod table;
 
@@ -19,7 +19,7 @@ use tracing_subscriber::EnvFilter;
 
 use cli::{Cli, Command};
 use config::Config;
-use fail::Exit;
+use exit::Exit;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();

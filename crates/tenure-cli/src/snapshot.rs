@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tenure::Clock;
 use tenure_core::ids::{ClusterName, KeyspaceName, NodeName, SessionId, ShardId, ShardName};
-use tenure_core::layout::Key;
+use tenure_core::keys::Key;
 use tenure_core::machine::Found;
 use tenure_core::plan::Live;
 use tenure_core::record::{
@@ -16,7 +16,7 @@ use tenure_core::view::{KeyState, Versioned, View};
 use tenure_store::Listing;
 
 use crate::config::duration;
-use crate::fail::Exit;
+use crate::exit::Exit;
 
 /// One reading of a cluster.
 pub(crate) struct Snapshot {

@@ -5,7 +5,7 @@ mod shop;
 use rusqlite::Connection;
 use serde_json::{Value, json};
 use shop::{Shop, ran};
-use tenure_core::layout;
+use tenure_core::keys;
 use tenure_store::servers::etcd::{Etcd, Release};
 use tenure_store::servers::nats;
 use tenure_store::servers::postgres::Postgres;
@@ -67,8 +67,8 @@ fn a_healthy_sqlite_file_is_found_healthy_and_left_as_it_was() {
 
 #[test]
 fn the_keys_of_an_examination_are_no_clusters() {
-    assert_eq!(layout::cluster_of("=doctor/0123"), None);
-    assert!(layout::cluster_of("doctor/0123").is_some());
+    assert_eq!(keys::cluster_of("=doctor/0123"), None);
+    assert!(keys::cluster_of("doctor/0123").is_some());
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::thread;
 use serde_json::json;
 use shop::{Shop, keyspace, order, ran, served};
 use tenure_core::ids::KeyspaceName;
-use tenure_core::layout::Key;
+use tenure_core::keys::Key;
 use tenure_core::record::{ClusterRecord, Record};
 
 fn generation(shop: &Shop, name: &str) -> (u32, u32) {

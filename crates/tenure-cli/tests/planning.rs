@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use shop::{Ran, Shop, has, head, keyspace, node_key, order, served, shard, tenure};
 use tenure_core::ids::{NodeName, SessionId};
-use tenure_core::layout::Key;
+use tenure_core::keys::Key;
 use tenure_core::record::{PlanId, Record, ShardRecord};
 
 /// Two nodes that have four shards each.

@@ -402,13 +402,13 @@ fn a_corrupt_task_or_entry_is_named_and_blocks_nothing() {
         });
     };
     let name = tenure_queue::QueueName::new("q").unwrap();
-    let layout = tenure_queue::layout::Layout::new(CLUSTER, &name, 1);
+    let layout = tenure_queue::keys::Layout::new(CLUSTER, &name, 1);
     let key = layout.task(&tenure_queue::TaskId::new(&bad).unwrap());
     lay(&key, "{ no task");
     lay(
         &format!(
             "{}rubbish",
-            layout.index(tenure_queue::layout::Index::Ready, 0)
+            layout.index(tenure_queue::keys::Index::Ready, 0)
         ),
         "",
     );

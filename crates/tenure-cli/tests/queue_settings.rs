@@ -6,7 +6,7 @@ use std::fs;
 use std::process::Command;
 
 use queue_support::*;
-use tenure_queue::layout::Layout;
+use tenure_queue::keys::Layout;
 use tenure_queue::{QueueName, TaskId};
 
 /// A setting: its name in the file, in the environment, and as a flag.

@@ -3,7 +3,7 @@
 mod shop;
 
 use shop::{Shop, head, keyspace, node_key, order, problems, served, shard};
-use tenure_core::layout::Key;
+use tenure_core::keys::Key;
 use tenure_core::record::{Ownership, Quarantine, Record, ShardRecord};
 
 fn record(shop: &Shop, index: u32) -> ShardRecord {

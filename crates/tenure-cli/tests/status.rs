@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 use shop::{Shop, TTL, order, problems, served, shard};
 use tenure::{Handler, Hashed, Node, Result, Shard};
 use tenure_core::ids::{Epoch, NodeName, SessionId};
-use tenure_core::layout::Key;
+use tenure_core::keys::Key;
+use tenure_core::reason::Reason;
 use tenure_core::record::{Failure, Move, Owner, Ownership, Quarantine, Record, ShardRecord};
-use tenure_core::why::Reason;
 use tokio::sync::Semaphore;
 
 fn fields(value: &Value) -> Vec<&str> {

@@ -10,9 +10,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{Epoch, Revision, SessionId, ShardId, Version};
-use crate::layout::Key;
-use crate::note::NodeEvent;
+use crate::keys::Key;
 use crate::record::{Damage, HeldByRouter, MovePhase, Owner, Record};
+use crate::telemetry::NodeEvent;
 use crate::time::Time;
 
 /// One request to the store. Its answer carries the same number.

@@ -14,12 +14,12 @@
 //! messages, which is why one table serves nodes, the simulator, the model checker and the trace validator.
 
 use crate::ids::{Epoch, NodeName, Nonce, SessionId};
+use crate::reason::Reason;
 use crate::record::{
     Failure, HISTORY_LEN, Head, Move, Owner, OwnerChange, Ownership, PlanId, Quarantine,
     ShardRecord,
 };
 use crate::rules::{Mutant, Rules};
-use crate::why::Reason;
 
 /// How many different nodes may fail to load a shard before nobody may claim it.
 pub const QUARANTINE_AFTER: usize = 3;

@@ -13,9 +13,9 @@
 //! | sealed | are held |
 //! | any newer value, owned and serving | pass, those held first: also after a move that was called off |
 
-mod keeper;
+pub mod hold_queue;
 mod limits;
-pub mod lines;
+mod machine;
 
 use std::time::Duration;
 
@@ -24,8 +24,8 @@ use crate::record::MovePhase;
 use crate::rules::{Mutant, Rules};
 use crate::time::Time;
 use crate::view::View;
-pub use keeper::{RequestRefusal, RouterMachine};
 pub use limits::HoldLimits;
+pub use machine::{RequestRefusal, RouterMachine};
 
 /// How long a router waits for what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

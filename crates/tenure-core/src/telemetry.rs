@@ -6,11 +6,11 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{Epoch, KeyspaceName, NodeName, SessionId, ShardId};
-use crate::layout::Key;
+use crate::keys::Key;
 use crate::lease::LeasePhase;
+use crate::reason::Reason;
 use crate::record::{Damage, EndReason, PlanId};
 use crate::time::Time;
-use crate::why::Reason;
 
 /// What happened to a shard at this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]

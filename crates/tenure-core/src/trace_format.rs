@@ -134,15 +134,15 @@ mod tests {
     use crate::ids::{
         KeyspaceName, NodeName, Nonce, Revision, SessionId, ShardId, ShardName, Version,
     };
-    use crate::layout::Key;
+    use crate::keys::Key;
     use crate::machine::{
         ActivationId, Close, Connection, Found, Listed, OpId, Reply, Request, StoreFailure,
     };
     use crate::node::KeyspaceConfig;
-    use crate::note::NodeEvent;
     use crate::record::{Damage, Head, KeyspaceKind, KeyspaceMode, Record, Role, ShardRecord};
     use crate::rules::Rules;
     use crate::settings::Settings;
+    use crate::telemetry::NodeEvent;
 
     fn shard() -> ShardId {
         let keyspace = KeyspaceName::new("eu/orders").unwrap();

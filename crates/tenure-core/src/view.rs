@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::ids::{KeyspaceName, NodeName, Nonce, Revision, SessionId, ShardId, Version};
-use crate::layout::Key;
+use crate::keys::Key;
 use crate::machine::Found;
 use crate::record::{
     ClusterRecord, Damage, KeyspaceRecord, LeaderRecord, NodeRecord, Record, Role, SessionRecord,

@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value};
 use tenure_core::ids::ClusterName;
-use tenure_core::layout::Key;
+use tenure_core::keys::Key;
 use tenure_core::record::{Damage, Record};
 
 const V1: &str = include_str!("golden/v1.jsonl");

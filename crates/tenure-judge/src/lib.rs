@@ -59,19 +59,19 @@
 //! Memory: 16 bytes per line (up to twice that while a list grows), whatever the length of the lines.
 
 mod checks;
-mod demands;
 mod duration;
 mod history;
 mod judge;
 mod line;
 mod read;
+mod requirements;
 mod verdict;
 
-pub use demands::Demands;
 pub use duration::{parse_duration, show_duration};
 pub use judge::{Judge, judge};
 pub use line::{Event, Line};
 pub use read::{Reading, Trouble, find_logs, read_log, read_logs};
+pub use requirements::Demands;
 pub use verdict::{
     Findings, Gap, Overlap, Regression, Shared, StaleEffects, Stray, Verdict, Window, Work,
 };

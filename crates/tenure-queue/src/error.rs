@@ -2,8 +2,8 @@
 
 use tenure_store::StoreError;
 
-use crate::change::TransitionError;
 use crate::ids::{BadName, TaskId};
+use crate::transitions::TransitionError;
 
 /// A call that did not do what it was asked. A lost race is not among these unless somebody has to know of it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

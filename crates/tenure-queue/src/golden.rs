@@ -9,11 +9,11 @@ use serde_json::{Value, json};
 use crate::error::QueueError;
 use crate::ids::{ClaimId, Nonce, ScheduleName, TaskId, WorkerName};
 use crate::payload::Payload;
-use crate::record::{QueueRecord, QueueSettings, decode, encode};
+use crate::queue_record::{QueueRecord, QueueSettings, decode, encode};
 use crate::retry::Retry;
 use crate::schedule::{Schedule, ScheduleSpec};
+use crate::store_time::StoreTime;
 use crate::task::{Event, FORMAT, Progress, Running, State, Task, What};
-use crate::time::StoreTime;
 
 const V1: &str = include_str!("../tests/golden/v1.jsonl");
 

@@ -15,8 +15,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::ids::{ClaimId, TaskId};
 use crate::payload::Payload;
+use crate::store_time::StoreTime;
 use crate::task::{Progress, Task};
-use crate::time::StoreTime;
 
 /// A task as its handler sees it. Cheap to clone.
 #[derive(Clone, Debug)]

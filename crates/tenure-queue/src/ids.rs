@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::time::StoreTime;
+use crate::store_time::StoreTime;
 
 /// The longest name of a queue, task, schedule or worker, in bytes.
 pub const NAME_MAX: usize = 200;

@@ -15,11 +15,11 @@
 //! cluster lists or watches tasks among its own records.
 
 use tenure_core::hash::shard_index;
-use tenure_core::layout::{escape, unescape};
+use tenure_core::keys::{escape, unescape};
 
 use crate::ids::{QueueName, ScheduleName, TaskId};
+use crate::store_time::StoreTime;
 use crate::task::{State, Task, TaskStatus};
-use crate::time::StoreTime;
 
 /// What all keys of all queues begin with.
 pub const ROOT: &str = "=queues/";
@@ -252,7 +252,7 @@ impl Layout {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use tenure_core::layout::cluster_of;
+    use tenure_core::keys::cluster_of;
 
     use super::*;
 

@@ -27,45 +27,45 @@
 //! # }
 //! ```
 
-pub mod change;
-mod clock;
 mod error;
 #[cfg(test)]
 mod golden;
 mod handler;
 mod ids;
-pub mod layout;
-mod leasing;
+pub mod keys;
 mod list;
 pub mod metrics;
+mod ownership;
 mod payload;
 mod queue;
-mod record;
+mod queue_record;
 mod repair;
 mod retry;
 mod rng;
 mod schedule;
-mod scribe;
-mod shelf;
+mod store_clock;
+mod store_time;
 mod submit;
 pub mod task;
-mod time;
-mod wakes;
+mod task_store;
+pub mod transitions;
+mod wakeups;
 mod worker;
+mod write_batcher;
 
 pub use error::QueueError;
 pub use handler::{Failure, Job, Outcome, RetryAt, TaskHandler, Typed, typed};
 pub use ids::{BadName, ClaimId, NAME_MAX, Nonce, QueueName, ScheduleName, TaskId, WorkerName};
-pub use leasing::{ENV_ENABLED, ENV_RENEW, ENV_SHARDS, ENV_TTL, Leasing, ShardLeasing};
 pub use list::{Filter, Page, Stats};
 pub use metrics::Metrics;
+pub use ownership::{ENV_ENABLED, ENV_RENEW, ENV_SHARDS, ENV_TTL, Leasing, ShardLeasing};
 pub use payload::Payload;
 pub use queue::Queue;
-pub use record::{PAYLOAD_LIMIT, QueueRecord, QueueSettings, SHARDS_MAX};
+pub use queue_record::{PAYLOAD_LIMIT, QueueRecord, QueueSettings, SHARDS_MAX};
 pub use repair::{Purge, Rebuilt};
 pub use retry::Retry;
 pub use schedule::{Cron, Schedule, ScheduleSpec};
+pub use store_time::StoreTime;
 pub use submit::{METADATA_MAX, Submit, Submitted};
 pub use task::{State, Task, TaskStatus};
-pub use time::StoreTime;
 pub use worker::{Health, Worker, WorkerBuilder, WorkerSettings};

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use crate::error::QueueError;
 use crate::ids::TaskId;
-use crate::layout::{Index, Layout};
+use crate::keys::{Index, Layout};
 use crate::queue::Queue;
+use crate::store_time::StoreTime;
 use crate::task::{Task, TaskStatus};
-use crate::time::StoreTime;
 
 /// How many keys are read at once.
 const PAGE: usize = 200;

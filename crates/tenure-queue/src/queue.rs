@@ -6,17 +6,17 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use tenure_store::{Put, PutIf, Store, StoreError, Version};
 
-use crate::change::{Transition, TransitionError};
 use crate::error::QueueError;
 use crate::ids::{NAME_MAX, QueueName, TaskId};
-use crate::layout::Layout;
+use crate::keys::Layout;
 use crate::metrics::Metrics;
-use crate::record::{QueueRecord, QueueSettings, decode, encode};
-use crate::shelf::{TaskStore, UpdateOutcome, in_time, read_in_time};
+use crate::queue_record::{QueueRecord, QueueSettings, decode, encode};
+use crate::store_time::StoreTime;
 use crate::submit::{Submit, Submitted};
 use crate::task::{State, Task, TaskStatus};
-use crate::time::StoreTime;
-use crate::wakes::Listeners;
+use crate::task_store::{TaskStore, UpdateOutcome, in_time, read_in_time};
+use crate::transitions::{Transition, TransitionError};
+use crate::wakeups::Listeners;
 
 /// What the keyspace of a queue's shards is called, before the queue's name.
 pub(crate) const KEYSPACE: &str = "queue.";
@@ -364,7 +364,7 @@ impl Queue {
         match self.shelf().alter_and_index(id, &change).await? {
             UpdateOutcome::Made { now, .. } => {
                 let shard = self.layout().shard_of(id);
-                let due = crate::layout::Entry::of(&now.task).at;
+                let due = crate::keys::Entry::of(&now.task).at;
                 self.0.workers.wake(shard, due);
                 Ok(())
             }

@@ -7,12 +7,12 @@ use tenure_store::{Delete, DeleteIf};
 
 use crate::error::QueueError;
 use crate::ids::TaskId;
-use crate::layout::{Entry, Index};
+use crate::keys::{Entry, Index};
 use crate::queue::Queue;
-use crate::record::QueueSettings;
+use crate::queue_record::QueueSettings;
 use crate::schedule::NotedTicks;
-use crate::shelf::{TaskStore, in_time};
-use crate::time::StoreTime;
+use crate::store_time::StoreTime;
+use crate::task_store::{TaskStore, in_time};
 
 /// How many keys are read at once.
 const PAGE: usize = 500;

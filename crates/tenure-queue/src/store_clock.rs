@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 use tenure_store::{Store, StoreError};
 use tokio::time::Instant;
 
-use crate::time::StoreTime;
+use crate::store_time::StoreTime;
 
 /// How often the store is asked.
 const ASK_EVERY: Duration = Duration::from_secs(30);

@@ -8,13 +8,13 @@ use tenure_store::{Put, PutIf, StoreError};
 
 use crate::error::QueueError;
 use crate::ids::{Nonce, TaskId};
-use crate::layout::Entry;
+use crate::keys::Entry;
 use crate::payload::Payload;
-use crate::record::{QueueSettings, check_lease, check_retry, check_timeout, encode};
+use crate::queue_record::{QueueSettings, check_lease, check_retry, check_timeout, encode};
 use crate::retry::Retry;
-use crate::shelf::{ENTRY_GRACE, TaskStore};
+use crate::store_time::StoreTime;
 use crate::task::{Spec, Task};
-use crate::time::StoreTime;
+use crate::task_store::{ENTRY_GRACE, TaskStore};
 
 /// The most that metadata may take, names and values together.
 pub const METADATA_MAX: usize = 4 << 10;
@@ -342,8 +342,8 @@ impl TaskStore {
             }
             let wait = Duration::from_millis(25) * 2u32.pow(attempt);
             tokio::time::sleep(self.chance.around(wait)).await;
-            answer =
-                self.counted(crate::shelf::in_time(self.store.put_if(self.creation(task))).await);
+            answer = self
+                .counted(crate::task_store::in_time(self.store.put_if(self.creation(task))).await);
         }
         Err(StoreError::unknown(format!("task {:?}", task.id)).into())
     }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::ids::{ClaimId, Nonce, TaskId, WorkerName};
 use crate::payload::Payload;
 use crate::retry::{Retry, maybe_millis, millis};
-use crate::time::StoreTime;
+use crate::store_time::StoreTime;
 
 /// The newest format of records that this version reads, and the one that it writes.
 pub const FORMAT: u32 = 1;

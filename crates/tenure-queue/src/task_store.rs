@@ -13,17 +13,17 @@ use std::time::Duration;
 
 use tenure_store::{Keys, Put, PutIf, Store, StoreError, Version};
 
-use crate::change::{Transition, TransitionError, apply};
-use crate::clock::StoreClock;
 use crate::error::QueueError;
 use crate::ids::{ClaimId, Nonce, TaskId};
-use crate::layout::{Entry, Index, Layout};
+use crate::keys::{Entry, Index, Layout};
 use crate::metrics::Metrics;
-use crate::record::{decode, encode};
+use crate::queue_record::{decode, encode};
 use crate::rng::Chance;
-use crate::scribe::WriteBatcher;
+use crate::store_clock::StoreClock;
+use crate::store_time::StoreTime;
 use crate::task::Task;
-use crate::time::StoreTime;
+use crate::transitions::{Transition, TransitionError, apply};
+use crate::write_batcher::WriteBatcher;
 
 /// How long any call to the store may take.
 const PATIENCE: Duration = Duration::from_secs(10);

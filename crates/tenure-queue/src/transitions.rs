@@ -18,8 +18,8 @@ use std::time::Duration;
 
 use crate::ids::{ClaimId, Nonce, WorkerName};
 use crate::payload::Payload;
+use crate::store_time::StoreTime;
 use crate::task::{Event, HISTORY_MAX, NOTE_MAX, Progress, Running, State, Task, TaskStatus, What};
-use crate::time::StoreTime;
 
 /// How long an attempt that has run out of time is left to its worker before others take it.
 pub const DEADLINE_GRACE: Duration = Duration::from_secs(5);

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use tokio::sync::Notify;
 
-use crate::time::StoreTime;
+use crate::store_time::StoreTime;
 
 /// How many wake-ups a worker remembers. More than that, and polling finds the rest.
 const WAKES_MAX: usize = 10_000;

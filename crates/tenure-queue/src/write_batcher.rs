@@ -8,7 +8,7 @@ use std::sync::Arc;
 use tenure_store::{Put, PutIf, Store, StoreError};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::shelf::in_time;
+use crate::task_store::in_time;
 
 /// How many writes go together at most.
 const BATCH: usize = 256;

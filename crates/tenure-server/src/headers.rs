@@ -9,7 +9,7 @@ use hyper::HeaderMap;
 use hyper::header::{self, HeaderName, HeaderValue};
 use tenure::{Epoch, SessionId, ShardId, ShardName};
 use tenure_core::ids::KeyspaceName;
-use tenure_core::layout::{escape, unescape};
+use tenure_core::keys::{escape, unescape};
 
 /// The shard, as `KEYSPACE/SHARD`, each escaped as in the store.
 pub const SHARD: HeaderName = HeaderName::from_static("tenure-shard");

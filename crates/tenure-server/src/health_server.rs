@@ -10,7 +10,7 @@ use hyper::header::{self, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
 
 use crate::body::Body;
-use crate::serve::Service;
+use crate::listener::Service;
 
 /// How a process is doing.
 pub trait Health: Send + Sync + 'static {

@@ -9,30 +9,30 @@
 //! the request names, and counts it as in flight until the last byte of the answer is here. What it refuses (421, with a header
 //! of its own) no application has seen, so that the proxy may send it again; anything else is never sent twice.
 
-mod admin;
-mod admitted;
-mod answer;
 mod body;
-mod gate;
+mod error_response;
 pub mod headers;
-mod hooks;
-mod key;
-mod lanes;
-mod layer;
+mod health_server;
+mod key_extraction;
+mod lifecycle_hooks;
+mod listener;
 mod metrics;
 mod proxy;
-mod serve;
-mod tunnel;
+mod sidecar;
+mod tower_layer;
+mod tracked_response;
+mod upgrade;
 mod upstream;
+mod worker_threads;
 
-pub use admin::{Health, HealthServer};
 pub use body::{Body, BodyError};
-pub use gate::{Application, GateSettings, Sidecar};
-pub use hooks::{Hooked, Hooks};
-pub use key::{KeyRule, KeySource, Target};
-pub use lanes::Lanes;
-pub use layer::{GateLayer, GateService, Owned};
+pub use health_server::{Health, HealthServer};
+pub use key_extraction::{KeyRule, KeySource, Target};
+pub use lifecycle_hooks::{Hooked, Hooks};
+pub use listener::{ServeLimits, Server, Service, bind};
 pub use metrics::HttpMetrics;
 pub use proxy::{ADDRESS, Proxy, ProxySettings, REPLAYABLE};
-pub use serve::{ServeLimits, Server, Service, bind};
+pub use sidecar::{Application, GateSettings, Sidecar};
+pub use tower_layer::{GateLayer, GateService, Owned};
 pub use upstream::Protocol;
+pub use worker_threads::Lanes;

@@ -19,7 +19,7 @@ use tokio_util::task::TaskTracker;
 use tracing::debug;
 
 use crate::body::Body;
-use crate::lanes::Lanes;
+use crate::worker_threads::Lanes;
 
 /// What one side may ask of a server.
 #[derive(Clone, Copy, Debug)]

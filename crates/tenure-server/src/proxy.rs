@@ -16,13 +16,13 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::debug;
 
-use crate::answer::{Refused, error, not_carried};
 use crate::body::{Body, Progress, Relay, Remembered, Waiting};
+use crate::error_response::{Refused, error, not_carried};
 use crate::headers;
-use crate::key::{KeyRule, Target};
+use crate::key_extraction::{KeyRule, Target};
+use crate::listener::Service;
 use crate::metrics::HttpMetrics;
-use crate::serve::Service;
-use crate::tunnel;
+use crate::upgrade;
 use crate::upstream::{Pool, Protocol, SendError};
 
 /// The kind of address under which a node says where it takes HTTP.
@@ -309,7 +309,7 @@ impl Proxy {
                     stopping.cancelled().await;
                     tokio::time::sleep(grace).await;
                 };
-                tunnel::join(upgrading, owners, cut).await;
+                upgrade::join(upgrading, owners, cut).await;
             });
         }
         let (head, relay) = answer.into_parts();

@@ -13,16 +13,16 @@ use tenure::{Entered, Handler, Node, NotOwner, RejectReason};
 use tokio::sync::oneshot;
 use tokio_util::task::TaskTracker;
 
-use crate::admitted::{Admitted, Manner};
-use crate::answer::{Refused, error};
 use crate::body::{Body, Progress, Tracked};
+use crate::error_response::{Refused, error};
 use crate::headers;
-use crate::hooks::{host_value, parts};
-use crate::key::{KeyRule, Target};
+use crate::key_extraction::{KeyRule, Target};
+use crate::lifecycle_hooks::{host_value, parts};
+use crate::listener::Service;
 use crate::metrics::HttpMetrics;
 use crate::proxy::{Proxy, check, upgraded};
-use crate::serve::Service;
-use crate::tunnel;
+use crate::tracked_response::{Admitted, Manner};
+use crate::upgrade;
 use crate::upstream::{Pool, Protocol, SendError};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -322,11 +322,11 @@ impl<H: Handler> Sidecar<H> {
             let cut = grant.stream_deadline();
             if websocket {
                 let close = grant.move_requested();
-                if tunnel::join_websocket(client, application, close, cut).await {
+                if upgrade::join_websocket(client, application, close, cut).await {
                     metrics.stream_cut();
                 }
             } else {
-                tunnel::join(client, application, cut).await;
+                upgrade::join(client, application, cut).await;
             }
         });
         Response::from_parts(head, Body::Relay(relay))

@@ -13,12 +13,12 @@ use tenure::{Entered, Grant, GrantExpired, Handler, Node, NotOwner};
 use tower_layer::Layer;
 use tower_service::Service;
 
-use crate::admitted::Manner;
-use crate::answer::{Refused, error};
 use crate::body::{Body, BodyError};
-use crate::gate::refusal;
+use crate::error_response::{Refused, error};
 use crate::headers;
-use crate::key::{KeyRule, Target};
+use crate::key_extraction::{KeyRule, Target};
+use crate::sidecar::refusal;
+use crate::tracked_response::Manner;
 
 /// Puts a gate in front of a service: 421 with the gate's headers for what the node does not own, `Tenure-Epoch` on what it
 /// answers, and in flight until the last byte of the answer is handed on.

@@ -11,7 +11,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::TcpStream;
 
 use crate::body::{Body, Relay};
-use crate::lanes;
+use crate::worker_threads;
 
 /// How many idle connections to one address are kept, by each lane.
 const MOST_IDLE: usize = 512;
@@ -48,7 +48,7 @@ struct Host {
     /// `HOST:PORT`.
     address: Box<str>,
     /// By the lane that reads from them: only there is an answer heard without waking another thread.
-    idle: [Mutex<Vec<Idle>>; lanes::MOST],
+    idle: [Mutex<Vec<Idle>>; worker_threads::MOST],
     shared: tokio::sync::Mutex<Option<http2::SendRequest<Body>>>,
 }
 
@@ -155,7 +155,7 @@ impl Pool {
             };
             let mut lease = Lease {
                 host: host.clone(),
-                lane: lanes::current(),
+                lane: worker_threads::current(),
                 sender: Some(sender),
             };
             let Some(sender) = &mut lease.sender else {
@@ -229,7 +229,7 @@ impl Host {
 
     /// A connection that was used before: the one that was used last, so that those which are not needed grow old.
     fn take(&self, most_idle_time: Duration) -> Option<http1::SendRequest<Body>> {
-        let mut idle = self.idle(lanes::current());
+        let mut idle = self.idle(worker_threads::current());
         let now = Instant::now();
         let old = idle.partition_point(|i| now.duration_since(i.since) > most_idle_time);
         idle.drain(..old);

@@ -4,8 +4,8 @@
 
 use std::process::ExitCode;
 
-use tenure_sim::plan::{Mask, RunConfig};
 use tenure_sim::run::{Options, fingerprint, replay, replay_plan, run_seeds};
+use tenure_sim::run_config::{Mask, RunConfig};
 use tenure_sim::shrink::shrink;
 use tenure_sim::world::Under;
 

@@ -5,9 +5,9 @@ use tenure_core::ids::Epoch;
 use tenure_core::machine::{ActivationId, Event};
 
 use crate::check::{Verdict, Violation};
-use crate::plan::nanos;
+use crate::event_queue::{Due, Pid};
 use crate::process::Work;
-use crate::queue::{Due, Pid};
+use crate::run_config::nanos;
 use crate::spelling::spelled;
 use crate::world::World;
 

@@ -7,16 +7,16 @@ use tenure_core::hash::{index_of, key_hash};
 use tenure_core::ids::SessionId;
 use tenure_core::machine::{ActivationId, Close};
 use tenure_core::router::RecordVersion;
-use tenure_core::router::lines::ArrivalNo;
+use tenure_core::router::hold_queue::ArrivalNo;
 
 use crate::check::Verdict;
 use crate::check::requests::{Failure, Sent};
 use crate::clock::{Instant, MS};
+use crate::event_queue::{Due, Pid};
 use crate::fault::Cut;
-use crate::plan::{Class, RunConfig, nanos};
 use crate::process::Work;
-use crate::queue::{Due, Pid};
 use crate::rng::Rng;
+use crate::run_config::{Class, RunConfig, nanos};
 use crate::spelling::spelled;
 use crate::world::World;
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use tenure_core::lease::LeasePhase;
-use tenure_core::note::NodeEvent;
 use tenure_core::record::{EndReason, NodeMode};
+use tenure_core::telemetry::NodeEvent;
 
 /// Counts over one run or many.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]

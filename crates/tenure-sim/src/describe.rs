@@ -1,9 +1,9 @@
 //! Puts events, actions and records into words, one line each.
 
-use tenure_core::layout::Key;
+use tenure_core::keys::Key;
 use tenure_core::machine::{Action, Event, Expect, Found, Reply, Request};
-use tenure_core::note::NodeEvent;
 use tenure_core::record::{Ownership, Record, ShardRecord};
+use tenure_core::telemetry::NodeEvent;
 
 use crate::spelling::spelled;
 

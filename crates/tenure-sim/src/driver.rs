@@ -3,16 +3,16 @@
 
 use tenure_core::ids::{Epoch, SessionId, ShardId};
 use tenure_core::machine::{Action, ActivationId, Close, Event, Request};
-use tenure_core::note::NodeEvent;
 use tenure_core::record::{Record, Role};
 use tenure_core::router::{RecordVersion, ShardObservation};
+use tenure_core::telemetry::NodeEvent;
 
 use crate::check::gates::Lease;
 use crate::check::{Verdict, Violation};
 use crate::clock::{Instant, MS};
-use crate::plan::nanos;
+use crate::event_queue::{Due, Pid};
 use crate::process::{Activation, LoadEnd, Work};
-use crate::queue::{Due, Pid};
+use crate::run_config::nanos;
 use crate::spelling::spelled;
 use crate::world::World;
 
@@ -351,7 +351,7 @@ impl World {
         match action {
             Action::Note(NodeEvent::Renewed { .. }) if self.transcript => {}
             Action::Note(note) => {
-                let line = crate::words::note(note);
+                let line = crate::describe::note(note);
                 self.tell(pid, || line);
             }
             Action::Refused(why) => {
@@ -362,14 +362,14 @@ impl World {
             Action::Started => self.tell(pid, || "started".to_owned()),
             _ if self.transcript => {}
             action => {
-                let line = crate::words::action(action);
+                let line = crate::describe::action(action);
                 self.tell(pid, || line);
             }
         }
     }
 
     pub(crate) fn trace_event(&mut self, pid: Pid, event: &Event) {
-        let line = crate::words::event(event);
+        let line = crate::describe::event(event);
         self.tell(pid, || line);
     }
 }

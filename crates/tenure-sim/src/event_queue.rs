@@ -4,14 +4,14 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use tenure_core::ids::LeaseId;
-use tenure_core::layout::Key;
+use tenure_core::keys::Key;
 use tenure_core::machine::{ActivationId, Event, Expect, OpId, Reply, Request};
 use tenure_core::record::Record;
 
+use crate::app::Chore;
 use crate::clients::{Answer, Req};
 use crate::clock::Instant;
 use crate::fault::Fault;
-use crate::hand_over::Chore;
 
 /// Number of a process, in order of starting.
 pub(crate) type Pid = usize;

@@ -3,8 +3,8 @@
 use std::fmt;
 
 use crate::clock::MS;
-use crate::hands::Hand;
-use crate::life::Act;
+use crate::lease_tampering::Hand;
+use crate::lifecycle::Act;
 
 /// How a store is away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

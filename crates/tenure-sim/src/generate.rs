@@ -9,9 +9,9 @@ use tenure_core::settings::{Settings, Timing};
 use crate::clients::Traffic;
 use crate::clock::{Clock, Instant, MS, SEC};
 use crate::fault::{Cut, Fault, Outage, Target};
-use crate::hands::{self, Meddling};
-use crate::plan::{AppMix, Class, Family, NetMix, RunConfig, WatchMix, nanos};
+use crate::lease_tampering::{self, Meddling};
 use crate::rng::Rng;
+use crate::run_config::{AppMix, Class, Family, NetMix, RunConfig, WatchMix, nanos};
 
 /// Kinds of faults that a run may use; each run draws which.
 const KINDS: usize = 14;
@@ -129,7 +129,7 @@ pub(crate) fn draw(seed: u64, size: Option<(usize, u32)>) -> RunConfig {
             vec![(30 * SEC, Fault::Kill { node })]
         }
     };
-    hands::draw(&mut plan);
+    lease_tampering::draw(&mut plan);
     plan.end_at = heal_at + plan.heal_bound() + plan.rest_window();
     plan
 }

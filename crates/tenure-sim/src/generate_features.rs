@@ -7,8 +7,8 @@ use tenure_core::record::KeyspaceMode;
 
 use crate::clock::SEC;
 use crate::fault::{Fault, Mode, Target};
-use crate::plan::{Class, Family, Other, RunConfig, nanos};
 use crate::rng::Rng;
+use crate::run_config::{Class, Family, Other, RunConfig, nanos};
 
 /// Adds to a plan what its seed has in store besides.
 pub(crate) fn add(plan: &mut RunConfig) {

@@ -7,8 +7,8 @@ use tenure_core::record::KeyspaceMode;
 use crate::clients::Traffic;
 use crate::clock::{MS, SEC};
 use crate::fault::{Cut, Fault, Mode, Target};
-use crate::plan::{AppMix, Class, NetMix, RunConfig, WatchMix, nanos};
 use crate::rng::Rng;
+use crate::run_config::{AppMix, Class, NetMix, RunConfig, WatchMix, nanos};
 
 /// Adds to a plan the routers and clients that its seed has in store.
 pub(crate) fn add(plan: &mut RunConfig) {

@@ -3,18 +3,18 @@
 use std::sync::Arc;
 
 use tenure_core::ids::{KeyspaceName, SessionId};
-use tenure_core::layout::Key;
+use tenure_core::keys::Key;
 use tenure_core::machine::Event;
 use tenure_core::record::{Record, ShardRecord};
 
 use crate::check::Verdict;
 use crate::clients::Traffic;
 use crate::clock::{Clock, SEC};
+use crate::event_queue::{Due, Pid};
 use crate::fault::{Cut, Fault, Mode, Target};
-use crate::life::Act;
-use crate::plan::{AppMix, Family, NetMix, WatchMix};
+use crate::lifecycle::Act;
 use crate::process::Directory;
-use crate::queue::{Due, Pid};
+use crate::run_config::{AppMix, Family, NetMix, WatchMix};
 use crate::world::{KEYSPACE, World, named};
 
 impl World {

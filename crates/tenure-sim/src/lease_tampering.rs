@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_core::ids::{NodeName, SessionId};
-use tenure_core::layout::Key;
+use tenure_core::keys::Key;
 use tenure_core::record::{Record, SessionRecord};
 
 use crate::check::Verdict;
 use crate::clock::{Instant, MS, SEC};
 use crate::fault::Fault;
-use crate::plan::{Class, Family, RunConfig, nanos};
+use crate::run_config::{Class, Family, RunConfig, nanos};
 use crate::world::{World, named};
 
 /// What a hand does to a node's session.

@@ -5,15 +5,15 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tenure_core::ids::{LeaseId, SessionId};
-use tenure_core::layout::Key;
+use tenure_core::keys::Key;
 use tenure_core::machine::{LeaseState, Reply, Request, StoreFailure};
 use tenure_core::record::Record;
 
 use crate::check::Verdict;
 use crate::clock::{Instant, MS};
-use crate::plan::{Class, Family, nanos};
-use crate::queue::Due;
+use crate::event_queue::Due;
 use crate::rng::Rng;
+use crate::run_config::{Class, Family, nanos};
 use crate::world::World;
 
 /// How late the store is at most in noticing that a lease has run out.

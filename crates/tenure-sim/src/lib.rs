@@ -4,21 +4,24 @@
 //! the network, the store, the application, and the people who lay hands on records. A run is a [`plan::Plan`], drawn from
 //! a seed; the checkers see everything with an omniscient clock and share no code with what they check.
 
-pub mod ambush;
+mod app;
 mod check;
 pub mod clients;
 pub mod clock;
 pub mod coverage;
+mod describe;
 mod driver;
-mod extras;
+mod event_queue;
 pub mod fault;
-mod hand_over;
-pub mod hands;
+mod generate;
+mod generate_features;
+mod generate_traffic;
+mod inject;
 #[cfg(feature = "kit")]
 pub mod kit;
+pub mod lease_tampering;
 mod leases;
-pub mod life;
-mod misfortune;
+pub mod lifecycle;
 mod mixed;
 pub mod model;
 #[cfg(feature = "mutants")]
@@ -26,22 +29,19 @@ pub mod mutants;
 mod network;
 mod operator;
 pub mod orders;
-pub mod plan;
+pub mod phase_faults;
 mod process;
-mod queue;
-pub mod record;
 pub mod rng;
 mod router;
 pub mod run;
+pub mod run_config;
 pub mod script;
 pub mod shrink;
 mod spelling;
 mod store;
-mod swarm;
 pub mod trace;
-mod traffic;
+pub mod trace_recorder;
 pub mod validate;
-mod words;
 pub mod world;
 
 pub use check::Violation;

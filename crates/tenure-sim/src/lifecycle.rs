@@ -5,14 +5,14 @@
 use std::sync::Arc;
 
 use tenure_core::ids::NodeName;
-use tenure_core::layout::Key;
+use tenure_core::keys::Key;
+use tenure_core::ownership::Transition;
 use tenure_core::record::{ClusterRecord, NodeRecord, Record, ShardRecord};
-use tenure_core::shard::Transition;
 
 use crate::check::Verdict;
 use crate::clock::SEC;
 use crate::fault::Fault;
-use crate::plan::{Class, RunConfig};
+use crate::run_config::{Class, RunConfig};
 use crate::world::{World, named};
 
 /// What an operator does besides telling modes. Nodes and shards are meant by number.

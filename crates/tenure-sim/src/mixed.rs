@@ -8,9 +8,9 @@ use tenure_core::record::KeyspaceMode;
 
 use crate::clock::SEC;
 use crate::fault::Fault;
-use crate::life::Act;
-use crate::plan::{Class, Other, RunConfig, nanos};
+use crate::lifecycle::Act;
 use crate::rng::Rng;
+use crate::run_config::{Class, Other, RunConfig, nanos};
 
 /// Adds to a plan what its nodes differ in.
 pub(crate) fn add(plan: &mut RunConfig) {

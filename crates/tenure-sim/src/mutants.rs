@@ -8,11 +8,11 @@ use tenure_core::rules::{Mutant, Rules};
 
 use crate::clock::SEC;
 use crate::fault::{Cut, Fault, Outage, Target};
-use crate::hands::Hand;
-use crate::plan::{Class, Family, RunConfig, nanos};
+use crate::generate_traffic;
+use crate::lease_tampering::Hand;
 use crate::run::run_plan;
+use crate::run_config::{Class, Family, RunConfig, nanos};
 use crate::trace::Trace;
-use crate::traffic;
 use crate::world::Under;
 
 /// Within how many seeds each must be seen.
@@ -147,7 +147,7 @@ fn two_leaders(plan: &mut RunConfig) {
     let mut rng = plan.rng(13);
     if plan.class == Class::Chaos {
         for _ in 0..12 {
-            traffic::lose_leader(plan, &mut rng);
+            generate_traffic::lose_leader(plan, &mut rng);
         }
         plan.faults.sort_by_key(|(at, _)| *at);
     }
@@ -200,7 +200,7 @@ fn undone_end(plan: &mut RunConfig) {
     }
     let mut rng = plan.rng(21);
     if plan.routers == 0 {
-        traffic::add_routers(plan, &mut rng);
+        generate_traffic::add_routers(plan, &mut rng);
     }
     let ttl = nanos(plan.timing.ttl);
     let (node, at) = (rng.below(plan.nodes as u64) as usize, 50 * SEC);

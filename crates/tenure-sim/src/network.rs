@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use tenure_core::layout::Key;
+use tenure_core::keys::Key;
 use tenure_core::machine::{Event, Found, OpId, Reply, Request, StoreFailure};
 use tenure_core::record::Record;
 
 use crate::check::Verdict;
 use crate::clock::Instant;
+use crate::event_queue::{Due, Pid};
 use crate::fault::Outage;
-use crate::plan::{Family, nanos};
-use crate::queue::{Due, Pid};
+use crate::run_config::{Family, nanos};
 use crate::world::World;
 
 impl World {
@@ -91,7 +91,7 @@ impl World {
         let record = found.as_ref().and_then(|found| found.record.as_ref().ok());
         self.leases.written(key, record);
         if self.trace.on() && !self.transcript {
-            let line = crate::words::stored(key, found.as_ref());
+            let line = crate::describe::stored(key, found.as_ref());
             self.tell_world(|| line);
         }
         if self.plan.family != Family::Polled {

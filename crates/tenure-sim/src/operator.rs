@@ -3,18 +3,18 @@
 use std::sync::Arc;
 
 use tenure_core::ids::{KeyspaceName, NodeName, Nonce, SessionId};
-use tenure_core::layout::Key;
+use tenure_core::keys::Key;
+use tenure_core::ownership::{Facts, Transition, Writer, apply};
 use tenure_core::record::{
     ClusterRecord, Head, KeyspaceRecord, NodeMode, NodeRecord, Owner, Ownership, Record,
     ShardRecord,
 };
 use tenure_core::rules::Rules;
-use tenure_core::shard::{Facts, Transition, Writer, apply};
 
 use crate::check::Verdict;
 use crate::clock::MS;
+use crate::event_queue::Due;
 use crate::fault::Mode;
-use crate::queue::Due;
 use crate::world::{World, named};
 
 /// How long an operator waits before trying again.

@@ -17,8 +17,8 @@ use tenure_core::settings::Settings;
 use crate::check::Violation;
 use crate::clients::Traffic;
 use crate::clock::{MS, SEC};
-use crate::plan::{RunConfig, nanos};
-use crate::swarm::checked;
+use crate::generate::checked;
+use crate::run_config::{RunConfig, nanos};
 use crate::trace::Trace;
 use crate::world::{Under, World};
 

@@ -1,13 +1,13 @@
 //! A fault that waits for a move: it strikes a participant at the moment at which a shard enters a phase.
 
 use tenure_core::ids::NodeName;
-use tenure_core::layout::Key;
+use tenure_core::keys::Key;
+use tenure_core::reason::Reason;
 use tenure_core::record::{MovePhase, Ownership, Record, ShardRecord};
-use tenure_core::why::Reason;
 
+use crate::event_queue::Due;
 use crate::fault::{Cut, Fault};
-use crate::plan::nanos;
-use crate::queue::Due;
+use crate::run_config::nanos;
 use crate::world::World;
 
 /// Where in a move it strikes.

@@ -10,7 +10,7 @@ use tenure_core::time::Time;
 
 use crate::clients::Req;
 use crate::clock::{Clock, Instant, SEC};
-use crate::queue::Due;
+use crate::event_queue::Due;
 use crate::router::RouterProcess;
 
 /// How far the application is with a shard.

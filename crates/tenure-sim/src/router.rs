@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use tenure_core::ids::{SessionId, ShardId};
-use tenure_core::layout::Key;
+use tenure_core::keys::Key;
 use tenure_core::machine::{Event as NodeEvent, Reply};
-use tenure_core::router::lines::{ArrivalNo, FlightCounter, FlushMode, HoldQueue};
+use tenure_core::router::hold_queue::{ArrivalNo, FlightCounter, FlushMode, HoldQueue};
 use tenure_core::router::{
     Action, Event, HoldLimits, Reachability, RecordVersion, RequestRefusal, RouterMachine,
     ShardObservation, Verdict as Follows,
@@ -21,8 +21,8 @@ use crate::check::Verdict;
 use crate::check::requests::Failure;
 use crate::clients::{Req, Stage};
 use crate::clock::Instant;
-use crate::plan::nanos;
-use crate::queue::{Due, Pid};
+use crate::event_queue::{Due, Pid};
+use crate::run_config::nanos;
 use crate::spelling::spelled;
 use crate::world::World;
 

@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::check::Violation;
 use crate::clock::SEC;
 use crate::coverage::Coverage;
-use crate::plan::{Mask, RunConfig};
+use crate::run_config::{Mask, RunConfig};
 use crate::trace::Trace;
 use crate::world::{self, Outcome, Under};
 

@@ -8,17 +8,17 @@ use tenure_core::record::{KeyspaceMode, PlanningSettings, Role};
 use tenure_core::router::HoldLimits;
 use tenure_core::settings::Timing;
 
-use crate::ambush::Ambush;
 use crate::clients::Traffic;
 use crate::clock::{Clock, Instant, MS, SEC};
-use crate::extras;
 use crate::fault::Fault;
-use crate::hands::Meddling;
-use crate::life;
+use crate::generate;
+use crate::generate_features;
+use crate::generate_traffic;
+use crate::lease_tampering::Meddling;
+use crate::lifecycle;
 use crate::mixed;
+use crate::phase_faults::Ambush;
 use crate::rng::Rng;
-use crate::swarm;
-use crate::traffic;
 use crate::world::KEYSPACE;
 
 /// What a store is like.
@@ -204,33 +204,33 @@ impl RunConfig {
     /// The plan of this seed with equal nodes, as seeds were drawn before nodes differed.
     pub fn unmixed(seed: u64) -> Self {
         let mut plan = Self::undeleted(seed);
-        life::add_deletions(&mut plan);
+        lifecycle::add_deletions(&mut plan);
         plan
     }
 
     /// What this seed meant before named shards were deleted.
     pub fn undeleted(seed: u64) -> Self {
         let mut plan = Self::unrouted(seed);
-        traffic::add(&mut plan);
+        generate_traffic::add(&mut plan);
         plan
     }
 
     /// What this seed meant before there were routers and clients.
     pub fn unrouted(seed: u64) -> Self {
-        let mut plan = swarm::draw(seed, None);
-        extras::add(&mut plan);
-        life::add(&mut plan);
+        let mut plan = generate::draw(seed, None);
+        generate_features::add(&mut plan);
+        lifecycle::add(&mut plan);
         plan
     }
 
     /// What this seed meant before there were further keyspaces, observers, modes and restored stores.
     pub fn plain(seed: u64) -> Self {
-        swarm::draw(seed, None)
+        generate::draw(seed, None)
     }
 
     /// What this seed means with so many nodes and shards.
     pub fn sized(seed: u64, nodes: usize, shards: u32) -> Self {
-        swarm::draw(seed, Some((nodes, shards)))
+        generate::draw(seed, Some((nodes, shards)))
     }
 
     /// The numbers of all shards that somebody has to create.

@@ -1,8 +1,8 @@
 //! Makes a failing run smaller: leaves out whatever it fails without.
 
 use crate::check::Violation;
-use crate::plan::{Mask, RunConfig};
 use crate::run::run_plan;
+use crate::run_config::{Mask, RunConfig};
 use crate::trace::Trace;
 use crate::world::Under;
 

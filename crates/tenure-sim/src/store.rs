@@ -5,7 +5,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use tenure_core::ids::{Revision, Version};
-use tenure_core::layout::Key;
+use tenure_core::keys::Key;
 use tenure_core::machine::{Expect, Found, Listed, Reply, Request, StoreFailure};
 use tenure_core::record::{Damage, Record};
 

@@ -4,12 +4,12 @@ use tenure_core::ids::ClusterName;
 use tenure_core::machine::{Event, Step};
 use tenure_core::node::NodeConfig;
 use tenure_core::time::Time;
-use tenure_core::trace::{Begin, FORMAT, Line, Stepped};
+use tenure_core::trace_format::{Begin, FORMAT, Line, Stepped};
 
 use crate::check::Violation;
 use crate::clock::{Clock, Instant};
-use crate::plan::{Family, RunConfig};
-use crate::queue::Pid;
+use crate::event_queue::Pid;
+use crate::run_config::{Family, RunConfig};
 use crate::trace::Trace;
 use crate::world::{Under, World, named};
 

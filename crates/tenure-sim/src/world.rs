@@ -4,38 +4,38 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tenure_core::ids::{KeyspaceName, NodeName, ShardId, ShardName};
-use tenure_core::layout::Key;
+use tenure_core::keys::Key;
 use tenure_core::machine::{Action, Event};
 use tenure_core::node::{KeyspaceConfig, Node, NodeConfig, Timekeeper};
 use tenure_core::record::{KeyspaceKind, Rejoin, Role};
 use tenure_core::rules::Rules;
 
+use crate::check::acknowledged_writes::Journal;
 use crate::check::epochs::Epochs;
-use crate::check::estranged::Estranged;
+use crate::check::failure_isolation::Local;
 use crate::check::gates::Gates;
-use crate::check::journal::Journal;
-use crate::check::local::Local;
+use crate::check::membership::Strangers;
 use crate::check::modes::Modes;
+use crate::check::move_refusals::Smooth;
 use crate::check::order::Order;
 use crate::check::plans::Plans;
+use crate::check::recovery::{self, Rest};
 use crate::check::requests::Requests;
-use crate::check::smooth::Smooth;
-use crate::check::strangers::Strangers;
-use crate::check::whole::{self, Rest};
+use crate::check::store_replaced::Estranged;
 use crate::check::{Verdict, Violation};
 use crate::clients::{Clients, Traffic};
 use crate::clock::{Clock, Instant, SEC};
 use crate::coverage::Coverage;
+use crate::event_queue::{Due, Pid, Queue};
 use crate::fault::Outage;
 use crate::leases::Leases;
-use crate::plan::{AppMix, Family, NetMix, RunConfig, WatchMix, nanos};
 use crate::process::{Directory, Process};
-use crate::queue::{Due, Pid, Queue};
-use crate::record::Recording;
 use crate::rng::Rng;
 use crate::router::{RouterProcess, sessions_in};
+use crate::run_config::{AppMix, Family, NetMix, RunConfig, WatchMix, nanos};
 use crate::store::Store;
 use crate::trace::Trace;
+use crate::trace_recorder::Recording;
 
 /// The name of the only keyspace of a simulated cluster.
 pub const KEYSPACE: &str = "orders";
@@ -577,7 +577,7 @@ impl World {
 
     /// What keeps the cluster from being whole.
     pub(crate) fn missing(&self) -> Option<String> {
-        whole::missing(
+        recovery::missing(
             self.now,
             &self.shards,
             &self.processes,

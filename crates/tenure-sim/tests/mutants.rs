@@ -4,9 +4,9 @@
 
 use tenure_core::rules::{Mutant, Rules};
 use tenure_sim::mutants::{SEEDS, hunt};
-use tenure_sim::plan::RunConfig;
-use tenure_sim::record::record;
+use tenure_sim::run_config::RunConfig;
 use tenure_sim::shrink::shrink;
+use tenure_sim::trace_recorder::record;
 use tenure_sim::validate::{Check, Validator};
 use tenure_sim::world::Under;
 

@@ -9,8 +9,8 @@ use tenure_sim::clients::Traffic;
 use tenure_sim::clock::{MS, SEC};
 use tenure_sim::coverage::Coverage;
 use tenure_sim::fault::Fault;
-use tenure_sim::plan::{Class, RunConfig};
 use tenure_sim::run::run_plan;
+use tenure_sim::run_config::{Class, RunConfig};
 use tenure_sim::trace::Trace;
 use tenure_sim::world::Under;
 

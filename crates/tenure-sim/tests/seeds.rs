@@ -1,7 +1,7 @@
 //! Many seeds keep every promise, and each tells one story.
 
-use tenure_sim::plan::{Mask, RunConfig};
 use tenure_sim::run::{Options, Summary, fingerprint, replay, run_plan, run_seeds};
+use tenure_sim::run_config::{Mask, RunConfig};
 use tenure_sim::trace::Trace;
 use tenure_sim::world::Under;
 

@@ -3,10 +3,12 @@
 //! One small [`Store`] trait, opened by URL with [`open`]; one file or folder and one feature per backend; one conformance
 //! suite that all of them pass; and two wrappers around any store: [`fault`] makes it fail on purpose, [`observe`] counts.
 
+#[cfg(any(feature = "nats", feature = "s3"))]
+mod concurrent_batch;
+pub mod diagnose;
 mod error;
 #[cfg(feature = "etcd")]
 pub mod etcd;
-pub mod examine;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod fanout;
 pub mod fault;
@@ -15,7 +17,7 @@ pub mod memory;
 #[cfg(feature = "nats")]
 pub mod nats;
 pub mod observe;
-mod op;
+mod operation;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 mod rng;
@@ -27,17 +29,15 @@ pub mod servers;
 pub mod sqlite;
 mod store;
 #[cfg(any(feature = "nats", feature = "s3"))]
-mod time;
+mod timestamps;
 mod url;
 mod watch;
-#[cfg(any(feature = "nats", feature = "s3"))]
-mod waves;
 
 #[cfg(feature = "conformance")]
 pub mod conformance;
 
 pub use error::StoreError;
-pub use op::Op;
+pub use operation::Op;
 pub use store::{
     ClockScope, Delete, DeleteIf, Entry, Expect, Keys, LeaseState, Leases, Listing, Put, PutIf,
     Store, StoreInfo,

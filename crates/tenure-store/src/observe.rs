@@ -8,9 +8,9 @@ use async_trait::async_trait;
 use tenure_core::ids::{LeaseId, Revision};
 use tokio::time::Instant;
 
+use crate::diagnose::Finding;
 use crate::error::StoreError;
-use crate::examine::Finding;
-use crate::op::Op;
+use crate::operation::Op;
 use crate::store::{
     Delete, DeleteIf, Entry, Keys, LeaseState, Leases, Listing, Put, PutIf, Store, StoreInfo,
     no_leases,

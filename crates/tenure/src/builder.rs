@@ -18,11 +18,11 @@ use crate::data_dir::DataDir;
 use crate::error::StartError;
 use crate::grant::Grant;
 use crate::handler::{Handler, Result};
-use crate::launch;
-use crate::life::{AnyHandler, Typed};
+use crate::handler_task::{AnyHandler, Typed};
 use crate::node::Node;
 use crate::router::RouterParts;
 use crate::singleton::Singleton;
+use crate::startup;
 
 /// A node that is being set up.
 #[must_use = "a builder does nothing before `start`"]
@@ -295,7 +295,7 @@ impl Builder {
     ///
     /// Must be called from within a tokio runtime; handlers run on that one.
     pub async fn start(self) -> Result<Node, StartError> {
-        launch::start(self).await
+        startup::start(self).await
     }
 
     pub(crate) fn runs_here(&self) -> bool {
@@ -374,7 +374,7 @@ impl Builder {
         let dir = self.data_dir.as_ref().and_then(|dir| dir.file_name());
         match dir {
             Some(dir) => format!("{host}-{}", dir.to_string_lossy()),
-            None => format!("{host}-{:08x}", launch::entropy() as u32),
+            None => format!("{host}-{:08x}", startup::entropy() as u32),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tenure_core::ids::ClusterName;
-use tenure_core::layout::Key;
+use tenure_core::keys::Key;
 use tenure_core::machine::{Expect, Found, StoreFailure};
 use tenure_core::record::{Record, ShardRecord};
 use tenure_store::{Change, Entry, PutIf, StoreError};

@@ -5,25 +5,25 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_core::ids::{Epoch, KeyspaceName, SessionId, ShardId};
-use tenure_core::layout::Key;
+use tenure_core::keys::Key;
 use tenure_core::machine::{Action, ActivationId, Close, Event, Refusal, Reply, Step};
 use tenure_core::node::Node as Machine;
-use tenure_core::note::NodeEvent;
 use tenure_core::router::{RecordVersion, ShardObservation};
+use tenure_core::telemetry::NodeEvent;
 use tenure_core::time::Time;
 use tokio::sync::{broadcast, mpsc, watch};
 use tokio::task::AbortHandle;
 use tracing::warn;
 
-use crate::board::{LocalShards, OwnerInfo};
 use crate::gate::LeaseCell;
-use crate::io::Io;
-use crate::life::{AnyHandler, Ground};
+use crate::handler_task::{AnyHandler, Ground};
+use crate::local_shard::{Begin, LocalShard, Order};
+use crate::local_shards::{LocalShards, OwnerInfo};
 use crate::metrics::Metrics;
 use crate::router::RouterInput;
-use crate::stay::{Begin, LocalShard, Order};
-use crate::trace::Recorder;
-use crate::trouble::Trouble;
+use crate::store_error_log::Trouble;
+use crate::store_io::Io;
+use crate::trace_writer::Recorder;
 
 /// A machine that asks to be woken at once, again and again, must not keep the others of its thread from running.
 const BREATH: Duration = Duration::from_millis(1);

@@ -7,7 +7,7 @@ use tenure_core::ids::{Epoch, NodeName, SessionId, ShardId};
 
 use crate::grant::{Grant, GrantExpired};
 use crate::handler::{Handler, StateCell};
-use crate::stay::LocalShard;
+use crate::local_shard::LocalShard;
 
 /// A unit of work that was let into a shard. The shard is not given away before this is dropped.
 pub struct Entered<H: Handler> {

@@ -17,7 +17,7 @@ use tracing::warn;
 use crate::enter::{Entered, NotOwner};
 use crate::grant::{Grant, GrantExpired};
 use crate::handler::{Handler, Result, Shard};
-use crate::life::caught;
+use crate::handler_task::caught;
 use crate::node::Node;
 
 /// Actor of one key.

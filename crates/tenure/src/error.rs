@@ -4,7 +4,7 @@ use tenure_core::machine::Refusal;
 use tenure_store::StoreError;
 
 use crate::data_dir::DataDirError;
-use crate::trace::TraceError;
+use crate::trace_writer::TraceError;
 
 /// Why a node could not start. It owns nothing.
 #[derive(Debug, thiserror::Error)]

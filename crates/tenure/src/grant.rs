@@ -11,7 +11,7 @@ use tenure_core::machine::Event;
 use tenure_core::time::Time;
 use tokio_util::sync::CancellationToken;
 
-use crate::stay::LocalShard;
+use crate::local_shard::LocalShard;
 
 /// The grant is over: another process may own the shard, now or soon. Whatever was not done yet must not be done.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -18,7 +18,7 @@ use crate::data_dir::DataDir;
 use crate::driver::{Input, Inputs};
 use crate::grant::{Grant, GrantExpired};
 use crate::handler::{BoxError, Handler, Result, Seal, Shard, Shared, StateCell};
-use crate::stay::{Begin, LocalShard, Order};
+use crate::local_shard::{Begin, LocalShard, Order};
 
 /// What every stay of a node needs.
 pub(crate) struct Ground {

@@ -9,7 +9,7 @@ use tenure_core::ids::{Epoch, KeyspaceName, NodeName, SessionId, ShardId, ShardN
 use tenure_core::machine::ActivationId;
 use tenure_core::record::{KeyspaceKind, Owner};
 
-use crate::stay::LocalShard;
+use crate::local_shard::LocalShard;
 
 /// What the records say of a shard.
 #[derive(Clone, Debug, PartialEq, Eq)]

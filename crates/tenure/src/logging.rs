@@ -1,10 +1,10 @@
 //! From a note to a log line: constant messages, everything else in fields.
 
 use tenure_core::ids::NodeName;
-use tenure_core::layout::Key;
+use tenure_core::keys::Key;
 use tenure_core::lease::LeasePhase;
-use tenure_core::note::{NodeEvent, ShardEvent, ShardStep};
 use tenure_core::record::NodeMode;
+use tenure_core::telemetry::{NodeEvent, ShardEvent, ShardStep};
 use tracing::{debug, error, info, warn};
 
 /// Logs a note. Each change of the lease is one line: a warning on the way down, information on the way up.
@@ -182,8 +182,8 @@ pub(crate) mod tests {
     use std::sync::{Arc, Mutex};
 
     use tenure_core::ids::{Epoch, SessionId};
+    use tenure_core::reason::Reason;
     use tenure_core::time::Time;
-    use tenure_core::why::Reason;
 
     use super::*;
 

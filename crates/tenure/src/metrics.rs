@@ -11,8 +11,8 @@ use tenure_core::lease::LeasePhase;
 use tenure_core::machine::{LeaseState, Reply, StoreFailure};
 use tenure_core::members::Unserved;
 use tenure_core::node::Waiting;
-use tenure_core::note::{NodeEvent, ShardEvent, ShardStep};
 use tenure_core::record::NodeMode;
+use tenure_core::telemetry::{NodeEvent, ShardEvent, ShardStep};
 use tenure_core::time::Time;
 
 use crate::clock::Clock;

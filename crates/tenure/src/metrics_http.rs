@@ -159,9 +159,9 @@ mod tests {
     #[tokio::test]
     async fn probes_tell_a_node_that_is_cut_off_from_one_that_has_ended() {
         use tenure_core::ids::SessionId;
-        use tenure_core::note::NodeEvent;
+        use tenure_core::reason::Reason;
+        use tenure_core::telemetry::NodeEvent;
         use tenure_core::time::Time;
-        use tenure_core::why::Reason;
         let clock = Clock::boot();
         let metrics = Arc::new(Metrics::new(clock.clone()));
         let server = MetricsServer::bind(":0", metrics.clone()).await.unwrap();

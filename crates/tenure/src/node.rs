@@ -5,17 +5,17 @@ use std::sync::Arc;
 
 use tenure_core::ids::{Epoch, NodeName, ShardId, ShardName};
 use tenure_core::machine::{Close, Event};
-use tenure_core::note::NodeEvent;
+use tenure_core::telemetry::NodeEvent;
 use tokio::sync::{broadcast, watch};
 
-use crate::board::{LocalShards, OwnerInfo, Shards};
 use crate::builder::Builder;
 use crate::driver::{Input, Inputs, Life};
 use crate::enter::{Entered, NotOwner, OwnerAt, RejectReason};
 use crate::error::{StartError, StopError};
 use crate::handler::{Handler, StateCell};
+use crate::local_shard::LocalShard;
+use crate::local_shards::{LocalShards, OwnerInfo, Shards};
 use crate::metrics::Metrics;
-use crate::stay::LocalShard;
 
 /// A node: a process's part in a cluster. Cheap to clone.
 ///

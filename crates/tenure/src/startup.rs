@@ -8,26 +8,26 @@ use tenure_core::node::{Node as Machine, NodeConfig, Timekeeper};
 use tenure_core::record::Rejoin;
 use tenure_core::rules::Rules;
 use tenure_core::settings::{Settings, Timing};
-use tenure_core::trace;
+use tenure_core::trace_format;
 use tenure_store::{ClockScope, Store, StoreError};
 use tokio::runtime::Handle;
 use tokio::sync::{broadcast, oneshot, watch};
 use tracing::{info, warn};
 
-use crate::board::{LocalShards, Shards};
 use crate::builder::{Builder, Names, Source};
 use crate::clock::Clock;
 use crate::data_dir::DataDir;
 use crate::driver::{Driver, Heard, Heartbeat, Inputs, Life, Parts};
 use crate::error::StartError;
-use crate::io::{Calls, Io};
-use crate::life::Ground;
+use crate::handler_task::Ground;
+use crate::local_shards::{LocalShards, Shards};
 use crate::metrics::Metrics;
 use crate::node::Node;
 use crate::router::{HoldLimits, RouterDriver};
-use crate::trace::{Recorder, TraceError};
-use crate::trouble::Trouble;
-use crate::watch::backoff;
+use crate::store_error_log::Trouble;
+use crate::store_io::{Calls, Io};
+use crate::store_watch::backoff;
+use crate::trace_writer::{Recorder, TraceError};
 
 /// How many notes a slow listener may be behind before it misses some.
 const NOTES: usize = 4096;
@@ -42,7 +42,7 @@ struct Launch {
     board: Arc<LocalShards>,
     life: Arc<watch::Sender<Life>>,
     metrics: Arc<Metrics>,
-    notes: broadcast::Sender<Arc<tenure_core::note::NodeEvent>>,
+    notes: broadcast::Sender<Arc<tenure_core::telemetry::NodeEvent>>,
 }
 
 pub(crate) async fn start(builder: Builder) -> Result<Node, StartError> {
@@ -184,8 +184,8 @@ impl Launch {
         let Some(path) = &self.builder.trace else {
             return Ok(None);
         };
-        let begin = trace::Begin {
-            format: trace::FORMAT,
+        let begin = trace_format::Begin {
+            format: trace_format::FORMAT,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             commit: option_env!("TENURE_COMMIT").map(str::to_owned),
             cluster: self.names.cluster.clone(),

@@ -8,12 +8,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tenure_core::note::NodeEvent;
+use tenure_core::telemetry::NodeEvent;
 use tenure_core::time::Time;
 use tracing::{info, warn};
 
 use crate::clock::Clock;
-use crate::log::log;
+use crate::logging::log;
 
 /// How many different causes of one run of failing renewals are told.
 const REASONS: usize = 8;
@@ -114,7 +114,7 @@ impl Trouble {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::log::tests::page;
+    use crate::logging::tests::page;
 
     const QUIET: Duration = Duration::from_secs(2);
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use tenure_core::ids::{ClusterName, LeaseId, Version};
-use tenure_core::layout::{Key, prefix};
+use tenure_core::keys::{Key, prefix};
 use tenure_core::machine::{Connection, Event, Expect, Listed, OpId, Reply, Request, StoreFailure};
 use tenure_core::record::Record;
 use tenure_store::{Delete, DeleteIf, Leases, Put, Store, StoreError};
@@ -17,8 +17,8 @@ use crate::clock::Clock;
 use crate::codec;
 use crate::driver::Inputs;
 use crate::metrics::Metrics;
-use crate::trouble::Trouble;
-use crate::watch::Watcher;
+use crate::store_error_log::Trouble;
+use crate::store_watch::Watcher;
 
 /// How many keys one batch holds at most.
 const BATCH: usize = 500;

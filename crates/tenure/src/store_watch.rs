@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tenure_core::hash::mix;
 use tenure_core::ids::Revision;
-use tenure_core::layout::prefix;
+use tenure_core::keys::prefix;
 use tenure_core::machine::{Event, Reply};
 use tenure_store::{Batch, Store};
 use tokio::sync::watch;
@@ -18,7 +18,7 @@ use tracing::debug;
 
 use crate::clock::Clock;
 use crate::codec;
-use crate::io::Calls;
+use crate::store_io::Calls;
 
 const BACKOFF_MIN: Duration = Duration::from_millis(20);
 const BACKOFF_MAX: Duration = Duration::from_secs(2);

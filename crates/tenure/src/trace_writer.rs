@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use tenure_core::machine::{Event, Step};
 use tenure_core::time::Time;
-use tenure_core::trace::{Begin, End, Gap, Line, Stepped};
+use tenure_core::trace_format::{Begin, End, Gap, Line, Stepped};
 use tracing::warn;
 
 /// How many steps may wait for the disk.
@@ -226,7 +226,7 @@ mod tests {
 
     fn begin() -> Begin {
         Begin {
-            format: tenure_core::trace::FORMAT,
+            format: tenure_core::trace_format::FORMAT,
             version: String::new(),
             commit: None,
             cluster: ClusterName::new("shop").unwrap(),

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::Args;
 
 use crate::cmd::exec::grant_file::GrantState;
-use crate::fail::Exit;
+use crate::exit::Exit;
 use crate::supervise::boot_now;
 
 /// Ask, from a child of `tenure exec`, whether its grant still holds

@@ -8,16 +8,16 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 use tenure::Clock;
 use tenure_core::ids::{ClusterName, SessionId, Version};
-use tenure_core::layout;
+use tenure_core::keys;
 use tenure_core::view::KeyState;
 use tenure_store::DeleteIf;
 
+use crate::cluster_client::{ClusterClient, clusters, open_store, within};
 use crate::cmd::confirm::confirm;
 use crate::config::{Config, duration};
-use crate::fail::Exit;
-use crate::out;
-use crate::place::{ClusterClient, clusters, open_store, within};
+use crate::exit::Exit;
 use crate::snapshot::Snapshot;
+use crate::stdout;
 use crate::table::{Table, WIDTH};
 
 /// How often sessions are looked at while it is decided whether they are live.
@@ -78,7 +78,7 @@ async fn ls(config: &Config, as_json: bool) -> Result<ExitCode, Exit> {
     let names = clusters(&*store).await?;
     let mut shown = Vec::new();
     for name in &names {
-        let prefix = layout::prefix(name);
+        let prefix = keys::prefix(name);
         let listing = within("listing", store.list(&prefix)).await??;
         let identity = within("asking for the identity", store.identity()).await??;
         let snapshot = Snapshot::new(name, &listing, identity);
@@ -98,7 +98,7 @@ async fn ls(config: &Config, as_json: bool) -> Result<ExitCode, Exit> {
                 json!({ "name": name, "sessions": sessions, "keyspaces": keyspaces, "records": records })
             })
             .collect();
-        out::json(&json!({ "store": store.info().url, "clusters": all }));
+        stdout::json(&json!({ "store": store.info().url, "clusters": all }));
         return Ok(ExitCode::SUCCESS);
     }
     let mut table = Table::new(&["CLUSTER", "#SESSIONS", "#KEYSPACES", "#RECORDS"]);
@@ -110,7 +110,7 @@ async fn ls(config: &Config, as_json: bool) -> Result<ExitCode, Exit> {
             records.to_string(),
         ]);
     }
-    out::text(&table.render(WIDTH));
+    stdout::text(&table.render(WIDTH));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -191,7 +191,7 @@ fn live_sessions(snapshot: &Snapshot) -> BTreeMap<SessionId, Version> {
 
 /// Deletes what is there until nothing is; whoever writes meanwhile is deleted too.
 async fn delete_all(place: &ClusterClient) -> Result<usize, Exit> {
-    let prefix = layout::prefix(&place.cluster);
+    let prefix = keys::prefix(&place.cluster);
     let mut deleted = 0;
     for _ in 0..5 {
         let listing = within("listing", place.store.list(&prefix)).await??;

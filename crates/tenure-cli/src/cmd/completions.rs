@@ -6,8 +6,8 @@ use clap::{Args, CommandFactory as _};
 use clap_complete::Shell;
 
 use crate::cli::Cli;
-use crate::fail::Exit;
-use crate::out;
+use crate::exit::Exit;
+use crate::stdout;
 
 /// Print a completion script for a shell
 #[derive(Debug, Args)]
@@ -23,7 +23,7 @@ impl Completions {
     pub(crate) fn run(&self) -> Result<ExitCode, Exit> {
         let mut script = Vec::new();
         clap_complete::generate(self.shell, &mut Cli::command(), "tenure", &mut script);
-        out::text(&String::from_utf8_lossy(&script));
+        stdout::text(&String::from_utf8_lossy(&script));
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -9,8 +9,8 @@ use serde_json::json;
 use crate::cli::Global;
 use crate::config::flags::AllFlags;
 use crate::config::{Config, Effective, Value};
-use crate::fail::Exit;
-use crate::out;
+use crate::exit::Exit;
+use crate::stdout;
 use crate::table::{Table, WIDTH};
 
 /// Check or show the configuration
@@ -66,9 +66,9 @@ fn effective(global: &Global, settings: &Settings) -> Result<Vec<Effective>, Vec
 fn check(global: &Global, settings: &Settings) -> Result<ExitCode, Exit> {
     let problems = effective(global, settings).err().unwrap_or_default();
     if settings.json {
-        out::json(&json!({ "ok": problems.is_empty(), "problems": problems }));
+        stdout::json(&json!({ "ok": problems.is_empty(), "problems": problems }));
     } else if problems.is_empty() {
-        out::line("the configuration is in order");
+        stdout::line("the configuration is in order");
     }
     match problems.is_empty() {
         true => Ok(ExitCode::SUCCESS),
@@ -80,7 +80,7 @@ fn show(global: &Global, settings: &Settings) -> Result<ExitCode, Exit> {
     let effective = effective(global, settings).map_err(|all| Exit::usage(all.join("\n")))?;
     if settings.json {
         let shown: Vec<Shown> = effective.iter().map(Shown::of).collect();
-        out::json(&json!({ "settings": shown }));
+        stdout::json(&json!({ "settings": shown }));
         return Ok(ExitCode::SUCCESS);
     }
     let mut table = Table::new(&["SETTING", "VALUE", "FROM"]);
@@ -92,7 +92,7 @@ fn show(global: &Global, settings: &Settings) -> Result<ExitCode, Exit> {
             setting.source.to_string(),
         ]);
     }
-    out::text(&table.render(WIDTH));
+    stdout::text(&table.render(WIDTH));
     Ok(ExitCode::SUCCESS)
 }
 

@@ -2,7 +2,7 @@
 
 use std::io::{self, BufRead as _, IsTerminal as _};
 
-use crate::fail::Exit;
+use crate::exit::Exit;
 
 /// Goes on if `yes` was passed or a person says so at the terminal.
 pub(crate) fn confirm(yes: bool, what: &str) -> Result<(), Exit> {

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use clap::Args;
 use serde_json::json;
 use tenure_core::ids::NodeName;
-use tenure_core::layout::Key;
+use tenure_core::keys::Key;
 use tenure_core::record::{NodeRecord, Record};
 use tenure_store::Expect;
 
+use crate::cluster_client::{CasResult, ClusterClient};
 use crate::config::Config;
-use crate::fail::Exit;
-use crate::out;
-use crate::place::{CasResult, ClusterClient};
+use crate::exit::Exit;
+use crate::stdout;
 
 /// How often a race against other writers is run again.
 const ROUNDS: usize = 20;
@@ -89,7 +89,7 @@ impl Which {
                 (false, false) => eprintln!("node {name} is not cordoned"),
             }
             if self.json {
-                out::json(&json!({ "node": name, "cordoned": cordoned, "changed": changed }));
+                stdout::json(&json!({ "node": name, "cordoned": cordoned, "changed": changed }));
             }
             return Ok(ExitCode::SUCCESS);
         }

@@ -12,8 +12,8 @@ use tenure_core::ids::NodeName;
 use super::evict;
 use super::wait::{admin, at_once, or_interrupted};
 use crate::config::{Config, duration};
-use crate::fail::Exit;
-use crate::out;
+use crate::exit::Exit;
+use crate::stdout;
 
 /// Let a node give away everything it has, and take nothing, until it is activated
 #[derive(Debug, Args)]
@@ -89,7 +89,7 @@ impl Drain {
             }
         };
         if self.json {
-            out::json(&json!({
+            stdout::json(&json!({
                 "node": name, "mode": standing.mode.to_string(), "shards": standing.shards,
                 "moving": standing.moving, "changed": changed,
             }));
@@ -129,7 +129,7 @@ impl Activate {
             );
         }
         if self.json {
-            out::json(&json!({
+            stdout::json(&json!({
                 "node": name, "mode": "active", "was": was.to_string(), "changed": changed,
             }));
         }

@@ -9,8 +9,8 @@ use tenure_core::ids::NodeName;
 
 use super::wait::{admin, at_once, or_interrupted};
 use crate::config::{Config, duration};
-use crate::fail::Exit;
-use crate::out;
+use crate::exit::Exit;
+use crate::stdout;
 
 /// Ask a node to give away what it has and to stop; wait until it is gone
 #[derive(Debug, Args)]
@@ -70,7 +70,7 @@ pub(super) async fn evict(
     if as_json {
         let session = asked.map(|(session, _)| session);
         let changed = asked.is_some_and(|(_, changed)| changed);
-        out::json(&json!({ "node": name, "session": session, "changed": changed }));
+        stdout::json(&json!({ "node": name, "session": session, "changed": changed }));
     }
     Ok(ExitCode::SUCCESS)
 }

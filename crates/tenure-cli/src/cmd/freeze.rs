@@ -7,8 +7,8 @@ use serde_json::json;
 
 use super::wait::admin;
 use crate::config::Config;
-use crate::fail::Exit;
-use crate::out;
+use crate::exit::Exit;
+use crate::stdout;
 
 /// Let nothing that is served move, in the whole cluster
 #[derive(Debug, Args)]
@@ -45,7 +45,7 @@ impl Freeze {
             false => eprintln!("the cluster is frozen already, for this reason"),
         }
         if self.json {
-            out::json(&json!({ "frozen": self.reason, "changed": changed }));
+            stdout::json(&json!({ "frozen": self.reason, "changed": changed }));
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -59,7 +59,7 @@ impl Unfreeze {
             false => eprintln!("the cluster is not frozen"),
         }
         if self.json {
-            out::json(&json!({ "frozen": null, "changed": changed }));
+            stdout::json(&json!({ "frozen": null, "changed": changed }));
         }
         Ok(ExitCode::SUCCESS)
     }

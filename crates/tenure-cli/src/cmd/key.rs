@@ -8,10 +8,10 @@ use tenure_core::hash;
 use tenure_core::ids::KeyspaceName;
 use tenure_core::record::KeyspaceKind;
 
+use crate::cluster_client::ClusterClient;
 use crate::config::Config;
-use crate::fail::Exit;
-use crate::out;
-use crate::place::ClusterClient;
+use crate::exit::Exit;
+use crate::stdout;
 
 /// Print the shard that a key belongs to
 #[derive(Debug, Args)]
@@ -44,7 +44,7 @@ impl Key {
         };
         let shard = hash::shard_of(self.key.as_bytes(), shards);
         if self.json {
-            out::json(&json!({
+            stdout::json(&json!({
                 "key": self.key,
                 "keyspace": keyspace,
                 "shards": shards,
@@ -52,8 +52,8 @@ impl Key {
             }));
         } else {
             match keyspace {
-                Some(keyspace) => out::line(format!("{keyspace}/{shard}")),
-                None => out::line(shard.as_str()),
+                Some(keyspace) => stdout::line(format!("{keyspace}/{shard}")),
+                None => stdout::line(shard.as_str()),
             }
         }
         Ok(ExitCode::SUCCESS)

@@ -10,8 +10,8 @@ use tenure_core::ids::{NodeName, ShardId};
 
 use super::wait::{admin, at_once, or_interrupted};
 use crate::config::{Config, duration};
-use crate::fail::Exit;
-use crate::out;
+use crate::exit::Exit;
+use crate::stdout;
 
 /// Move a shard to a node, once
 #[derive(Debug, Args)]
@@ -67,7 +67,7 @@ impl Move {
             done = Some(true);
         }
         if self.json {
-            out::json(&json!({
+            stdout::json(&json!({
                 "shard": id.to_string(), "to": to, "changed": changed, "served_there": done,
             }));
         }

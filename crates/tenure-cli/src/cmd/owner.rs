@@ -10,11 +10,11 @@ use tenure_core::ids::{Epoch, KeyspaceName, NodeName, SessionId, ShardId, ShardN
 use tenure_core::record::KeyspaceKind;
 use tenure_core::view::KeyState;
 
+use crate::cluster_client::ClusterClient;
 use crate::config::Config;
-use crate::fail::Exit;
-use crate::out;
-use crate::place::ClusterClient;
+use crate::exit::Exit;
 use crate::snapshot::{Lease, Snapshot, ago};
+use crate::stdout;
 
 /// Print which node owns the shard of a key
 #[derive(Debug, Args)]
@@ -121,14 +121,14 @@ impl Owner {
 
     fn nobody(&self, answer: &Answer, why: String) -> Result<ExitCode, Exit> {
         if self.json {
-            out::json(answer);
+            stdout::json(answer);
         }
         Err(Exit::failed(why))
     }
 
     fn show(&self, answer: &Answer) {
         if self.json {
-            return out::json(answer);
+            return stdout::json(answer);
         }
         let text = |value: Option<String>| value.unwrap_or_default();
         let mut lines = vec![
@@ -145,7 +145,7 @@ impl Owner {
             lines.push(("address", format!("{kind} {address}")));
         }
         for (name, value) in lines {
-            out::line(format!("{name:<8} {value}"));
+            stdout::line(format!("{name:<8} {value}"));
         }
     }
 }

@@ -6,17 +6,17 @@ use std::sync::Arc;
 use clap::Args;
 use serde_json::json;
 use tenure_core::ids::{NodeName, ShardId};
-use tenure_core::layout::Key;
+use tenure_core::keys::Key;
+use tenure_core::ownership::{self, Facts, Transition, Writer};
 use tenure_core::record::{KeyspaceMode, Owner, Record, ShardRecord};
 use tenure_core::rules::Rules;
-use tenure_core::shard::{self, Facts, Transition, Writer};
 use tenure_store::Expect;
 
+use crate::cluster_client::{CasResult, ClusterClient};
 use crate::config::Config;
-use crate::fail::Exit;
-use crate::out;
-use crate::place::{CasResult, ClusterClient};
+use crate::exit::Exit;
 use crate::snapshot::Snapshot;
+use crate::stdout;
 
 /// How often a race against other writers is run again.
 const ROUNDS: usize = 20;
@@ -103,7 +103,7 @@ async fn set(
             (None, None) => eprintln!("shard {id} is not pinned"),
         }
         if json {
-            out::json(&json!({ "shard": id.to_string(), "pin": to, "changed": changed }));
+            stdout::json(&json!({ "shard": id.to_string(), "pin": to, "changed": changed }));
         }
         return Ok(ExitCode::SUCCESS);
     }
@@ -133,7 +133,7 @@ fn changed_record(
         rules: Rules::sound(),
     };
     let change = Transition::Pin { node: to.cloned() };
-    shard::apply(record, &writer, change, &facts)
+    ownership::apply(record, &writer, change, &facts)
         .map_err(|why| Exit::failed(format!("shard {id} cannot be pinned: {why:?}")))
 }
 

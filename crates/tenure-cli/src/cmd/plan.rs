@@ -12,11 +12,11 @@ use tenure_core::plan::{NoMemory, PlanRules, PlanView, Report, plan, what_if};
 use tenure_core::record::{KeyspaceMode, KeyspaceRecord};
 use tenure_core::time::Time;
 
+use crate::cluster_client::ClusterClient;
 use crate::config::Config;
-use crate::fail::Exit;
-use crate::out;
-use crate::place::ClusterClient;
+use crate::exit::Exit;
 use crate::snapshot::Snapshot;
+use crate::stdout;
 
 /// Show what a leader would do, now or if things were otherwise
 #[derive(Debug, Args)]
@@ -102,7 +102,7 @@ impl Plan {
             })
             .collect();
         match self.json {
-            true => out::json(&serde_json::json!({ "keyspaces": planned })),
+            true => stdout::json(&serde_json::json!({ "keyspaces": planned })),
             false => planned.iter().for_each(show),
         }
         Ok(ExitCode::SUCCESS)
@@ -184,15 +184,15 @@ fn ask(
 
 fn show(planned: &Planned) {
     if !planned.followed {
-        out::line(format!(
+        stdout::line(format!(
             "keyspace {} is in mode {}: nobody follows such a plan",
             planned.keyspace, planned.mode
         ));
     }
-    out::text(&planned.plan.to_string());
+    stdout::text(&planned.plan.to_string());
     if let Some(Otherwise { question, plan }) = &planned.what_if {
-        out::line(format!("\nwhat if {question}"));
-        out::text(&plan.to_string());
+        stdout::line(format!("\nwhat if {question}"));
+        stdout::text(&plan.to_string());
     }
-    out::line("");
+    stdout::line("");
 }

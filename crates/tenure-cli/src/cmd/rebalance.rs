@@ -11,8 +11,8 @@ use tenure_core::record::KeyspaceMode;
 use super::plan;
 use super::wait::{admin, at_once, or_interrupted};
 use crate::config::{Config, duration};
-use crate::fail::Exit;
-use crate::out;
+use crate::exit::Exit;
+use crate::stdout;
 
 /// Even a keyspace out now, without the waits that usually keep a leader calm
 #[derive(Debug, Args)]
@@ -78,7 +78,7 @@ impl Rebalance {
             }
         }
         if self.json {
-            out::json(&json!({ "keyspaces": done }));
+            stdout::json(&json!({ "keyspaces": done }));
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -14,17 +14,17 @@ use std::time::Duration;
 use clap::Args;
 use tenure::Clock;
 use tenure_core::ids::{NodeName, ShardId, ShardName, Version};
-use tenure_core::layout::Key;
+use tenure_core::keys::Key;
+use tenure_core::ownership::{self, Facts, Transition, Writer};
 use tenure_core::record::{Damage, Head, KeyspaceKind, KeyspaceRecord, Owner, Record, ShardRecord};
 use tenure_core::rules::Rules;
-use tenure_core::shard::{self, Facts, Transition, Writer};
 use tenure_core::view::KeyState;
 use tenure_store::Expect;
 
-use crate::cmd::keyspace::draw;
+use crate::cluster_client::{CasResult, ClusterClient};
+use crate::cmd::keyspace::generation;
 use crate::config::{Config, duration};
-use crate::fail::Exit;
-use crate::place::{CasResult, ClusterClient};
+use crate::exit::Exit;
 use crate::snapshot::Snapshot;
 
 /// How often what is watched is looked at again.
@@ -142,8 +142,8 @@ impl Shard<'_> {
             load: None,
             rules: Rules::sound(),
         };
-        let lifted =
-            shard::apply(record, &writer, Transition::ClearQuarantine, &facts).map_err(|why| {
+        let lifted = ownership::apply(record, &writer, Transition::ClearQuarantine, &facts)
+            .map_err(|why| {
                 Exit::failed(format!("shard {} cannot be released: {why:?}", self.shard))
             })?;
         let record = Record::Shard(Arc::new(lifted));
@@ -177,7 +177,7 @@ impl Shard<'_> {
             );
             return Ok(());
         }
-        let generation = draw::draw(place, config, &id.keyspace, 0).await?;
+        let generation = generation::draw(place, config, &id.keyspace, 0).await?;
         // Read after the draw: whoever may own the shard is among these sessions.
         let now = place.snapshot().await?;
         let witnesses = now.witnesses();
@@ -185,7 +185,7 @@ impl Shard<'_> {
             rev: now.view.fresh_rev(&Key::Shard(id.clone())),
             ..Head::first(place.nonce())
         };
-        let record = shard::restored(head, generation, witnesses.clone(), Rules::sound());
+        let record = ownership::restored(head, generation, witnesses.clone(), Rules::sound());
         let record = Record::Shard(Arc::new(record));
         let expect = version.map_or(Expect::Absent, Expect::Version);
         self.put(place, expect, &record).await?;

@@ -19,11 +19,11 @@ use tokio::net::TcpListener;
 
 use super::exec::{Signals, Waited, not_started};
 use crate::cli::Global;
+use crate::cluster_client;
 use crate::config::Config;
 use crate::config::duration;
 use crate::config::flags::RouterFlags;
-use crate::fail::Exit;
-use crate::place;
+use crate::exit::Exit;
 
 /// Send HTTP requests to the owners of their keys, and hold them while a shard changes hands
 #[derive(Debug, Args)]
@@ -130,10 +130,13 @@ impl RouterCommand {
 
     pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
         let mut signals = Signals::new()?;
-        if let Waited::Signal = place::ask_for_ttl(config, &mut signals).await {
+        if let Waited::Signal = cluster_client::ask_for_ttl(config, &mut signals).await {
             return Ok(ExitCode::SUCCESS);
         }
-        let (url, cluster) = (place::store_url(config)?, place::named_cluster(config)?);
+        let (url, cluster) = (
+            cluster_client::store_url(config)?,
+            cluster_client::named_cluster(config)?,
+        );
         let unfit = |problems: Vec<String>| Exit::usage(problems.join("\n"));
         config.timing().map_err(unfit)?;
         let listener = bind(&self.listen).await.map_err(bad_address)?;

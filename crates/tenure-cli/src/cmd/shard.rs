@@ -13,8 +13,8 @@ use tenure_core::ids::{KeyspaceName, ShardId, ShardName};
 
 use super::wait::{admin, or_interrupted};
 use crate::config::{Config, duration};
-use crate::fail::Exit;
-use crate::out;
+use crate::exit::Exit;
+use crate::stdout;
 
 /// Create, delete or list the shards of named keyspaces
 #[derive(Debug, Args)]
@@ -136,7 +136,7 @@ impl Which {
             work.done, work.asked, work.same
         );
         if self.json {
-            out::json(&json!({
+            stdout::json(&json!({
                 "keyspace": keyspace, "asked": work.asked, "changed": work.done, "same": work.same,
             }));
         }
@@ -187,7 +187,7 @@ impl Ls {
         let shards = admin(config).await?.shards(&self.keyspace).await?;
         if !self.json {
             let lines: Vec<String> = shards.iter().map(|(name, _)| format!("{name}\n")).collect();
-            out::text(&lines.concat());
+            stdout::text(&lines.concat());
             return Ok(ExitCode::SUCCESS);
         }
         let all: Vec<_> = shards
@@ -199,7 +199,7 @@ impl Ls {
                 })
             })
             .collect();
-        out::json(&json!({ "keyspace": self.keyspace, "shards": all }));
+        stdout::json(&json!({ "keyspace": self.keyspace, "shards": all }));
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -10,18 +10,18 @@ use clap::Args;
 use serde::Serialize;
 use tenure::Clock;
 use tenure_core::ids::{NodeName, SessionId, ShardId};
-use tenure_core::layout::Key;
+use tenure_core::keys::Key;
+use tenure_core::ownership::{self, Facts, Transition, Writer};
 use tenure_core::plan::{Stale, StaleReason};
 use tenure_core::record::{Owner, Record};
 use tenure_core::rules::Rules;
-use tenure_core::shard::{self, Facts, Transition, Writer};
 use tenure_store::{Expect, Version};
 
+use crate::cluster_client::{CasResult, ClusterClient};
 use crate::config::{Config, duration};
-use crate::fail::Exit;
-use crate::out;
-use crate::place::{CasResult, ClusterClient};
+use crate::exit::Exit;
 use crate::snapshot::Snapshot;
+use crate::stdout;
 
 /// How many records are listed as text before "and so many more".
 const SHOWN: usize = 40;
@@ -86,7 +86,7 @@ impl Sweep {
         };
         let swept = Swept::new(self.dry_run, lines);
         match self.json {
-            true => out::json(&swept),
+            true => stdout::json(&swept),
             false => swept.show(),
         }
         for line in swept.stale.iter().filter(|l| l.outcome == "failed") {
@@ -118,14 +118,14 @@ impl Swept {
 
     fn show(&self) {
         if self.stale.is_empty() {
-            return out::line("nothing is stale");
+            return stdout::line("nothing is stale");
         }
         let counts: Vec<String> = self
             .counts
             .iter()
             .map(|(why, n)| format!("{n} {why}"))
             .collect();
-        out::line(format!("{} stale: {}", self.stale.len(), counts.join(", ")));
+        stdout::line(format!("{} stale: {}", self.stale.len(), counts.join(", ")));
         for line in self.stale.iter().take(SHOWN) {
             let outcome = match line.outcome {
                 "found" => "",
@@ -134,10 +134,10 @@ impl Swept {
                 "changed" => "; changed meanwhile, left alone",
                 _ => "; not swept",
             };
-            out::line(format!("{}: {}{outcome}", line.key, line.because));
+            stdout::line(format!("{}: {}{outcome}", line.key, line.because));
         }
         if self.stale.len() > SHOWN {
-            out::line(format!(
+            stdout::line(format!(
                 "and {} more; --json lists all",
                 self.stale.len() - SHOWN
             ));
@@ -218,7 +218,7 @@ async fn take_back(
         node: None,
         plan: seen.record.plan,
     };
-    let record = shard::apply(&seen.record, &writer, change, &facts)
+    let record = ownership::apply(&seen.record, &writer, change, &facts)
         .map_err(|why| Exit::failed(format!("the intention cannot be taken back: {why:?}")))?;
     let expect = Expect::Version(seen.version.clone());
     let key = Key::Shard(id.clone());

@@ -5,9 +5,9 @@ use std::time::Duration;
 use tenure::{AdminClient, AdminError};
 
 use super::exec::Signals;
+use crate::cluster_client::ClusterClient;
 use crate::config::Config;
-use crate::fail::Exit;
-use crate::place::ClusterClient;
+use crate::exit::Exit;
 
 /// An operator's hands on the cluster that the configuration names, which must be there.
 pub(crate) async fn admin(config: &Config) -> Result<AdminClient, Exit> {

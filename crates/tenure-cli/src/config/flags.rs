@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 
-use super::knobs::{KNOBS, Knob};
+use super::settings_table::{KNOBS, Knob};
 
 /// Flags that were given, by the name of their setting. Those that every command takes are not among them.
 macro_rules! flags {

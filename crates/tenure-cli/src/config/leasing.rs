@@ -2,7 +2,7 @@
 
 use tenure_queue::ShardLeasing;
 
-use super::{Config, Source, Value, knobs, near, value};
+use super::{Config, Source, Value, settings_table, suggest, value};
 
 /// What the names of these settings begin with.
 pub(super) const PREFIX: &str = "shard_leasing";
@@ -45,14 +45,14 @@ impl Config {
         for (key, given) in table {
             let at = format!("{file}: {SECTION}.{PREFIX}.{key}");
             let name = KEYS.iter().find(|(known, _)| known == key);
-            match name.and_then(|(_, name)| knobs::find(name)) {
+            match name.and_then(|(_, name)| settings_table::find(name)) {
                 Some(knob) => {
                     let value = value::from_toml(knob, given);
                     self.take(knob, value, Source::File, &at, problems);
                 }
                 None => {
                     let names = KEYS.iter().map(|(known, _)| *known);
-                    let meant = match near::nearest(key, names.clone()) {
+                    let meant = match suggest::nearest(key, names.clone()) {
                         Some(name) => format!("did you mean {name:?}?"),
                         None => format!("known are {}", names.collect::<Vec<_>>().join(", ")),
                     };

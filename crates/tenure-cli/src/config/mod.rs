@@ -5,10 +5,10 @@
 
 pub(crate) mod duration;
 pub(crate) mod flags;
-pub(crate) mod knobs;
 pub(crate) mod leasing;
-mod near;
 pub(crate) mod planning;
+pub(crate) mod settings_table;
+mod suggest;
 mod value;
 
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ use std::time::Duration;
 use tenure_core::settings::{SettingProblem, Settings, Timing};
 use tenure_store::StoreInfo;
 
-use knobs::{KNOBS, Kind, Knob};
+use settings_table::{KNOBS, Kind, Knob};
 pub(crate) use value::Value;
 
 /// What every environment variable of ours begins with.
@@ -128,7 +128,7 @@ impl Config {
         }
         config.read_env(&sources.env, &mut problems);
         for (name, text) in &sources.flags {
-            if let Some(knob) = knobs::find(name) {
+            if let Some(knob) = settings_table::find(name) {
                 let at = format!("--{}", knob.flag());
                 let value = value::from_text(knob, text);
                 config.take(knob, value, Source::Flag, &at, &mut problems);
@@ -168,7 +168,7 @@ impl Config {
                 self.read_worker(&shown.to_string(), value, problems);
                 continue;
             }
-            match knobs::find(key) {
+            match settings_table::find(key) {
                 Some(knob) => {
                     let at = format!("{shown}: {key}");
                     self.take(
@@ -190,7 +190,7 @@ impl Config {
             let Some(key) = name.strip_prefix(ENV_PREFIX) else {
                 continue;
             };
-            match knobs::find(&key.to_lowercase()).filter(|knob| knob.env() == *name) {
+            match settings_table::find(&key.to_lowercase()).filter(|knob| knob.env() == *name) {
                 Some(_) if text.is_empty() => {}
                 Some(knob) => {
                     self.take(
@@ -203,7 +203,7 @@ impl Config {
                 }
                 None if ENV_OTHERS.contains(&name.as_str()) => {}
                 None => {
-                    if let Some(knob) = nearest(key).and_then(knobs::find) {
+                    if let Some(knob) = nearest(key).and_then(settings_table::find) {
                         let meant = knob.env();
                         problems.push(format!(
                             "unknown environment variable {name}; did you mean {meant}?"
@@ -327,7 +327,7 @@ fn file_path(sources: &Sources) -> Option<PathBuf> {
 }
 
 fn nearest(key: &str) -> Option<&'static str> {
-    near::nearest(key, KNOBS.iter().map(|knob| knob.name))
+    suggest::nearest(key, KNOBS.iter().map(|knob| knob.name))
 }
 
 fn meant(key: &str) -> String {

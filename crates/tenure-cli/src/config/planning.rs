@@ -5,15 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_core::ids::KeyspaceName;
-use tenure_core::layout::Key;
+use tenure_core::keys::Key;
 use tenure_core::node::weight_without_effect;
 use tenure_core::plan::{Budgets, Measure, ZoneRule};
 use tenure_core::record::{KeyspaceMode, KeyspaceRecord, PlanningSettings, Record};
 
-use super::knobs::{KNOBS, Kind, Knob};
-use super::{Config, Source, Value, knobs};
-use crate::fail::Exit;
-use crate::place::ClusterClient;
+use super::settings_table::{KNOBS, Kind, Knob};
+use super::{Config, Source, Value, settings_table};
+use crate::cluster_client::ClusterClient;
+use crate::exit::Exit;
 
 /// The usual value of a setting that is about planning.
 pub(crate) fn default_text(name: &str) -> Option<&'static str> {
@@ -162,7 +162,7 @@ fn zone_text(rule: &ZoneRule) -> String {
 
 /// Makes a setting of the spec the usual again; `None` if there is none of that name.
 pub(crate) fn unset(spec: &mut PlanningSettings, name: &str) -> Option<()> {
-    let knob = knobs::find(name).filter(|knob| knob.is_plan())?;
+    let knob = settings_table::find(name).filter(|knob| knob.is_plan())?;
     match knob.kind {
         Kind::PlanTime(set) => set(spec, None),
         Kind::PlanCount(set) => set(spec, None),

@@ -221,7 +221,7 @@ fn every_setting_has_a_knob() {
     let fields = Debugged::of(&Settings::default());
     for field in &fields.0 {
         let name = field.split_once(':').unwrap().0;
-        assert!(knobs::find(name).is_some(), "{name}");
+        assert!(settings_table::find(name).is_some(), "{name}");
     }
 }
 

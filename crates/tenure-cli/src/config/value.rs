@@ -9,8 +9,8 @@ use tenure_core::record::{PlanningSettings, Rejoin};
 use tracing_subscriber::EnvFilter;
 
 use super::duration;
-use super::knobs::{Kind, Knob};
 use super::planning;
+use super::settings_table::{Kind, Knob};
 
 /// A value that fits its setting.
 #[derive(Clone, Debug, PartialEq, Eq)]

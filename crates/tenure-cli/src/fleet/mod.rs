@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, getpid, kill_process_group};
 
-use crate::fail::Exit;
+use crate::exit::Exit;
 use crate::supervise::myself;
 pub(crate) use journal::Journal;
 

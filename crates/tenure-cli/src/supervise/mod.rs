@@ -21,14 +21,14 @@
 //! keeper by leaving its process group or its session. There is no `unsafe` code: what other programs do between fork and
 //! exec, these do after an exec of themselves.
 
-mod family;
-mod guard;
-mod keeper;
+mod messages;
+mod process_tree;
+mod reaper;
 mod watchdog;
-mod wire;
+mod watchdog_client;
 
-pub(crate) use family::{boot_now, is_stopped, myself};
-pub(crate) use guard::{Running, Supervisor};
-pub(crate) use keeper::{ChildArgs, KeepArgs, child, keep};
+pub(crate) use messages::{Ended, Limits, Start};
+pub(crate) use process_tree::{boot_now, is_stopped, myself};
+pub(crate) use reaper::{ChildArgs, KeepArgs, child, keep};
 pub(crate) use watchdog::{WatchdogArgs, watchdog};
-pub(crate) use wire::{Ended, Limits, Start};
+pub(crate) use watchdog_client::{Running, Supervisor};

@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, WaitStatus, getpgid, getpgrp, getpid, kill_pr
 use tenure::{Clock, Time};
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::family::{self, boot_now};
+use super::process_tree::{self, boot_now};
 use crate::cmd::exec::grant_file::GrantState;
 
 /// The longest piece of a line that is marked as one; what is longer is cut, so that no memory grows.
@@ -51,7 +51,7 @@ pub(crate) struct ChildArgs {
 
 /// Becomes the command, with its life bound to the keeper's.
 pub(crate) fn child(args: &ChildArgs) -> ExitCode {
-    if family::bind_to(args.parent, Signal::KILL).is_err() {
+    if process_tree::bind_to(args.parent, Signal::KILL).is_err() {
         return ExitCode::FAILURE;
     }
     let error = Command::new(&args.command[0])
@@ -82,7 +82,7 @@ pub(crate) fn keep(args: &KeepArgs) -> ExitCode {
         Ok(code) => ExitCode::from(u8::try_from(code).unwrap_or(1)),
         Err(error) => {
             // Nothing below this process may outlive it.
-            let _ = family::end_descendants();
+            let _ = process_tree::end_descendants();
             failed(&error)
         }
     }
@@ -105,8 +105,8 @@ async fn keep_until_dead(args: &KeepArgs) -> io::Result<i32> {
         signal(SignalKind::quit())?,
     ];
     let mut enough = signal(SignalKind::user_defined1())?;
-    family::adopt_orphans()?;
-    family::bind_to(args.parent, Signal::USR2)?;
+    process_tree::adopt_orphans()?;
+    process_tree::bind_to(args.parent, Signal::USR2)?;
     let (command, output) = spawn(args)?;
     // A grant that this process was born with is that of somebody further up.
     let grant = std::env::var_os("TENURE_GRANT").filter(|_| !args.pipe);
@@ -117,19 +117,19 @@ async fn keep_until_dead(args: &KeepArgs) -> io::Result<i32> {
         tokio::select! {
             biased;
             _ = orphaned.recv() => {
-                if family::is_orphan_of(args.parent) {
-                    family::end_descendants()?;
+                if process_tree::is_orphan_of(args.parent) {
+                    process_tree::end_descendants()?;
                     return Ok(128 + Signal::KILL.as_raw());
                 }
             }
             _ = enough.recv() => if args.pipe {
-                family::end_descendants()?;
+                process_tree::end_descendants()?;
                 return Ok(128 + Signal::KILL.as_raw());
             },
             () = clock.sleep_until(look_at) => match last_resort(grant.as_deref(), args.parent) {
                 Some(later) => look_at = later,
                 None => {
-                    family::end_descendants()?;
+                    process_tree::end_descendants()?;
                     return Ok(128 + Signal::KILL.as_raw());
                 }
             },
@@ -139,12 +139,12 @@ async fn keep_until_dead(args: &KeepArgs) -> io::Result<i32> {
             },
         }
     };
-    family::end_descendants()?;
+    process_tree::end_descendants()?;
     // All that could write is dead, so the pipes end.
     for copying in output {
         let _ = copying.join();
     }
-    Ok(family::exit_code(status))
+    Ok(process_tree::exit_code(status))
 }
 
 /// When to look again; `None` if the lease is about to be over and the watchdog, which should have killed by now, is stopped.
@@ -161,11 +161,11 @@ fn last_resort(grant: Option<&Path>, watchdog: i32) -> Option<Time> {
     if due > now {
         return Some(due);
     }
-    (!family::is_stopped(watchdog)).then(|| now + LOOK_AGAIN)
+    (!process_tree::is_stopped(watchdog)).then(|| now + LOOK_AGAIN)
 }
 
 fn spawn(args: &KeepArgs) -> io::Result<(Pid, Vec<JoinHandle<()>>)> {
-    let mut command = family::myself();
+    let mut command = process_tree::myself();
     command
         .arg("__child")
         .arg(format!("--parent={}", getpid().as_raw_nonzero()))
@@ -196,7 +196,7 @@ fn spawn(args: &KeepArgs) -> io::Result<(Pid, Vec<JoinHandle<()>>)> {
 /// Whether the command is among those that died, and how.
 fn reap_until(command: Pid) -> io::Result<Option<WaitStatus>> {
     loop {
-        match family::reap()? {
+        match process_tree::reap()? {
             Some((pid, status)) if pid == command => return Ok(Some(status)),
             Some(_) => {}
             None => return Ok(None),

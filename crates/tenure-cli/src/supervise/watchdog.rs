@@ -15,8 +15,8 @@ use tokio::net::UnixStream;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
-use super::family::{self, boot_now};
-use super::wire::{Ended, Limits, Order, Report, Start};
+use super::messages::{Ended, Limits, Order, Report, Start};
+use super::process_tree::{self, boot_now};
 
 /// Timers stand still while the machine is suspended, the clock does not: no sleep is longer than this without a look at it.
 const SLICE: Duration = Duration::from_millis(250);
@@ -50,7 +50,7 @@ pub(crate) fn watchdog(args: WatchdogArgs) -> ExitCode {
 async fn watch(args: WatchdogArgs) -> io::Result<()> {
     // Out of reach of the terminal: Ctrl-Z and Ctrl-C are for `exec`.
     setsid()?;
-    family::adopt_orphans()?;
+    process_tree::adopt_orphans()?;
     let mut died = signal(SignalKind::child())?;
     let socket = std::os::unix::net::UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     socket.set_nonblocking(true)?;
@@ -199,7 +199,7 @@ impl Watchdog {
     }
 
     fn spawn(&self, start: &Start) -> io::Result<Pid> {
-        let mut keeper = family::myself();
+        let mut keeper = process_tree::myself();
         keeper
             .arg("__keep")
             .arg(format!("--parent={}", getpid().as_raw_nonzero()));
@@ -242,14 +242,14 @@ impl Watchdog {
     /// Reaps the dead, and kills what the children of dead keepers left behind.
     fn bury(&mut self) -> io::Result<()> {
         let mut look = !self.unreported.is_empty();
-        while let Ok(Some((pid, status))) = family::reap() {
+        while let Ok(Some((pid, status))) = process_tree::reap() {
             let Some(child) = self.children.remove(&pid) else {
                 continue;
             };
             let asked = child.stage != Stage::Running;
             let how = match asked {
                 true => Ended::Stopped,
-                false => Ended::Exited(family::exit_code(status)),
+                false => Ended::Exited(process_tree::exit_code(status)),
             };
             let report = Report::Ended { id: child.id, how };
             // A keeper that exits has seen to everything below it; one that was killed has not.
@@ -262,9 +262,9 @@ impl Watchdog {
         }
         if look {
             let known = &self.children;
-            let mut strays = family::children()?;
+            let mut strays = process_tree::children()?;
             strays.retain(|pid| !known.contains_key(pid));
-            strays.iter().copied().for_each(family::kill_child);
+            strays.iter().copied().for_each(process_tree::kill_child);
             if strays.is_empty() {
                 for report in std::mem::take(&mut self.unreported) {
                     self.report(report);

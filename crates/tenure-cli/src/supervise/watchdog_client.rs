@@ -17,8 +17,8 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tracing::{error, warn};
 
-use super::family::{self, boot_now};
-use super::wire::{Ended, Limits, Order, Report, Start};
+use super::messages::{Ended, Limits, Order, Report, Start};
+use super::process_tree::{self, boot_now};
 
 /// How long a watchdog may take to begin, and how long to wait before the next one is tried.
 const BIRTH: Duration = Duration::from_secs(10);
@@ -49,7 +49,7 @@ impl Supervisor {
     /// Begins. `command` is what every child runs.
     pub(crate) fn begin(command: Vec<OsString>, prefix: bool) -> io::Result<Self> {
         // What a lost watchdog leaves behind falls to this process.
-        family::adopt_orphans()?;
+        process_tree::adopt_orphans()?;
         let (sender, errands) = mpsc::unbounded_channel();
         let guard = Guard {
             command,
@@ -185,7 +185,7 @@ impl Guard {
     async fn spawn(&self) -> io::Result<Link> {
         let (ours, theirs) = StdStream::pair()?;
         ours.set_nonblocking(true)?;
-        let mut watchdog = family::myself();
+        let mut watchdog = process_tree::myself();
         watchdog.arg("__watchdog");
         if self.prefix {
             watchdog.arg("--prefix");
@@ -310,7 +310,7 @@ impl Guard {
 
 /// Kills and reaps all children of this process; its only ones are a watchdog and what a watchdog left.
 async fn bury_all() {
-    let buried = tokio::task::spawn_blocking(family::end_descendants).await;
+    let buried = tokio::task::spawn_blocking(process_tree::end_descendants).await;
     if let Ok(Err(error)) = buried {
         error!(%error, "processes that were left behind cannot be ended");
     }

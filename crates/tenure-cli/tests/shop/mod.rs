@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tenure::{Handler, Hashed, Node, Result, Shard};
 use tenure_core::ids::{ClusterName, KeyspaceName, NodeName, Nonce, SessionId, ShardId, ShardName};
-use tenure_core::layout::Key;
+use tenure_core::keys::Key;
 use tenure_core::record::{Head, Record};
 use tenure_store::{Entry, Expect, Put, PutIf, Store};
 use tokio::runtime::Runtime;

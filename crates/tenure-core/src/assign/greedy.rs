@@ -8,7 +8,7 @@
 use super::rank;
 use crate::hash::mix;
 use crate::ids::{KeyspaceName, NodeName};
-use crate::plan::share::{Part, divide};
+use crate::plan::target_counts::{Part, divide};
 
 /// A node among which a keyspace is divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

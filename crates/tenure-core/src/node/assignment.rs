@@ -7,12 +7,12 @@ use crate::assign::{Limit, Owned, Ranking, Sharer, Shares, greedy_surplus, rank}
 use crate::hash::shard_number;
 use crate::ids::{KeyspaceName, NodeName, ShardId};
 use crate::plan::{Decision, Delta, Live, NoMemory, PlanNode, PlanSettings, Planner};
+use crate::reason::Reason;
 use crate::record::{KeyspaceMode, NodeMode, Ownership, Role, ShardRecord};
 use crate::rules::Mutant;
 use crate::time::Time;
-use crate::why::Reason;
 
-use super::peers::Seat;
+use super::membership::Seat;
 use super::{Life, Node};
 
 /// What follows from the members and records; derived anew when they change.

@@ -8,9 +8,9 @@
 use std::collections::BTreeMap;
 
 use crate::ids::ShardId;
-use crate::layout::Key;
-use crate::note::NodeEvent;
+use crate::keys::Key;
 use crate::rules::Mutant;
+use crate::telemetry::NodeEvent;
 use crate::time::Time;
 
 use super::Node;

@@ -7,15 +7,15 @@
 use std::sync::Arc;
 
 use crate::ids::SessionId;
-use crate::layout::Key;
+use crate::keys::Key;
 use crate::machine::Expect;
-use crate::note::NodeEvent;
 use crate::record::{Damage, Head, KeyspaceMode, LeaderRecord, PlanId, Record, Role, Unknown};
 use crate::rules::Mutant;
+use crate::telemetry::NodeEvent;
 use crate::view::KeyState;
 
-use super::ops::{Pending, Purpose, Settled};
-use super::planning::Planning;
+use super::plan_writer::Planning;
+use super::store_requests::{Pending, Purpose, Settled};
 use super::timers::Timer;
 use super::{Life, Node};
 

@@ -10,19 +10,19 @@ use std::time::Duration;
 
 use crate::assign::{Member, Ranking};
 use crate::ids::{KeyspaceName, NodeName, Nonce, SessionId};
-use crate::layout::Key;
+use crate::keys::Key;
 use crate::lease::LeasePhase;
 use crate::machine::Expect;
 use crate::members;
-use crate::note::NodeEvent;
 use crate::plan::NodeState;
+use crate::reason::Reason;
 use crate::record::{Damage, EndReason, Ended, FORMAT, Head, Record, Role, SessionRecord, Unknown};
 use crate::rules::Mutant;
+use crate::telemetry::NodeEvent;
 use crate::time::Time;
 use crate::view::KeyState;
-use crate::why::Reason;
 
-use super::ops::{Purpose, Settled};
+use super::store_requests::{Purpose, Settled};
 use super::timers::Timer;
 use super::{Life, Node, Timekeeper};
 
@@ -410,9 +410,9 @@ impl Node {
             Some(KeyState::Missing { .. }) => {
                 let purpose = Purpose::ExpireSession(id);
                 if self.config.timekeeper == Timekeeper::Store {
-                    let writing = |p: &super::ops::Pending| {
+                    let writing = |p: &super::store_requests::Pending| {
                         matches!(p,
-                        super::ops::Pending::Put { purpose: q, .. } | super::ops::Pending::ReadBack { purpose: q, .. } if *q == purpose)
+                        super::store_requests::Pending::Put { purpose: q, .. } | super::store_requests::Pending::ReadBack { purpose: q, .. } if *q == purpose)
                     };
                     if !self.pending.values().any(writing) {
                         self.ask_lease(id, purpose);
@@ -420,7 +420,7 @@ impl Node {
                     return;
                 }
                 let under_way = self.pending.values().any(|p| matches!(p,
-                    super::ops::Pending::Put { purpose: q, .. } | super::ops::Pending::ReadBack { purpose: q, .. } if *q == purpose));
+                    super::store_requests::Pending::Put { purpose: q, .. } | super::store_requests::Pending::ReadBack { purpose: q, .. } if *q == purpose));
                 if !under_way {
                     self.end_session(id, EndReason::Missing, purpose);
                 }

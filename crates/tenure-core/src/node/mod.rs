@@ -23,30 +23,30 @@
 //! Everything is level-triggered: whatever is heard goes into the [`View`], and decisions are derived from the view, never
 //! from the message. Losing, repeating or reordering messages can delay a decision, not falsify it.
 
-mod acquire;
-mod boot;
-mod effect;
-mod holder;
-mod leader;
-mod load;
-mod model;
-mod native;
-mod ops;
-mod peers;
-mod planning;
-mod ready;
+mod assignment;
+mod claim_retry;
+mod election;
+mod ineffective_settings;
+mod load_report;
+mod membership;
+mod model_support;
+mod operator_requests;
+mod plan_writer;
+mod readiness;
+mod record_recovery;
 mod rejoin;
-mod restore;
+mod renewal;
 mod sets;
-mod share;
-mod stays;
-mod stop;
+mod shards;
+mod shutdown;
+mod startup;
+mod store_lease;
+mod store_requests;
+mod sync;
 #[cfg(test)]
 mod tests;
-mod tick;
 mod timers;
 mod unserved;
-mod wishes;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -54,36 +54,36 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{KeyspaceName, NodeName, Nonce, Revision, SessionId, ShardId};
-use crate::layout::Key;
+use crate::keys::Key;
 use crate::lease::LeasePhase;
 use crate::machine::{Action, ActivationId, Event, Found, Refusal, Step};
 use crate::members::{self, Unserved};
-use crate::note::{NodeEvent, ShardEvent, ShardStep};
 use crate::plan::Policy;
+use crate::reason::Reason;
 use crate::record::{
     ClusterRecord, HeldByRouter, KeyspaceKind, KeyspaceMode, NodeMode, Ownership, PlanningSettings,
     Record, Rejoin, Role, ShardRecord,
 };
 use crate::rules::Rules;
 use crate::settings::Timing;
+use crate::telemetry::{NodeEvent, ShardEvent, ShardStep};
 use crate::time::Time;
 use crate::view::{Versioned, View};
-use crate::why::Reason;
 
-use acquire::Acquire;
-use boot::Boot;
-use holder::Holder;
-use leader::Lead;
-use peers::Peers;
+use assignment::Assignments;
+use claim_retry::Acquire;
+use election::Lead;
+use membership::Peers;
+use record_recovery::Drawn;
 use rejoin::StartupPeers;
-use restore::Drawn;
-use share::Assignments;
-use stays::ShardSlot;
+use renewal::Holder;
+use shards::ShardSlot;
+use startup::Boot;
 use timers::{Timer, Timers};
 
-pub use effect::{Said, plan_without_effect, weight_without_effect, without_effect};
-pub(crate) use load::load_in_records;
-pub use model::{Counters, Listing};
+pub use ineffective_settings::{Said, plan_without_effect, weight_without_effect, without_effect};
+pub(crate) use load_report::load_in_records;
+pub use model_support::{Counters, Listing};
 
 /// What a node expects of a keyspace; created so if it does not exist.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -182,7 +182,7 @@ pub struct NodeConfig {
     /// The boot id of the machine, where all participants of the store share one machine and one clock.
     pub boot_id: Option<String>,
     /// 128 random bits: the ids of this process's sessions count up from here.
-    #[serde(with = "crate::trace::hex")]
+    #[serde(with = "crate::trace_format::hex")]
     pub entropy: u128,
     /// The session that this node's data directory remembers. Set only if the directory's lock proves its holder dead.
     pub last_session: Option<SessionId>,
@@ -249,7 +249,7 @@ pub struct Node {
     /// The event being handled came from the watch.
     from_watch: bool,
     /// What must come to rest before the node counts as started; `None` once it has.
-    initial: Option<ready::Initial>,
+    initial: Option<readiness::Initial>,
     started: bool,
     /// When the present session was registered.
     registered: Time,
@@ -297,7 +297,7 @@ pub struct Node {
     /// Router: moves for which requests are held. Node: moves to it that have loaded and wait for others.
     held: HeldByRouter,
     /// Shards that move to this node and freeze together.
-    together: stays::Together,
+    together: shards::Together,
     /// The application has said what a shard costs.
     measured: bool,
     /// Time of the last write of the session's record that reported load or changed its list of unserved shards.
@@ -361,7 +361,7 @@ impl Node {
             lead: Lead::default(),
             stopping_since: Time::ZERO,
             held: HeldByRouter::new(),
-            together: stays::Together::default(),
+            together: shards::Together::default(),
             measured: false,
             load_told: Time::ZERO,
             longest: std::time::Duration::ZERO,

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use super::ops::Pending;
+use super::store_requests::Pending;
 use super::{Life, Node, NodeConfig};
 use crate::ids::Revision;
-use crate::layout::Key;
+use crate::keys::Key;
 use crate::time::Time;
 use crate::view::{KeyState, Table};
 

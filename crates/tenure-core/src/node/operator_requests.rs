@@ -8,16 +8,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::ids::{KeyspaceName, NodeName, ShardId};
-use crate::layout::Key;
+use crate::keys::Key;
 use crate::machine::Expect;
 use crate::members;
 use crate::plan::{Decision, NodeState, Plan, PlanRules};
+use crate::reason::Reason;
 use crate::record::{KeyspaceRecord, Ownership, Record, ShardRecord};
-use crate::why::Reason;
 
 use super::Node;
-use super::ops::{Pending, Purpose};
-use super::planning::PlanUpdate;
+use super::plan_writer::PlanUpdate;
+use super::store_requests::{Pending, Purpose};
 
 impl Node {
     /// What the wishes of operators come to.

@@ -10,22 +10,22 @@ use std::time::Duration;
 
 use crate::assign::{Member, Ranking};
 use crate::ids::{Epoch, KeyspaceName, NodeName, SessionId, ShardId};
-use crate::layout::Key;
+use crate::keys::Key;
 use crate::machine::{Expect, StoreFailure};
 use crate::members::{self, Participant};
-use crate::note::NodeEvent;
+use crate::ownership::{self, Facts, Transition, Writer};
 use crate::plan::{
     Decision, Live, Memory, NodeState, Plan, PlanNode, PlanRules, PlanView, plan, plan_with,
 };
+use crate::reason::Reason;
 use crate::record::{
     KeyspaceMode, Move, MovePhase, Owner, Ownership, PlanId, Record, SessionRecord, ShardRecord,
 };
-use crate::shard::{self, Facts, Transition, Writer};
+use crate::telemetry::NodeEvent;
 use crate::time::Time;
-use crate::why::Reason;
 
 use super::Node;
-use super::ops::{Purpose, Settled};
+use super::store_requests::{Purpose, Settled};
 use super::timers::Timer;
 
 /// How many times a ttl a node's absences are remembered.
@@ -549,7 +549,7 @@ impl Node {
             load: None,
             rules: self.config.rules,
         };
-        let Ok(record) = shard::apply(&seen.record, &writer, change, &facts) else {
+        let Ok(record) = ownership::apply(&seen.record, &writer, change, &facts) else {
             return;
         };
         let now = self.now;

@@ -6,11 +6,11 @@
 use std::collections::BTreeSet;
 
 use crate::ids::ShardId;
-use crate::note::NodeEvent;
 use crate::record::{NodeMode, Ownership, Role};
+use crate::telemetry::NodeEvent;
 use crate::time::Time;
 
-use super::stays::ShardSlot;
+use super::shards::ShardSlot;
 use super::timers::Timer;
 use super::{Action, Node};
 

@@ -16,20 +16,20 @@
 use std::sync::Arc;
 
 use crate::ids::{KeyspaceName, SessionId, ShardId, ShardName};
-use crate::layout::Key;
+use crate::keys::Key;
 use crate::machine::Expect;
-use crate::note::{NodeEvent, ShardStep};
+use crate::ownership::{Transition, restored};
+use crate::reason::Reason;
 use crate::record::{
     ClusterRecord, Damage, Head, KeyspaceKind, KeyspaceRecord, NodeRecord, Record, Role,
     ShardRecord, Unknown,
 };
 use crate::rules::Mutant;
-use crate::shard::{Transition, restored};
+use crate::telemetry::{NodeEvent, ShardStep};
 use crate::time::Time;
 use crate::view::KeyState;
-use crate::why::Reason;
 
-use super::ops::{Pending, Purpose, Settled};
+use super::store_requests::{Pending, Purpose, Settled};
 use super::timers::Timer;
 use super::{KeyspaceConfig, Life, Node};
 

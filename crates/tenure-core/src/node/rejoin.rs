@@ -14,14 +14,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::ids::{SessionId, Version};
-use crate::layout::Key;
+use crate::keys::Key;
 use crate::machine::Expect;
-use crate::note::NodeEvent;
 use crate::record::{EndReason, NodeMode, NodeRecord, Record, Rejoin, Role};
+use crate::telemetry::NodeEvent;
 use crate::time::Time;
 use crate::view::KeyState;
 
-use super::ops::{Pending, Purpose};
+use super::store_requests::{Pending, Purpose};
 use super::timers::Timer;
 use super::{Life, Node, Timekeeper};
 
@@ -407,7 +407,7 @@ impl Node {
         });
         self.runs.is_empty()
             && mine.next().is_none()
-            && self.shards.values().all(super::stays::ShardSlot::is_quiet)
+            && self.shards.values().all(super::shards::ShardSlot::is_quiet)
     }
 
     /// Removes what is recorded of ephemeral nodes that are long gone, unless an operator has set something there.

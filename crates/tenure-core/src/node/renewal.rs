@@ -5,19 +5,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::ids::{Nonce, SessionId, Version};
-use crate::layout::Key;
+use crate::keys::Key;
 use crate::lease::{Lease, LeasePhase};
 use crate::machine::{Action, Connection, Expect, Found, Reply, Request, StoreFailure};
-use crate::note::NodeEvent;
+use crate::reason::Reason;
 use crate::record::{
     BootClock, Damage, FORMAT, Head, HeldByRouter, Record, SessionRecord, Unknown,
 };
 use crate::rules::Mutant;
+use crate::telemetry::NodeEvent;
 use crate::time::Time;
-use crate::why::Reason;
 
-use super::boot::Boot;
-use super::ops::{Pending, Settled};
+use super::startup::Boot;
+use super::store_requests::{Pending, Settled};
 use super::timers::Timer;
 use super::{Life, Node, Timekeeper};
 

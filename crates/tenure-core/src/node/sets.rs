@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
-use super::ops::Pending;
-use crate::layout::Key;
+use super::store_requests::Pending;
+use crate::keys::Key;
 use crate::machine::OpId;
 
 /// Requests under way, in the order in which they were made; most are answered in that order. What is known of one is large

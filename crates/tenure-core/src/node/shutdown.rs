@@ -1,11 +1,11 @@
 //! The way out: gates closed, work stopped, shards released, session ended. In this order.
 
 use crate::machine::{Action, Event, Step};
+use crate::reason::Reason;
 use crate::record::EndReason;
 use crate::rules::Mutant;
-use crate::why::Reason;
 
-use super::ops::{Pending, Purpose, Settled};
+use super::store_requests::{Pending, Purpose, Settled};
 use super::timers::Timer;
 use super::{Life, Node};
 
@@ -47,7 +47,7 @@ impl Node {
             return;
         }
         let quiet =
-            self.runs.is_empty() && self.shards.values().all(super::stays::ShardSlot::is_quiet);
+            self.runs.is_empty() && self.shards.values().all(super::shards::ShardSlot::is_quiet);
         if limit {
             self.cut_all(Reason::NodeStopping);
             return self.stopped();

@@ -8,18 +8,18 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::ids::{KeyspaceName, SessionId, ShardId, ShardName, Version};
-use crate::layout::Key;
+use crate::keys::Key;
 use crate::machine::{Expect, Refusal, Reply, StoreFailure};
-use crate::note::NodeEvent;
 use crate::record::{
     ClusterRecord, EndReason, Head, KeyspaceKind, KeyspaceRecord, NodeRecord, Record, Unknown,
 };
 use crate::rules::Mutant;
+use crate::telemetry::NodeEvent;
 use crate::time::Time;
 use crate::view::KeyState;
 
-use super::ops::{Purpose, Settled};
 use super::rejoin::Entering;
+use super::store_requests::{Purpose, Settled};
 use super::timers::Timer;
 use super::{KeyspaceConfig, Life, Node, Timekeeper};
 

@@ -10,16 +10,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::ids::SessionId;
-use crate::layout::Key;
+use crate::keys::Key;
 use crate::machine::{Connection, Found, LeaseState, Refusal, Reply, Request, StoreFailure};
-use crate::note::NodeEvent;
+use crate::reason::Reason;
 use crate::record::{Damage, EndReason, Role};
 use crate::rules::Mutant;
+use crate::telemetry::NodeEvent;
 use crate::time::Time;
 use crate::view::KeyState;
-use crate::why::Reason;
 
-use super::ops::{Pending, Purpose, Settled};
+use super::store_requests::{Pending, Purpose, Settled};
 use super::timers::Timer;
 use super::{Life, Node, Timekeeper};
 

@@ -4,11 +4,11 @@
 //! after all. What the read shows goes into the view, and decisions are derived from there; no outcome is ever guessed.
 
 use crate::ids::{KeyspaceName, Nonce, Revision, SessionId, ShardId, Version};
-use crate::layout::Key;
+use crate::keys::Key;
 use crate::machine::{Action, Connection, Expect, Found, OpId, Reply, Request, StoreFailure};
-use crate::note::NodeEvent;
 use crate::record::Record;
 use crate::rules::Mutant;
+use crate::telemetry::NodeEvent;
 use crate::time::Time;
 
 use super::Node;

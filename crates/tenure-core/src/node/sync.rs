@@ -3,18 +3,18 @@
 use std::sync::Arc;
 
 use crate::ids::{Revision, SessionId, Version};
-use crate::layout::Key;
+use crate::keys::Key;
 use crate::machine::{Connection, Listed, Reply, Request};
-use crate::note::NodeEvent;
 use crate::plan::Live;
+use crate::reason::Reason;
 use crate::record::{KeyspaceKind, Role};
 use crate::rules::Mutant;
+use crate::telemetry::NodeEvent;
 use crate::time::Time;
 use crate::view::{KeyState, View};
-use crate::why::Reason;
 
-use super::boot::Boot;
-use super::ops::Pending;
+use super::startup::Boot;
+use super::store_requests::Pending;
 use super::timers::Timer;
 use super::{Life, Node};
 
@@ -124,7 +124,7 @@ impl Node {
         self.pending.clear();
         self.shards
             .values_mut()
-            .for_each(super::stays::ShardSlot::forget_writing);
+            .for_each(super::shards::ShardSlot::forget_writing);
         self.timers.clear(&Timer::Renew);
         self.timers.clear(&Timer::Lease);
         self.view = View::new(self.config.rules);
@@ -260,7 +260,7 @@ impl Node {
                     Key::Shard(id),
                     expect,
                     record,
-                    super::ops::Purpose::Unimportant,
+                    super::store_requests::Purpose::Unimportant,
                 );
             }
         }

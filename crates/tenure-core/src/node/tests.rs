@@ -1,31 +1,31 @@
 //! Whole nodes against a store that answers at once: the plain course of things. Faults are the simulator's business.
 
 mod acquire;
-mod bench;
 mod hostile;
-mod late;
-mod leased;
-mod led;
-mod life;
-mod lost;
+mod late_writes;
+mod leader;
+mod lifecycle;
+mod lost_records;
 mod mixed;
+mod move_batches;
 mod moving;
-mod rare;
-mod refused;
+mod regressions;
 mod resigned;
 mod restored_store;
-mod together;
+mod store_leases;
+mod test_cluster;
+mod write_denied;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use bench::{TestCluster, ms};
+use test_cluster::{TestCluster, ms};
 
 use crate::ids::{SessionId, ShardId};
-use crate::layout::Key;
+use crate::keys::Key;
 use crate::machine::{Action, ActivationId, Event, Refusal};
-use crate::note::NodeEvent;
 use crate::record::{KeyspaceKind, KeyspaceMode, NodeMode, Ownership, Record};
+use crate::telemetry::NodeEvent;
 
 #[test]
 fn one_node_claims_loads_and_serves_everything_before_it_counts_as_started() {

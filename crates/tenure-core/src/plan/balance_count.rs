@@ -2,12 +2,12 @@
 
 use std::collections::BinaryHeap;
 
+use super::builder::{Cause, Work};
 use super::decision::PutOff;
-use super::place::Targets;
+use super::input::{NodeIx, Pin, ShardIx};
+use super::placement::Targets;
 use super::reason::PlanReason;
 use super::settings::ZoneRule;
-use super::view::{NodeIx, Pin, ShardIx};
-use super::work::{Cause, Work};
 
 /// A node that has more than its share.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -8,11 +8,11 @@
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
+use super::builder::{Cause, Work};
+use super::input::{NodeIx, ShardIx};
 use super::reason::PlanReason;
 use super::settings::ZoneRule;
-use super::share::{Part, divide};
-use super::view::{NodeIx, ShardIx};
-use super::work::{Cause, Work};
+use super::target_counts::{Part, divide};
 
 /// Once levelling has begun it goes on to within this part of the band.
 const INNER: u64 = 4;
@@ -104,7 +104,7 @@ impl Work<'_> {
     /// Shares that only close what should not be used: whole zones that are not preferred.
     pub(crate) fn open_shares(&self, shares: &[u32]) -> Vec<u32> {
         let last = self.last_tier(shares);
-        let open = |f: &super::fit::Fit| if f.tier <= last { u32::MAX } else { 0 };
+        let open = |f: &super::eligibility::Fit| if f.tier <= last { u32::MAX } else { 0 };
         self.fits.iter().map(open).collect()
     }
 

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use super::builder::{Wanted, Work};
+use super::by_node::Seat;
 use super::decision::{Balance, Decision, Plan};
-use super::fit::Fit;
-use super::index::Seat;
+use super::eligibility::Fit;
+use super::input::NodeIx;
 use super::reason::PlanReason;
-use super::view::NodeIx;
-use super::work::{Wanted, Work};
 
 impl Work<'_> {
     /// The plan: cancellations, then what has no owner, then moves by urgency as the budgets allow, then what stays.

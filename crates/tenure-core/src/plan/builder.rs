@@ -2,12 +2,12 @@
 
 use std::cmp::Reverse;
 
+use super::by_node::{Index, Seat};
 use super::decision::{Decision, PlanProblem, PutOff};
-use super::fit::{Fit, fits};
-use super::index::{Index, Seat};
+use super::eligibility::{Fit, fits};
+use super::input::{NodeIx, PlanView, ShardIx, ShardState};
 use super::reason::PlanReason;
 use super::settings::{Measure, PlanRules, ZoneRule};
-use super::view::{NodeIx, PlanView, ShardIx, ShardState};
 use crate::time::Time;
 
 /// How urgent a change is: compared from top to bottom, the least first.

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::view::{Pin, PlanView, ShardIx, ShardState};
+use super::input::{Pin, PlanView, ShardIx, ShardState};
 
 /// What one node has, counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -4,10 +4,10 @@
 
 use std::time::Duration;
 
+use super::builder::Work;
+use super::input::{NodeState, PlanNode, ShardState};
 use super::reason::PlanReason;
 use super::settings::PlanRules;
-use super::view::{NodeState, PlanNode, ShardState};
-use super::work::Work;
 use crate::time::Time;
 
 /// After so many debounces a new node that lacks its share no longer waits for others to come to rest, and a drain no

@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use super::check::Nonsense;
+use super::input::{NodeIx, PlanView, ShardIx};
 use super::reason::PlanReason;
-use super::view::{NodeIx, PlanView, ShardIx};
+use super::validate_policy::Nonsense;
 use crate::ids::{NodeName, ShardId};
 use crate::time::Time;
 

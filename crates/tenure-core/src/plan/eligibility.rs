@@ -1,11 +1,11 @@
 //! Phase 1: what each node may do.
 
-use super::calm;
+use super::by_node::Seat;
+use super::damping;
 use super::decision::PlanProblem;
-use super::index::Seat;
+use super::input::{NodeState, PlanNode, PlanView};
 use super::reason::PlanReason;
 use super::settings::{PlanRules, ZoneRule};
-use super::view::{NodeState, PlanNode, PlanView};
 use crate::time::Time;
 
 /// What one node may do in this plan.
@@ -71,7 +71,7 @@ fn fit(node: &PlanNode, rules: &PlanRules, now: Time) -> Fit {
         NodeState::Active | NodeState::Cordoned => Ok(()),
     };
     let pinnable = node.state == NodeState::Active && labelled;
-    let probation = calm::probation(node, rules, now);
+    let probation = damping::probation(node, rules, now);
     let takes = pinnable && node.weight > 0 && !(probation && node.absences > 1);
     Fit {
         keeps,

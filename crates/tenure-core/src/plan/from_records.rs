@@ -5,9 +5,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::view::{Elsewhere, NodeState, PlanNode, PlanView, ShardSpec, ViewProblem};
+use super::input::{Elsewhere, NodeState, PlanNode, PlanView, ShardSpec, ViewProblem};
 use crate::ids::{KeyspaceName, NodeName, SessionId, ShardId};
-use crate::layout::Key;
+use crate::keys::Key;
 use crate::members;
 use crate::node::load_in_records;
 use crate::record::{MovePhase, Ownership, SessionRecord, ShardRecord};

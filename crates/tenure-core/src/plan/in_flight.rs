@@ -1,9 +1,9 @@
 //! Phase 2: what is under way, and what cannot stay where it is.
 
+use super::builder::{Cause, Work};
 use super::decision::{Decision, PlanProblem};
+use super::input::{NodeIx, NodeState, Pin, ShardIx, ShardState};
 use super::reason::PlanReason;
-use super::view::{NodeIx, NodeState, Pin, ShardIx, ShardState};
-use super::work::{Cause, Work};
 
 impl Work<'_> {
     /// Looks at everything that is not simply at rest on a node that keeps it.

@@ -15,48 +15,48 @@
 //! The planner advises. It never grants: what it says is written by a leader whose writes may be refused, and carried out
 //! by nodes under the rules of the shard table. A wrong or outdated plan costs moves, never safety (P1).
 
-mod balance;
+mod balance_count;
+mod balance_load;
 mod budget;
-mod calm;
-mod check;
+mod builder;
+mod by_node;
+mod damping;
 mod decision;
-mod fit;
-mod index;
-mod level;
-mod live;
-mod place;
+mod eligibility;
+mod from_records;
+mod in_flight;
+mod input;
+mod load_average;
+mod placement;
 mod planner;
 mod policy;
 mod reason;
 mod report;
 mod settings;
-mod settle;
-pub(crate) mod share;
-mod smooth;
-mod view;
+pub(crate) mod target_counts;
+mod validate_policy;
 pub mod what_if;
-mod work;
 
 #[cfg(test)]
 mod tests;
 
-pub use check::{Nonsense, check};
 pub use decision::{Balance, Decision, Plan, PlanProblem, PutOff};
-pub use live::{Live, Memory, NoMemory, Stale, StaleReason};
+pub use from_records::{Live, Memory, NoMemory, Stale, StaleReason};
+pub use input::{
+    Elsewhere, NodeIx, NodeState, Pin, PlanNode, PlanView, ShardIx, ShardSpec, ShardState,
+    ViewProblem,
+};
+pub use load_average::Smooth;
 pub use planner::{Delta, Planner};
 pub use policy::{Placement, Policy, PolicyInput, Taker, jump_hash};
 pub use reason::PlanReason;
 pub use report::Report;
 pub use settings::{Budgets, Measure, PlanRules, PlanSettings, PolicyKind, ZoneRule};
-pub use smooth::Smooth;
-pub use view::{
-    Elsewhere, NodeIx, NodeState, Pin, PlanNode, PlanView, ShardIx, ShardSpec, ShardState,
-    ViewProblem,
-};
+pub use validate_policy::{Nonsense, check};
 
 use crate::time::Time;
-use index::Index;
-use work::Work;
+use builder::Work;
+use by_node::Index;
 
 /// What should be done now.
 pub fn plan(view: &PlanView, rules: &PlanRules, now: Time) -> Plan {

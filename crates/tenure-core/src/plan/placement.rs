@@ -4,11 +4,11 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
 
+use super::builder::{Cause, Forced, Work};
 use super::decision::PlanProblem;
+use super::input::{NodeIx, Pin};
 use super::reason::PlanReason;
 use super::settings::ZoneRule;
-use super::view::{NodeIx, Pin};
-use super::work::{Cause, Forced, Work};
 
 /// How good a node is as the next target: compared from top to bottom, the least is the best.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -1,11 +1,11 @@
 //! A planner that remembers: small changes cost little.
 
+use super::by_node::Index;
 use super::decision::Plan;
-use super::index::Index;
+use super::input::{PlanNode, PlanView, ShardIx, ShardSpec, ShardState};
 use super::policy::Policy;
 use super::settings::PlanRules;
-use super::view::{PlanNode, PlanView, ShardIx, ShardSpec, ShardState};
-use super::{plan_on, view::NodeIx};
+use super::{input::NodeIx, plan_on};
 use crate::ids::{NodeName, ShardName};
 use crate::time::Time;
 

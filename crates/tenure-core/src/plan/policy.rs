@@ -3,14 +3,14 @@
 //! Such a policy knows nothing of moves, budgets and calm. It answers for every shard; the planner checks the answer and
 //! then moves shards towards it at its own pace. `rendezvous` and `jump` are such policies, and users' own.
 
-use super::check::check;
+use super::builder::{Cause, Work};
 use super::decision::PlanProblem;
-use super::fit::Fit;
-use super::place::Targets;
+use super::eligibility::Fit;
+use super::input::{NodeIx, Pin, PlanView, ShardIx};
+use super::placement::Targets;
 use super::reason::PlanReason;
 use super::settings::PolicyKind;
-use super::view::{NodeIx, Pin, PlanView, ShardIx};
-use super::work::{Cause, Work};
+use super::validate_policy::check;
 use crate::assign::{Member, Ranking};
 use crate::hash::{mix, shard_number};
 use crate::ids::{NodeName, SessionId};

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::why::Reason;
+use crate::reason::Reason;
 
 macro_rules! reasons {
     ($($(#[$doc:meta])* $name:ident, $word:literal, $text:literal;)*) => {

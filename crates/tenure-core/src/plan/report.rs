@@ -6,8 +6,8 @@ use std::fmt;
 use serde::Serialize;
 
 use super::decision::{Balance, Decision, Plan};
+use super::input::{NodeIx, PlanView};
 use super::reason::PlanReason;
-use super::view::{NodeIx, PlanView};
 
 /// A plan with names.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -209,7 +209,7 @@ fn node_lines(view: &PlanView, plan: &Plan) -> Vec<NodeLine> {
             after[to.at()].1 += load;
         }
     }
-    let line = |(i, n): (usize, &super::view::PlanNode)| NodeLine {
+    let line = |(i, n): (usize, &super::input::PlanNode)| NodeLine {
         node: n.name.to_string(),
         state: n.state.to_string(),
         weight: n.weight,

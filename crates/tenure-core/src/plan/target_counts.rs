@@ -4,9 +4,9 @@
 //! within one of the exact part. Of the nodes that could be rounded up, those that already have the shard are: this is what
 //! makes the number of moves the least possible.
 
+use super::builder::Work;
 use super::decision::PlanProblem;
 use super::settings::ZoneRule;
-use super::work::Work;
 
 /// One node in the division.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

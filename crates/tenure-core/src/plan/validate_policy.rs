@@ -2,8 +2,8 @@
 
 use std::fmt;
 
+use super::input::{NodeIx, ShardIx};
 use super::policy::{Placement, PolicyInput};
-use super::view::{NodeIx, ShardIx};
 use crate::ids::{NodeName, ShardName};
 
 /// Why a policy's answer was refused as a whole.

@@ -10,7 +10,7 @@
 
 use std::fmt;
 
-use super::view::{NodeState, Pin, PlanNode, PlanView};
+use super::input::{NodeState, Pin, PlanNode, PlanView};
 use crate::ids::{NodeName, ShardId};
 use crate::time::Time;
 

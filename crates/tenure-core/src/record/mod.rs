@@ -8,7 +8,7 @@ mod cluster;
 mod keyspace;
 mod leader;
 mod node;
-mod plan;
+mod plan_settings;
 mod session;
 mod shard;
 
@@ -22,7 +22,7 @@ pub use cluster::ClusterRecord;
 pub use keyspace::{KeyspaceKind, KeyspaceMode, KeyspaceRecord};
 pub use leader::LeaderRecord;
 pub use node::{NodeMode, NodeRecord, Rejoin};
-pub use plan::PlanningSettings;
+pub use plan_settings::PlanningSettings;
 pub use session::{
     BootClock, EndReason, Ended, HeldByRouter, Loads, Role, SessionRecord, UnservedCount,
     UnservedShards,
@@ -33,7 +33,7 @@ pub use shard::{
 };
 
 use crate::ids::{LeaseId, Nonce};
-use crate::layout::Key;
+use crate::keys::Key;
 
 /// The newest record format that this version reads, and the one that it writes.
 pub const FORMAT: u32 = 1;

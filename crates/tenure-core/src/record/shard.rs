@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Head, Unknown};
 use crate::ids::{Epoch, NodeName, SessionId};
-use crate::why::Reason;
+use crate::reason::Reason;
 
 /// How many past changes of owner a record remembers.
 pub const HISTORY_LEN: usize = 5;

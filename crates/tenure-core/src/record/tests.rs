@@ -7,8 +7,8 @@ use std::time::Duration;
 use super::*;
 use crate::ids::{ClusterName, Epoch, KeyspaceName, NodeName, SessionId, ShardId, ShardName};
 use crate::plan::{Budgets, Measure, PolicyKind, ZoneRule};
+use crate::reason::Reason;
 use crate::time::Time;
-use crate::why::Reason;
 
 fn head() -> Head {
     Head::first(Nonce {

@@ -19,12 +19,12 @@ use crate::error::QueueError;
 use crate::ids::{Nonce, ScheduleName, TaskId};
 use crate::payload::Payload;
 use crate::queue::Queue;
-use crate::record::{decode, encode};
+use crate::queue_record::{decode, encode};
 use crate::retry::{Retry, maybe_millis};
-use crate::shelf::{TaskStore, in_time, read_in_time};
+use crate::store_time::StoreTime;
 use crate::submit::Submit;
 use crate::task::FORMAT;
-use crate::time::StoreTime;
+use crate::task_store::{TaskStore, in_time, read_in_time};
 
 /// What is submitted, and when.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

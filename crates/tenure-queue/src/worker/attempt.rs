@@ -11,16 +11,16 @@ use tokio::task::{JoinError, JoinHandle};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::clerk::Filed;
-use super::engine::{Active, WorkerContext};
+use super::context::{Active, WorkerContext};
+use super::index_writer::Filed;
 use super::outcome::{self, End};
-use crate::change::Transition;
 use crate::error::QueueError;
 use crate::handler::{Failure, Job, Outcome, TaskHandler};
 use crate::ids::ClaimId;
-use crate::layout::Entry;
-use crate::shelf::{UpdateOutcome, Versioned};
+use crate::keys::Entry;
 use crate::task::Progress;
+use crate::task_store::{UpdateOutcome, Versioned};
+use crate::transitions::Transition;
 
 /// For how long an attempt is led to by the entry that it was found by. Short ones need no other.
 const INDEX_AFTER: Duration = Duration::from_secs(1);

@@ -8,15 +8,15 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
 use super::attempt;
-use super::engine::WorkerContext;
-use crate::change::{Transition, apply};
+use super::context::WorkerContext;
 use crate::error::QueueError;
 use crate::handler::TaskHandler;
 use crate::ids::{Nonce, TaskId};
-use crate::layout::Entry;
-use crate::shelf::Versioned;
+use crate::keys::Entry;
+use crate::store_time::StoreTime;
 use crate::task::{State, Task};
-use crate::time::StoreTime;
+use crate::task_store::Versioned;
+use crate::transitions::{Transition, apply};
 
 /// For how long a task that cannot be read is passed over.
 const PASS_CORRUPT: Duration = Duration::from_secs(60);

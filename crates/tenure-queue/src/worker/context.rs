@@ -10,13 +10,13 @@ use tokio::sync::{Notify, Semaphore, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::clerk::IndexWriter;
+use super::index_writer::IndexWriter;
 use crate::error::QueueError;
 use crate::ids::{TaskId, WorkerName};
-use crate::leasing::Leasing;
+use crate::ownership::Leasing;
 use crate::queue::Queue;
-use crate::shelf::TaskStore;
-use crate::wakes::Wakes;
+use crate::task_store::TaskStore;
+use crate::wakeups::Wakes;
 
 /// How long attempts that were told to stop have for it, and their tasks for being given back.
 pub(super) const ABORT_LIMIT: Duration = Duration::from_secs(10);

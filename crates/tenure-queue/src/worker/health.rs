@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tenure::Exposed;
 
-use super::engine::WorkerContext;
+use super::context::WorkerContext;
 
 /// How a worker stands and what it has done, for a [`tenure::MetricsServer`].
 ///

@@ -6,10 +6,10 @@ use std::sync::{Arc, Weak};
 
 use tokio::sync::{mpsc, oneshot};
 
-use super::engine::WorkerContext;
+use super::context::WorkerContext;
 use crate::ids::TaskId;
-use crate::layout::Entry;
-use crate::shelf::TaskStore;
+use crate::keys::Entry;
+use crate::task_store::TaskStore;
 
 /// How many are taken together at most.
 const BATCH: usize = 256;

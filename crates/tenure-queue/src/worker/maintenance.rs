@@ -10,14 +10,14 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::engine::WorkerContext;
-use crate::change::Transition;
+use super::context::WorkerContext;
 use crate::error::QueueError;
 use crate::ids::TaskId;
-use crate::layout::{Entry, Index};
+use crate::keys::{Entry, Index};
 use crate::repair::Purge;
-use crate::shelf::{UpdateOutcome, Versioned};
 use crate::task::{State, TaskStatus};
+use crate::task_store::{UpdateOutcome, Versioned};
+use crate::transitions::Transition;
 
 /// How often the queue's record is read.
 const RECORD_EVERY: Duration = Duration::from_secs(5);

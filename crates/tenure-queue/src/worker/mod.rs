@@ -13,13 +13,13 @@
 
 mod attempt;
 mod claim;
-mod clerk;
-mod engine;
+mod context;
 mod health;
+mod index_writer;
+mod maintenance;
 mod outcome;
 mod poll;
-mod shards;
-mod tend;
+mod shard_owner;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -31,13 +31,13 @@ use tokio::task::JoinHandle;
 use crate::error::QueueError;
 use crate::handler::TaskHandler;
 use crate::ids::WorkerName;
-use crate::leasing::ShardLeasing;
 use crate::metrics::Metrics;
+use crate::ownership::ShardLeasing;
 use crate::queue::{KEYSPACE, Queue};
-use engine::WorkerContext;
-pub use engine::WorkerSettings;
+use context::WorkerContext;
+pub use context::WorkerSettings;
 pub use health::Health;
-use shards::Shards;
+use shard_owner::Shards;
 
 /// A worker that is being set up.
 #[must_use = "a builder does nothing before `start`"]
@@ -126,14 +126,14 @@ impl Worker {
             None => Ok(()),
         };
         // A claim under way is seen through: if it is won, its attempt is among those that are waited for.
-        let _ = tokio::time::timeout(engine::ABORT_LIMIT, &mut self.claims).await;
+        let _ = tokio::time::timeout(context::ABORT_LIMIT, &mut self.claims).await;
         if !self
             .engine
             .idle_within(self.engine.settings.stop_limit)
             .await
         {
             self.engine.abort.cancel();
-            self.engine.idle_within(engine::ABORT_LIMIT).await;
+            self.engine.idle_within(context::ABORT_LIMIT).await;
         }
         self.engine.clerk.flushed().await;
         for running in self.loops.drain(..) {
@@ -247,7 +247,7 @@ impl WorkerBuilder {
             node: None,
             claims: tokio::spawn(poll::run(engine.clone(), handler)),
             loops: vec![
-                tokio::spawn(tend::run(engine.clone())),
+                tokio::spawn(maintenance::run(engine.clone())),
                 tokio::spawn(poll::listen(engine.clone())),
             ],
         };

@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use super::attempt::Attempt;
-use super::clerk::Filed;
-use super::engine::WorkerContext;
-use crate::change::{Transition, TransitionError};
+use super::context::WorkerContext;
+use super::index_writer::Filed;
 use crate::handler::{Failure, Outcome, RetryAt};
-use crate::layout::Entry;
+use crate::keys::Entry;
 use crate::metrics::Metrics;
-use crate::shelf::UpdateOutcome;
+use crate::store_time::StoreTime;
 use crate::task::{Task, TaskStatus};
-use crate::time::StoreTime;
+use crate::task_store::UpdateOutcome;
+use crate::transitions::{Transition, TransitionError};
 
 /// How soon an outcome that could not be written is written again, at first and at last.
 const AGAIN_FIRST: Duration = Duration::from_millis(100);

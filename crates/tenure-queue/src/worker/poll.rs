@@ -13,12 +13,12 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::claim;
-use super::engine::WorkerContext;
+use super::context::WorkerContext;
 use crate::error::QueueError;
 use crate::handler::TaskHandler;
 use crate::ids::TaskId;
-use crate::layout::{Entry, Index};
-use crate::time::StoreTime;
+use crate::keys::{Entry, Index};
+use crate::store_time::StoreTime;
 
 /// How many keys a look reads at once. Object stores give as many for the price of one.
 const PAGE: usize = 1000;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tenure::{Grant, Handler, Result, Shard, Shared};
 
-use super::engine::WorkerContext;
+use super::context::WorkerContext;
 
 /// The handler of a queue's keyspace: a shard that is owned is polled, and nothing else.
 pub(super) struct Shards(pub(super) Arc<WorkerContext>);

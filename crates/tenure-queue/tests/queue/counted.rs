@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use tenure::Exposed;
-use tenure_queue::layout::Index;
+use tenure_queue::keys::Index;
 use tenure_queue::{Purge, Queue, TaskStatus, WorkerSettings, metrics};
 
 use crate::bad_input::overwrite;

@@ -1,6 +1,6 @@
 //! Indexes are hints: lost, wrong and old entries are put right.
 
-use tenure_queue::layout::{Entry, Index};
+use tenure_queue::keys::{Entry, Index};
 use tenure_queue::{Purge, QueueSettings, TaskStatus, WorkerSettings};
 
 use crate::world::*;
@@ -171,7 +171,7 @@ async fn a_cluster_of_nodes_neither_lists_nor_watches_tasks() {
     let cluster = tenure_core::ids::ClusterName::new("shop").unwrap();
     let listed = world
         .store
-        .list(&tenure_core::layout::prefix(&cluster))
+        .list(&tenure_core::keys::prefix(&cluster))
         .await
         .unwrap();
     assert!(listed.entries.is_empty(), "{listed:?}");

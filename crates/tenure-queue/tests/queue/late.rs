@@ -1,6 +1,6 @@
 //! Writes that land long after they were sent, and readers that act on what they read long ago.
 
-use tenure_queue::layout::{Entry, Index};
+use tenure_queue::keys::{Entry, Index};
 use tenure_queue::{Purge, Queue, TaskId, TaskStatus};
 
 use crate::recurring::{every_minute, ticks};

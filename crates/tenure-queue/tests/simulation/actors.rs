@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_queue::change::{Transition, apply};
-use tenure_queue::layout::{Entry, Index};
+use tenure_queue::keys::{Entry, Index};
 use tenure_queue::task::Spec;
+use tenure_queue::transitions::{Transition, apply};
 use tenure_queue::{ClaimId, Nonce, Payload, Retry, Task, TaskId, TaskStatus, WorkerName};
 use tokio::task::JoinHandle;
 

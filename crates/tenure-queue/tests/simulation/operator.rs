@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tenure_queue::change::{Transition, apply};
-use tenure_queue::layout::Entry;
+use tenure_queue::keys::Entry;
+use tenure_queue::transitions::{Transition, apply};
 use tenure_queue::{Nonce, Task, TaskId, TaskStatus};
 use tokio::task::JoinHandle;
 

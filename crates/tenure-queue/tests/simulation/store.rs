@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tenure_core::hash::mix;
-use tenure_queue::layout::Entry;
+use tenure_queue::keys::Entry;
 use tenure_queue::{ClaimId, StoreTime, Task, TaskId};
 use tokio::time::Instant;
 

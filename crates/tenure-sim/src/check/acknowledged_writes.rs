@@ -7,7 +7,7 @@ use tenure_core::ids::Epoch;
 
 use super::{Verdict, Violation};
 use crate::clock::Instant;
-use crate::queue::Pid;
+use crate::event_queue::Pid;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Resource {

@@ -7,7 +7,7 @@ use tenure_core::record::ShardRecord;
 
 use super::{Verdict, Violation};
 use crate::clock::Instant;
-use crate::queue::Pid;
+use crate::event_queue::Pid;
 
 /// Everything that was ever written or shown of epochs.
 #[derive(Debug)]

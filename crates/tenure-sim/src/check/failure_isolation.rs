@@ -7,10 +7,10 @@ use super::gates::Gates;
 use super::requests::Failure;
 use super::{Verdict, Violation};
 use crate::clock::{Instant, MS};
+use crate::event_queue::Pid;
 use crate::fault::Fault;
-use crate::plan::{Class, Family, RunConfig, nanos};
 use crate::process::Process;
-use crate::queue::Pid;
+use crate::run_config::{Class, Family, RunConfig, nanos};
 use crate::spelling::spelled;
 
 /// What the cluster was like just before the one fault.

@@ -10,7 +10,7 @@ use tenure_core::time::Time;
 
 use super::{Verdict, Violation};
 use crate::clock::{Clock, Instant};
-use crate::queue::Pid;
+use crate::event_queue::Pid;
 
 #[derive(Clone, Debug)]
 struct Gate {

@@ -5,7 +5,7 @@ use tenure_core::record::ShardRecord;
 
 use super::{Verdict, Violation};
 use crate::clock::Instant;
-use crate::plan::RunConfig;
+use crate::run_config::RunConfig;
 
 /// The last owner of each shard, and since when nodes are cordoned, each by number.
 #[derive(Debug)]

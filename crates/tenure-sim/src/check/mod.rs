@@ -1,18 +1,18 @@
 //! The checkers: they see what processes do and what the store holds, with the omniscient clock, and share no code with
 //! what they check.
 
+pub(crate) mod acknowledged_writes;
 pub(crate) mod epochs;
-pub(crate) mod estranged;
+pub(crate) mod failure_isolation;
 pub(crate) mod gates;
-pub(crate) mod journal;
-pub(crate) mod local;
+pub(crate) mod membership;
 pub(crate) mod modes;
+pub(crate) mod move_refusals;
 pub(crate) mod order;
 pub(crate) mod plans;
+pub(crate) mod recovery;
 pub(crate) mod requests;
-pub(crate) mod smooth;
-pub(crate) mod strangers;
-pub(crate) mod whole;
+pub(crate) mod store_replaced;
 
 use std::fmt;
 

@@ -9,7 +9,7 @@ use tenure_core::record::MovePhase;
 
 use super::{Verdict, Violation};
 use crate::clock::Instant;
-use crate::queue::Pid;
+use crate::event_queue::Pid;
 
 /// A gate that was shut for a move.
 #[derive(Clone, Copy, Debug)]

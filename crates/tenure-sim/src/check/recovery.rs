@@ -3,14 +3,14 @@
 use std::collections::BTreeSet;
 
 use tenure_core::ids::{KeyspaceName, NodeName};
-use tenure_core::layout::Key;
+use tenure_core::keys::Key;
 use tenure_core::record::{NodeMode, Ownership, Record};
 
 use super::gates::Gates;
 use super::{Verdict, Violation};
 use crate::clock::Instant;
-use crate::plan::{Family, RunConfig, nanos};
 use crate::process::Process;
+use crate::run_config::{Family, RunConfig, nanos};
 use crate::store::Store;
 
 /// What is still missing from a cluster that is whole; `None` if nothing is.

@@ -10,7 +10,7 @@ use tenure_core::router::HoldReason;
 use super::{Verdict, Violation};
 use crate::clients::Req;
 use crate::clock::{Instant, MS};
-use crate::queue::Pid;
+use crate::event_queue::Pid;
 use crate::spelling::spelled;
 
 /// Why a request failed.

@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 use super::gates::Gates;
 use super::{Verdict, Violation};
 use crate::clock::Instant;
+use crate::event_queue::Pid;
 use crate::process::Process;
-use crate::queue::Pid;
 
 /// Who has noticed, and waits for an operator.
 #[derive(Debug, Default)]

@@ -1,6 +1,6 @@
 //! Scopes: how large a world, and how much misfortune.
 
-use super::sight::Sight::{self, *};
+use super::reachability::Sight::{self, *};
 use super::world::TTL;
 
 /// How often each misfortune may happen.

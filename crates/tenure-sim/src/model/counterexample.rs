@@ -1,10 +1,10 @@
 //! The way to a broken promise, one line per event.
 
-use super::canon::without_bases;
+use super::canonical::without_bases;
 use super::explore::Exploration;
-use super::heal::BOUND;
+use super::liveness::BOUND;
 use super::state::State;
-use super::steps::Act;
+use super::transitions::Act;
 use super::world::Telling;
 
 /// How many lines of a beginning, or of a recovery that fails, are told.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_core::ids::{Epoch, KeyspaceName, NodeName};
-use tenure_core::layout::Key;
+use tenure_core::keys::Key;
 use tenure_core::machine::{
     Action, ActivationId, Close, Event, OpId, Reply, Request, StoreFailure,
 };
@@ -15,14 +15,14 @@ use tenure_core::router::{RecordVersion, ShardObservation as Seen};
 use tenure_core::rules::Rules;
 use tenure_core::time::Time;
 
-use super::canon::base;
+use super::canonical::base;
+use super::config::Last;
+use super::reachability::Sight;
 use super::router::RouterProcess;
-use super::scope::Last;
-use super::sight::Sight;
 use super::state::{Activation, Lease, Process, Sent, State, Waiting};
 use super::world::{REQUEST_TIMEOUT, Telling, shard, timing};
+use crate::describe;
 use crate::router::sessions_in;
-use crate::words;
 use crate::world::named;
 
 impl State {
@@ -106,7 +106,7 @@ impl State {
             .as_deref()
             .and_then(|p| unsettled(p, &event));
         if !matches!(event, Event::Tick | Event::Progress(_)) {
-            telling.line(|| format!("n{n} {}", words::event(&event)));
+            telling.line(|| format!("n{n} {}", describe::event(&event)));
         }
         self.heard(n, &event, telling);
         let Some(process) = self.process(n) else {
@@ -171,7 +171,7 @@ impl State {
         match &action {
             Action::Note(note) => {
                 telling.sights |= Sight::of(note);
-                telling.line(|| format!("n{n} {}", words::note(note)));
+                telling.line(|| format!("n{n} {}", describe::note(note)));
             }
             Action::Lease {
                 stop_time: closes_at,
@@ -186,7 +186,7 @@ impl State {
                 )
             }),
             Action::Seen { .. } => {}
-            other => telling.line(|| format!("n{n} {}", words::action(other))),
+            other => telling.line(|| format!("n{n} {}", describe::action(other))),
         }
         match action {
             Action::Store { op, request, .. } => self.send(n, op, request, now),

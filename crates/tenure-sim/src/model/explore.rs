@@ -5,14 +5,14 @@ use std::sync::Arc;
 use stateright::{Expectation, Model, Property};
 use tenure_core::rules::Rules;
 
-use super::canon::base;
-use super::heal::Distances;
-use super::laws::Ghost;
-use super::scope::{Begin, Budget, Last, Scope};
-use super::shelf::ModelStore;
-use super::sight::Sights;
+use super::canonical::base;
+use super::config::{Begin, Budget, Last, Scope};
+use super::invariants::Ghost;
+use super::liveness::Distances;
+use super::reachability::Sights;
 use super::state::{Seat, State};
-use super::steps::Act;
+use super::store::ModelStore;
+use super::transitions::Act;
 use super::world::{TTL, Telling};
 use crate::clock::Clock;
 

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use tenure_core::ids::{Epoch, SessionId};
 use tenure_core::invariants::check_successor;
-use tenure_core::layout::Key;
+use tenure_core::keys::Key;
 use tenure_core::record::{EndReason, Record, SessionRecord, ShardRecord};
 
 use super::state::State;
-use crate::words::short;
+use crate::describe::short;
 
 /// A promise that was broken.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,13 +8,13 @@
 use std::collections::HashMap;
 use std::sync::Mutex;
 
-use tenure_core::layout::Key;
+use tenure_core::keys::Key;
 use tenure_core::record::{Ownership, Record};
 use tenure_core::rules::Rules;
 
-use super::scope::{Budget, Last};
+use super::config::{Budget, Last};
 use super::state::{Seat, State};
-use super::steps::Act;
+use super::transitions::Act;
 use super::world::{Telling, shard};
 
 /// Within how many steps a state must be whole.

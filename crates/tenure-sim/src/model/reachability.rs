@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use stateright::Property;
 use tenure_core::lease::LeasePhase;
-use tenure_core::note::{NodeEvent, ShardStep};
+use tenure_core::reason::Reason;
 use tenure_core::record::EndReason;
-use tenure_core::why::Reason;
+use tenure_core::telemetry::{NodeEvent, ShardStep};
 
 use super::explore::Exploration;
 use super::state::State;

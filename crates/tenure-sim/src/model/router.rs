@@ -11,7 +11,7 @@ use std::time::Duration;
 use tenure_core::ids::{Epoch, SessionId};
 use tenure_core::machine::{ActivationId, Event as NodeEvent};
 use tenure_core::record::Ownership;
-use tenure_core::router::lines::{ArrivalNo, FlightCounter, FlushMode, HoldQueue};
+use tenure_core::router::hold_queue::{ArrivalNo, FlightCounter, FlushMode, HoldQueue};
 use tenure_core::router::{
     Action, Event, HoldReason, Reachability, RecordVersion, RequestRefusal, RouterMachine,
     RouterTiming, ShardObservation as Seen, Verdict,
@@ -19,8 +19,8 @@ use tenure_core::router::{
 use tenure_core::rules::Rules;
 use tenure_core::time::Time;
 
-use super::canon::base;
-use super::sight::Sight;
+use super::canonical::base;
+use super::reachability::Sight;
 use super::state::State;
 use super::world::{Telling, shard};
 use crate::spelling::spelled;

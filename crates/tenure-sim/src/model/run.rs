@@ -6,8 +6,8 @@ use serde::Serialize;
 use stateright::{Checker, HasDiscoveries, Model};
 use tenure_core::rules::Rules;
 
+use super::config::Scope;
 use super::explore::{Exploration, PROMISES};
-use super::scope::Scope;
 
 /// How often to look how far the checker is.
 const LOOK: Duration = Duration::from_millis(20);

@@ -5,16 +5,16 @@ use std::hash::{Hash, Hasher};
 use std::sync::{Arc, OnceLock};
 
 use tenure_core::ids::{Epoch, Revision, SessionId, Version};
-use tenure_core::layout::Key;
+use tenure_core::keys::Key;
 use tenure_core::machine::{ActivationId, Event, OpId, Reply, Request};
 use tenure_core::node::Node;
 use tenure_core::time::Time;
 
-use super::canon::{Revs, Tok, Words, toks};
-use super::laws::{Breach, Ghost};
+use super::canonical::{Revs, Tok, Words, toks};
+use super::config::{Budget, Last};
+use super::invariants::{Breach, Ghost};
 use super::router::RouterProcess;
-use super::scope::{Budget, Last};
-use super::shelf::ModelStore;
+use super::store::ModelStore;
 use crate::clock::{Clock, Instant};
 
 /// A state. Equal states have the same future; see [`super::canon`].

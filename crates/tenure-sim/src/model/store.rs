@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tenure_core::ids::{NodeName, Revision, Version};
-use tenure_core::layout::Key;
+use tenure_core::keys::Key;
 use tenure_core::machine::{Event, Expect, Found, Listed, Reply, Request, StoreFailure};
 use tenure_core::record::{NodeRecord, Record};
 
-use super::canon::base;
-use super::sight::Sight;
+use super::canonical::base;
+use super::reachability::Sight;
 use super::state::{Letter, Process, State};
 use super::world::Telling;
-use crate::words;
+use crate::describe;
 use crate::world::named;
 
 /// The store: single keys, compare-and-swap, one count of writes.
@@ -115,7 +115,7 @@ impl State {
             record: record.clone().stored(),
         };
         let before = store.keys.insert(key.clone(), found.clone());
-        telling.line(|| format!("store {}", words::stored(key, Some(&found))));
+        telling.line(|| format!("store {}", describe::stored(key, Some(&found))));
         if let (Key::Session(_), Record::Session(session)) = (key, record)
             && let Some(ended) = session.ended
         {
@@ -144,7 +144,7 @@ impl State {
         let store = Arc::make_mut(&mut self.store);
         store.revision += 1;
         store.keys.remove(key);
-        telling.line(|| format!("store {}", words::stored(key, None)));
+        telling.line(|| format!("store {}", describe::stored(key, None)));
         self.tell_watches(key, None);
     }
 

@@ -11,13 +11,13 @@
 //! Misfortune may strike before any of this: a message is held and then comes at any later point of 2 or 3, or never; a
 //! process dies or stands still just before it hears something, before anything arrives, or before time passes.
 
-use tenure_core::layout::Key;
+use tenure_core::keys::Key;
 use tenure_core::machine::{Event, Request};
 use tenure_core::rules::Rules;
 
+use super::config::{Back, Scope};
+use super::reachability::Sight;
 use super::router::{Is, RouterProcess};
-use super::scope::{Back, Scope};
-use super::sight::Sight;
 use super::state::State;
 use super::world::{Telling, shard};
 use crate::clock::Instant;
@@ -326,7 +326,7 @@ impl State {
                 telling.line(|| {
                     format!(
                         "fault: request {} of n{n} is late",
-                        op.0 - super::canon::base::OPS
+                        op.0 - super::canonical::base::OPS
                     )
                 });
             }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tenure_core::ids::{KeyspaceName, ShardId, ShardName};
 use tenure_core::settings::{Settings, Timing};
 
-use super::sight::Sight;
+use super::reachability::Sight;
 use crate::world::{KEYSPACE, named};
 
 /// What a step tells beside the state that it leads to.

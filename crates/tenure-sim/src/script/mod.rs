@@ -20,7 +20,7 @@ mod parse;
 use tenure_core::ids::Epoch;
 
 use crate::clock::{Instant, MS, SEC};
-use crate::plan::RunConfig;
+use crate::run_config::RunConfig;
 use crate::trace::Trace;
 use crate::world::{Under, World};
 

@@ -6,10 +6,10 @@ use tenure_core::record::{KeyspaceMode, MovePhase};
 use tenure_core::settings::Settings;
 
 use super::{Expectation, Script, ScriptFailure, Step};
-use crate::ambush::{Ambush, At, Blow, Victim};
 use crate::clock::{Instant, MS, SEC};
 use crate::fault::{Cut, Fault, Mode, Outage, Target};
-use crate::plan::{Family, RunConfig};
+use crate::phase_faults::{Ambush, At, Blow, Victim};
+use crate::run_config::{Family, RunConfig};
 
 /// Reads a script; the error names the line.
 pub fn parse(text: &str) -> Result<Script, ScriptFailure> {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use tenure_core::machine::{Action, ActivationId, Event, OpId, Reply, Request};
 use tenure_core::time::Time;
-use tenure_core::trace::Stepped;
+use tenure_core::trace_format::Stepped;
 
 /// A request under way.
 pub(super) struct Asked {

@@ -14,7 +14,7 @@
 //! only where processes share a clock. Nothing here needs the whole trace in memory, only what is left to compare.
 
 mod cluster;
-mod conduct;
+mod driver_contract;
 mod gates;
 mod process;
 mod read;
@@ -30,7 +30,7 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 
 use tenure_core::ids::ClusterName;
-use tenure_core::trace::Line;
+use tenure_core::trace_format::Line;
 
 use cluster::Cluster;
 use process::Process;

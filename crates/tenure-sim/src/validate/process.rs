@@ -4,16 +4,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tenure_core::ids::{ClusterName, Version};
-use tenure_core::layout::Key;
+use tenure_core::keys::Key;
 use tenure_core::machine::{Action, Event, Expect, Found, LeaseState, OpId, Reply, Request};
-use tenure_core::note::NodeEvent;
+use tenure_core::reason::Reason;
 use tenure_core::record::Record;
+use tenure_core::telemetry::NodeEvent;
 use tenure_core::time::Time;
-use tenure_core::trace::{Begin, Line, Stepped};
-use tenure_core::why::Reason;
+use tenure_core::trace_format::{Begin, Line, Stepped};
 
 use super::cluster::{ClockName, Cluster, Moment};
-use super::conduct::{Asked, Conduct};
+use super::driver_contract::{Asked, Conduct};
 use super::gates::Gates;
 use super::replay::{self, Replay};
 use super::report::{Check, Place, Sink};

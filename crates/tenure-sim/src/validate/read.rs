@@ -4,7 +4,7 @@ use std::fmt;
 use std::io::BufRead;
 use std::sync::Arc;
 
-use tenure_core::trace::Line;
+use tenure_core::trace_format::Line;
 
 use super::Place;
 

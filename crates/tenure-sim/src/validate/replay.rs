@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::spelling::spelled;
 use tenure_core::machine::{Action, Event, Step};
 use tenure_core::node::Node;
-use tenure_core::trace::{Begin, Line, Stepped};
+use tenure_core::trace_format::{Begin, Line, Stepped};
 
 /// How much of an action a finding shows.
 const SHOWN: usize = 600;

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use tenure_core::ids::{Epoch, NodeName, SessionId, ShardId, Version};
 use tenure_core::machine::{Expect, Found};
+use tenure_core::ownership::{Facts, Transition, Writer, apply};
 use tenure_core::record::{Owner, Ownership, Record, ShardRecord};
 use tenure_core::rules::Rules;
-use tenure_core::shard::{Facts, Transition, Writer, apply};
 
 /// How many values of one shard are remembered: a machine decides on the newest that it knows.
 const REMEMBERED: usize = 32;

@@ -3,16 +3,16 @@
 use std::sync::OnceLock;
 
 use tenure_core::ids::Version;
-use tenure_core::layout::Key;
+use tenure_core::keys::Key;
 use tenure_core::machine::{Action, ActivationId, Event, Expect, Found, OpId, Reply, Request};
 use tenure_core::record::{EndReason, Record, SessionRecord, ShardRecord};
 use tenure_core::time::Time;
-use tenure_core::trace::{End, Gap, Stepped};
+use tenure_core::trace_format::{End, Gap, Stepped};
 
 use super::*;
 use crate::fault::Fault;
-use crate::plan::{Family, RunConfig};
-use crate::record::record;
+use crate::run_config::{Family, RunConfig};
+use crate::trace_recorder::record;
 use crate::world::Under;
 
 type Traces = Vec<Vec<Line>>;

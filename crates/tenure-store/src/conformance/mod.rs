@@ -9,9 +9,9 @@
 //! ```
 
 pub mod batches;
+pub mod key_lifecycle;
 pub mod keys;
 pub mod leases;
-pub mod life;
 pub mod races;
 pub mod watches;
 
@@ -49,7 +49,7 @@ macro_rules! conformance_suite {
                 racing_increments_lose_none,
                 racing_deletes_have_one_winner,
             ]
-            life: [
+            key_lifecycle: [
                 a_value_is_read_back_by_every_connection,
                 a_create_of_an_existing_key_loses,
                 an_update_at_an_old_version_loses,

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use tokio::task::JoinSet;
 
 use super::connect::Client;
-use super::wire::{
+use super::proto::{
     Answer as _, DeleteRequest, PutRequest, READ_TXN, Request, RequestOp, Response, Rpc, TXN,
     TxnRequest, TxnResponse,
 };
@@ -164,7 +164,7 @@ impl Op {
 #[derive(Clone)]
 enum Got {
     /// This answer, under the header of the whole.
-    Answered(Option<Response>, super::wire::Header),
+    Answered(Option<Response>, super::proto::Header),
     /// The whole failed in a way that may be due to one key alone: nothing was done, ask for each by itself.
     Alone,
     /// It could not be asked, because its version is none of etcd's.
@@ -269,7 +269,7 @@ fn groups(ops: &[Op], wave: Vec<usize>) -> Vec<Vec<usize>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::etcd::wire::RangeRequest;
+    use crate::etcd::proto::RangeRequest;
 
     fn op(key: &str, value: usize) -> Op {
         let request = Request::Range(RangeRequest::default());

@@ -14,7 +14,7 @@ use tonic_prost::ProstCodec;
 
 use super::connect::{Client, Link};
 use super::errors::{self, About};
-use super::wire::{Answer, Rpc};
+use super::proto::{Answer, Rpc};
 use crate::error::StoreError;
 
 /// How long any call may take. Callers who need to know sooner drop it sooner.

@@ -14,11 +14,11 @@ use tonic::transport::{Channel, Endpoint};
 
 use super::call::{self, Failed};
 use super::errors::{self, About};
-use super::once::Once;
-use super::settings::Settings;
-use super::wire::{
+use super::proto::{
     AUTHENTICATE, AuthenticateRequest, AuthenticateResponse, STATUS, StatusRequest, StatusResponse,
 };
+use super::settings::Settings;
+use super::single_use_connector::Once;
 use crate::error::StoreError;
 use crate::host::random_bytes;
 use crate::rng::SplitMix;

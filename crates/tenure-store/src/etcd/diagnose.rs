@@ -1,11 +1,11 @@
 //! What `tenure doctor` wants to know of an etcd cluster.
 
 use super::EtcdStore;
-use super::wire::{
+use super::proto::{
     MEMBERS, MemberListRequest, MemberListResponse, STATUS, StatusRequest, StatusResponse,
 };
+use crate::diagnose::Finding;
 use crate::error::StoreError;
-use crate::examine::Finding;
 
 /// Where a server that was set up without a quota of its own stops taking writes.
 const DEFAULT_QUOTA: i64 = 2 << 30;
@@ -101,7 +101,7 @@ fn voters(count: usize) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::examine::Level;
+    use crate::diagnose::Level;
 
     #[test]
     fn versions_whose_deposed_leaders_answer_are_told_apart() {

@@ -2,7 +2,7 @@
 
 use tenure_core::ids::{Revision, Version};
 
-use super::wire::{
+use super::proto::{
     Answer as _, Compare, DeleteRequest, Header, KeyValue, PutRequest, RANGE, RangeRequest,
     RangeResponse, Request, TXN, TxnRequest, TxnResponse,
 };

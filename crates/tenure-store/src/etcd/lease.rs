@@ -16,7 +16,7 @@ use tonic_prost::ProstCodec;
 use super::EtcdStore;
 use super::call::{self, Failed};
 use super::connect::Link;
-use super::wire::{
+use super::proto::{
     Answer as _, GRANT, GrantRequest, GrantResponse, Header, KEEP_ALIVE, KeepAliveRequest,
     KeepAliveResponse, LEASES, LeasesRequest, LeasesResponse, RANGE, RangeResponse, TIME_TO_LIVE,
     TimeToLiveRequest, TimeToLiveResponse,
@@ -57,7 +57,7 @@ impl Leases for EtcdStore {
         let question = self.range_of(key);
         let read: RangeResponse = self.client.ask(RANGE, &outer, question).await?;
         same_reign(kept.header(), read.header())?;
-        let attached = |kv: &super::wire::KeyValue| kv.lease == id.0.cast_signed();
+        let attached = |kv: &super::proto::KeyValue| kv.lease == id.0.cast_signed();
         Ok(if read.kvs.first().is_some_and(attached) {
             LeaseState::Alive(seconds_of(kept.ttl))
         } else {

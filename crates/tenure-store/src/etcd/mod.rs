@@ -8,14 +8,14 @@
 mod batch;
 mod call;
 mod connect;
+mod diagnose;
 mod errors;
-mod examine;
 mod kv;
 mod lease;
-mod once;
+mod proto;
 mod settings;
+mod single_use_connector;
 mod watch;
-mod wire;
 
 use std::fmt;
 use std::sync::Arc;
@@ -27,8 +27,8 @@ use tenure_core::ids::Revision;
 use connect::{Client, Cluster};
 use settings::Parsed;
 
+use crate::diagnose::Finding;
 use crate::error::StoreError;
-use crate::examine::Finding;
 use crate::store::{
     self, ClockScope, Delete, DeleteIf, Entry, Leases, Listing, Put, PutIf, Store, StoreInfo,
 };
@@ -129,7 +129,7 @@ impl Store for EtcdStore {
     }
 
     async fn examine(&self) -> Result<Vec<Finding>, StoreError> {
-        examine::examine(self).await
+        diagnose::examine(self).await
     }
 
     async fn identity(&self) -> Result<String, StoreError> {
@@ -205,4 +205,4 @@ impl Store for EtcdStore {
 }
 
 #[cfg(test)]
-mod deposed_tests;
+mod stale_leader_tests;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::Path;
 
-use tenure_core::layout::undo_escapes;
+use tenure_core::keys::undo_escapes;
 use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 
 use crate::error::StoreError;

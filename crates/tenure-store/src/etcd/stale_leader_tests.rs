@@ -14,7 +14,7 @@ use tenure_core::ids::LeaseId;
 use tokio::net::TcpListener;
 
 use super::EtcdStore;
-use super::wire::*;
+use super::proto::*;
 use crate::error::StoreError;
 use crate::store::{LeaseState, Leases as _};
 

@@ -12,7 +12,7 @@ use tonic_prost::ProstCodec;
 use super::call::{self, Failed};
 use super::connect::Link;
 use super::errors;
-use super::wire::{Event, WATCH, WatchAsk, WatchCreate, WatchRequest, WatchResponse};
+use super::proto::{Event, WATCH, WatchAsk, WatchCreate, WatchRequest, WatchResponse};
 use super::{EtcdStore, Keys, kv};
 use crate::error::StoreError;
 use crate::watch::{Batch, Change, Watch, WatchEnd, WatchSource};

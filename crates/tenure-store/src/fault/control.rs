@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use crate::error::StoreError;
-use crate::op::Op;
+use crate::operation::Op;
 use crate::rng::SplitMix;
 
 /// Chances per thousand calls, drawn from a seed: the same calls in the same order meet the same faults.

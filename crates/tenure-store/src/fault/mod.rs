@@ -16,9 +16,9 @@ use tenure_core::ids::{LeaseId, Revision};
 use control::{Draw, Shared};
 pub use control::{FaultConfig, FaultHandle};
 
+use crate::diagnose::Finding;
 use crate::error::StoreError;
-use crate::examine::Finding;
-use crate::op::Op;
+use crate::operation::Op;
 use crate::store::{
     Delete, DeleteIf, Entry, Keys, LeaseState, Leases, Listing, Put, PutIf, Store, StoreInfo,
     no_leases,

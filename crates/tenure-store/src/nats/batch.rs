@@ -4,9 +4,9 @@ use futures_util::future::join_all;
 
 use super::NatsStore;
 use super::kv::Last;
+use crate::concurrent_batch::in_waves;
 use crate::error::StoreError;
 use crate::store::{Delete, DeleteIf, Entry, Put, PutIf};
-use crate::waves::in_waves;
 
 /// How many requests are under way at once. The server holds back who has many more.
 const AT_ONCE: usize = 256;

@@ -5,9 +5,9 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::NatsStore;
-use super::api::{self, Config, StreamInfo};
 use super::call::Question;
 use super::errors::{self, About};
+use super::jetstream::{self, Config, StreamInfo};
 use crate::error::StoreError;
 
 /// A leader that has not heard from a majority for this long may have been replaced: others stand for election after four
@@ -34,7 +34,7 @@ impl NatsStore {
     }
 
     async fn find(&self) -> Result<Option<StreamInfo>, StoreError> {
-        let subject = api::about("STREAM.INFO", &self.keys.stream);
+        let subject = jetstream::about("STREAM.INFO", &self.keys.stream);
         let question = Question::reads(subject.clone(), &json!({}));
         let (answer, link) = match self.client.ask_linked(question).await {
             Err(StoreError::Unavailable { .. }) if self.is_without_jetstream().await? => {
@@ -82,7 +82,7 @@ impl NatsStore {
             deny_delete: true,
             ..Config::default()
         };
-        let subject = api::about("STREAM.CREATE", &self.keys.stream);
+        let subject = jetstream::about("STREAM.CREATE", &self.keys.stream);
         // Whose answer is lost asks again: that does no harm.
         let question = Question::reads(subject.clone(), &config);
         let (answer, link) = self.client.ask_linked(question).await?;
@@ -161,7 +161,7 @@ impl StreamInfo {
 
 #[cfg(test)]
 mod tests {
-    use super::super::api::{Peers, Replica, State};
+    use super::super::jetstream::{Peers, Replica, State};
     use super::*;
 
     fn usual() -> Config {

@@ -8,10 +8,10 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
-use super::api::{self, ApiError};
 use super::connect::Client;
+use super::connection::{Connection, Refused};
 use super::errors::About;
-use super::link::{Connection, Refused};
+use super::jetstream::{self, ApiError};
 use crate::error::StoreError;
 
 /// How long any call may take. Callers who need to know sooner drop it sooner.
@@ -93,7 +93,7 @@ impl Client {
         };
         let message = self.exchange(link, question, about, deadline).await?;
         link.hear();
-        api::read(&message.payload).map_err(|e| about.uncertain(&format!("odd answer: {e}")))
+        jetstream::read(&message.payload).map_err(|e| about.uncertain(&format!("odd answer: {e}")))
     }
 
     async fn exchange(

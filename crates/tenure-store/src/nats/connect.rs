@@ -10,8 +10,8 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::connection::{Connection, Signals};
 use super::errors;
-use super::link::{Connection, Signals};
 use super::settings::Settings;
 use crate::error::StoreError;
 use crate::host::random_bytes;

@@ -7,10 +7,10 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use super::NatsStore;
-use super::api::{self, AccountInfo, Config, Replica, Varz, VarzConfig};
 use super::call::Question;
+use super::jetstream::{self, AccountInfo, Config, Replica, Varz, VarzConfig};
+use crate::diagnose::Finding;
 use crate::error::StoreError;
-use crate::examine::Finding;
 
 /// How long the monitoring port may take.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -22,7 +22,7 @@ const USUAL_SYNC: Duration = Duration::from_secs(120);
 pub(super) async fn examine(store: &NatsStore) -> Result<Vec<Finding>, StoreError> {
     let link = store.client.link().await?;
     let info = store.stream_info().await?;
-    let question = Question::reads(api::ACCOUNT.to_owned(), &json!({}));
+    let question = Question::reads(jetstream::ACCOUNT.to_owned(), &json!({}));
     let account: AccountInfo = store.client.demand(question).await?;
     let version = link.client.server_info().version;
     let replicas = info.cluster.map(|c| c.replicas).unwrap_or_default();
@@ -170,7 +170,7 @@ async fn varz(monitor: &str) -> Result<VarzConfig, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::examine::Level;
+    use crate::diagnose::Level;
 
     #[test]
     fn when_a_write_is_on_disk_is_told_as_far_as_it_is_known() {
@@ -209,7 +209,7 @@ mod tests {
         assert!(behind.level == Level::Warn && behind.found.contains("n2"));
         let account = |storage, max_storage| AccountInfo {
             storage,
-            limits: api::Limits { max_storage },
+            limits: jetstream::Limits { max_storage },
         };
         assert_eq!(room(&account(5 << 30, -1)).level, Level::Ok);
         assert_eq!(room(&account(1 << 20, 1 << 30)).level, Level::Ok);

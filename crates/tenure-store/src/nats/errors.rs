@@ -2,7 +2,7 @@
 
 use async_nats::{ConnectError, ConnectErrorKind, RequestError, RequestErrorKind};
 
-use super::api::ApiError;
+use super::jetstream::ApiError;
 use crate::error::StoreError;
 
 /// What a call was about.

@@ -8,8 +8,8 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 
 use super::NatsStore;
-use super::api::{self, StreamInfo};
 use super::call::Question;
+use super::jetstream::{self, StreamInfo};
 use crate::error::StoreError;
 use crate::store::Keys;
 
@@ -51,7 +51,7 @@ impl NatsStore {
         let mut names = Vec::new();
         loop {
             let asked = json!({ "subjects_filter": filter, "offset": names.len() });
-            let subject = api::about("STREAM.INFO", &self.keys.stream);
+            let subject = jetstream::about("STREAM.INFO", &self.keys.stream);
             let question = Question::reads(subject, &asked);
             let info: StreamInfo = self.client.demand(question).await?;
             info.in_touch(&self.keys.bucket)?;
@@ -76,7 +76,7 @@ impl NatsStore {
 
     async fn discard_one(&self, key: &str) -> Result<(), StoreError> {
         let purge = json!({ "filter": self.keys.subject(key) });
-        let asked = api::about("STREAM.PURGE", &self.keys.stream);
+        let asked = jetstream::about("STREAM.PURGE", &self.keys.stream);
         let answer: Value = self.client.demand(Question::writes(asked, &purge)).await?;
         drop(answer);
         Ok(())

@@ -7,12 +7,12 @@ use serde_json::json;
 use tenure_core::ids::Version;
 
 use super::NatsStore;
-use super::api::{
+use super::call::Question;
+use super::errors::About;
+use super::jetstream::{
     self, Ack, DELETED, EXPECTED_SEQUENCE, EXPECTED_STREAM, MARKER, OPERATION, Stored,
     StoredAnswer, StreamInfo,
 };
-use super::call::Question;
-use super::errors::About;
 use crate::error::StoreError;
 use crate::store::{Delete, DeleteIf, Entry, Expect, Put, PutIf, no_leases};
 
@@ -30,7 +30,7 @@ pub(super) enum Last {
 impl NatsStore {
     /// The state of the bucket, by its leader.
     pub(super) async fn stream_info(&self) -> Result<StreamInfo, StoreError> {
-        let subject = api::about("STREAM.INFO", &self.keys.stream);
+        let subject = jetstream::about("STREAM.INFO", &self.keys.stream);
         let info: StreamInfo = self
             .client
             .demand(Question::reads(subject, &json!({})))
@@ -71,7 +71,7 @@ impl NatsStore {
         asked: String,
     ) -> Result<Last, StoreError> {
         let asked = json!({ "last_by_subj": asked });
-        let subject = api::about("STREAM.MSG.GET", &self.keys.stream);
+        let subject = jetstream::about("STREAM.MSG.GET", &self.keys.stream);
         let question = Question::reads(subject.clone(), &asked);
         let (answer, link) = self.client.ask_linked::<StoredAnswer>(question).await?;
         match answer {

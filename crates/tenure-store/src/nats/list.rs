@@ -10,8 +10,8 @@ use std::time::Duration;
 use tenure_core::ids::{Revision, Version};
 
 use super::NatsStore;
-use super::api::State;
-use super::follow::{Follower, From, Next};
+use super::jetstream::State;
+use super::stream_reader::{Follower, From, Next};
 use crate::error::StoreError;
 use crate::store::{Entry, Listing};
 

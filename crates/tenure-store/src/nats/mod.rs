@@ -5,21 +5,21 @@
 //! - Keys are subjects of an ordinary bucket, which the `nats` command reads.
 //! - No write is repeated by us, except where the server has said that the one before stored nothing.
 
-mod api;
 mod batch;
 mod bucket;
 mod call;
-mod collect;
 mod connect;
+mod connection;
+mod diagnose;
 mod errors;
-mod examine;
-mod follow;
-mod keys;
+mod jetstream;
+mod key_pages;
 mod kv;
-mod link;
 mod list;
-mod names;
+mod purge_tombstones;
 mod settings;
+mod stream_reader;
+mod subjects;
 mod watch;
 
 use std::fmt;
@@ -31,11 +31,11 @@ use async_trait::async_trait;
 use tenure_core::ids::Revision;
 
 use connect::{Client, Cluster};
-use keys::Keys;
 use settings::Parsed;
+use subjects::Keys;
 
+use crate::diagnose::Finding;
 use crate::error::StoreError;
-use crate::examine::Finding;
 use crate::store::{
     self, ClockScope, Delete, DeleteIf, Entry, Listing, Put, PutIf, Store, StoreInfo,
 };
@@ -139,7 +139,7 @@ impl Store for NatsStore {
     }
 
     async fn examine(&self) -> Result<Vec<Finding>, StoreError> {
-        examine::examine(self).await
+        diagnose::examine(self).await
     }
 
     async fn identity(&self) -> Result<String, StoreError> {
@@ -198,7 +198,7 @@ impl Store for NatsStore {
 
     async fn now(&self) -> Result<Option<SystemTime>, StoreError> {
         let info = self.stream_info().await?;
-        Ok(info.ts.as_deref().and_then(crate::time::parse))
+        Ok(info.ts.as_deref().and_then(crate::timestamps::parse))
     }
 
     fn dedicated(&self) -> Result<Arc<dyn Store>, StoreError> {

@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use tenure_core::ids::Version;
 
 use super::NatsStore;
-use super::api;
 use super::call::Question;
+use super::jetstream;
 use super::kv::Last;
 use crate::error::StoreError;
 use crate::watch::TOMBSTONES_KEPT;
@@ -87,7 +87,7 @@ impl NatsStore {
     /// Removes the messages of a subject up to this one. What was written after it stays.
     async fn forget(&self, subject: &str, at: u64) -> Result<(), StoreError> {
         let purge = json!({ "filter": subject, "seq": at + 1 });
-        let asked = api::about("STREAM.PURGE", &self.keys.stream);
+        let asked = jetstream::about("STREAM.PURGE", &self.keys.stream);
         let answer: Value = self.client.demand(Question::writes(asked, &purge)).await?;
         drop(answer);
         Ok(())

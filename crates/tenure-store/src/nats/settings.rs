@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use async_nats::ConnectOptions;
-use tenure_core::layout::undo_escapes;
+use tenure_core::keys::undo_escapes;
 
 use crate::error::StoreError;
 use crate::url::redacted;

@@ -12,11 +12,11 @@ use tokio::time::Instant;
 use tokio_stream::StreamExt as _;
 
 use super::NatsStore;
-use super::api::{self, EXPECTED_SEQUENCE};
 use super::call::{PATIENCE, Question};
+use super::connection::Connection;
 use super::errors::About;
+use super::jetstream::{self, EXPECTED_SEQUENCE};
 use super::kv::ends_key;
-use super::link::Connection;
 use crate::error::StoreError;
 use crate::host::random_uuid;
 
@@ -83,7 +83,7 @@ impl Follower {
         let late = |_| StoreError::unavailable("no connection to NATS");
         let link = link.map_err(late)??;
         let (name, stream) = (random_uuid(), &store.keys.stream);
-        let subject = api::about("CONSUMER.CREATE", &format!("{stream}.{name}"));
+        let subject = jetstream::about("CONSUMER.CREATE", &format!("{stream}.{name}"));
         let about = About {
             endpoint: &link.endpoint,
             subject: &subject,
@@ -99,7 +99,7 @@ impl Follower {
         let _: Value = created.map_err(|refusal| about.refused(&refusal))?;
         Ok(Self {
             subscriber,
-            end: api::about("CONSUMER.DELETE", &format!("{stream}.{name}")),
+            end: jetstream::about("CONSUMER.DELETE", &format!("{stream}.{name}")),
             link,
             count: 0,
             owed: None,

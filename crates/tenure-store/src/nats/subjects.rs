@@ -6,7 +6,7 @@
 
 use std::fmt::Write as _;
 
-use tenure_core::layout::undo_escapes;
+use tenure_core::keys::undo_escapes;
 
 /// Where it is written down up to which revision deletions have been forgotten. No key is written like this.
 const FLOOR: &str = "/floor";

@@ -7,8 +7,8 @@ use async_trait::async_trait;
 use tenure_core::ids::{Revision, Version};
 
 use super::NatsStore;
-use super::follow::{Follower, From, Next, Seen};
-use super::keys::Keys;
+use super::stream_reader::{Follower, From, Next, Seen};
+use super::subjects::Keys;
 use crate::error::StoreError;
 use crate::store::Entry;
 use crate::watch::{Batch, Change, Watch, WatchEnd, WatchSource};

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tenure_core::ids::{Revision, Version};
 use tokio_postgres::Row;
 
-use super::session::{Params, Session};
+use super::client::{Params, Session};
 use super::{PostgresStore, keys};
 use crate::error::StoreError;
 use crate::store::{Delete, DeleteIf, Entry, Expect, Keys, Listing, Put, PutIf};

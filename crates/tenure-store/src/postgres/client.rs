@@ -10,11 +10,11 @@ use tokio::sync::{Notify, oneshot};
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Row, Statement};
 
+use super::connection::{Connection, Dialer, Ended};
 use super::errors::{self, Stage};
-use super::line::{Connection, Dialer, Ended};
+use super::socket::Pulse;
 use super::sql::Statements;
-use super::wire::Pulse;
-use super::{pooler, schema};
+use super::{pooler_check, schema};
 use crate::error::StoreError;
 
 /// How long a call waits for its answer at most: longer than the server works on it. Callers with less patience give up
@@ -60,7 +60,7 @@ impl Session {
         let limit = dialer.target.connect_timeout;
         let line = dialer.dial(limit, patience, &woken).await?;
         if !line.direct {
-            pooler::refuse(dialer, &line).await?;
+            pooler_check::refuse(dialer, &line).await?;
         }
         if tables == Tables::Make {
             schema::make(&line.client, &dialer.target).await?;

@@ -11,9 +11,9 @@ use tokio_postgres::error::Severity;
 use tokio_postgres::{AsyncMessage, Client, Config, SimpleQueryMessage};
 
 use super::errors::{self, Stage};
+use super::socket::{Pulse, Wire};
 use super::tls::{Connector, Mode, Secured};
 use super::url::{Host, Target};
-use super::wire::{Pulse, Wire};
 use crate::error::StoreError;
 use crate::host::random_uuid;
 

@@ -2,10 +2,10 @@
 
 use tokio_postgres::Row;
 
-use super::session::Session;
+use super::client::Session;
 use super::url::{Host, Target};
+use crate::diagnose::Finding;
 use crate::error::StoreError;
-use crate::examine::Finding;
 
 const SETTINGS: &str = "
     SELECT current_setting('server_version'), current_setting('fsync'), current_setting('full_page_writes'),
@@ -165,7 +165,7 @@ fn transactions(open: i64) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::examine::Level;
+    use crate::diagnose::Level;
 
     fn level(finding: Finding) -> Level {
         assert_eq!(finding.level == Level::Ok, finding.advice.is_none());

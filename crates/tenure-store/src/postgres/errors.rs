@@ -82,7 +82,7 @@ pub(super) fn refused(place: &str, key: &str, db: &DbError) -> StoreError {
             )
         }
         c if *c == SqlState::INVALID_SQL_STATEMENT_NAME || *c == SqlState::DUPLICATE_PSTATEMENT => {
-            denied(super::pooler::WAY_OUT)
+            denied(super::pooler_check::WAY_OUT)
         }
         c if *c == SqlState::TOO_MANY_CONNECTIONS
             || *c == SqlState::CONFIGURATION_LIMIT_EXCEEDED =>

@@ -6,22 +6,22 @@
 //! is lost. How watches miss nothing although commits come in any order is told in `docs/decisions/19-postgres-history.md`.
 
 mod batches;
+mod client;
+mod connection;
+mod diagnose;
 mod errors;
-mod examine;
-mod hub;
 mod keys;
-mod line;
-mod link;
-mod names;
 mod pgpass;
-mod pooler;
-mod positions;
+mod pooler_check;
+mod reconnect;
+mod revisions;
 mod schema;
-mod session;
+mod socket;
 mod sql;
+mod tables;
 mod tls;
 mod url;
-mod wire;
+mod watcher;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -32,15 +32,15 @@ use tenure_core::ids::{Revision, Version};
 use tokio::runtime::Handle;
 
 use batches::{BATCH_KEYS, distinct, entry};
-use hub::Hub;
-use line::Dialer;
-use link::Reconnect;
-use positions::Positions;
-use session::{Session, Tables};
+use client::{Session, Tables};
+use connection::Dialer;
+use reconnect::Reconnect;
+use revisions::Positions;
 use url::Target;
+use watcher::Hub;
 
+use crate::diagnose::Finding;
 use crate::error::StoreError;
-use crate::examine::Finding;
 use crate::store::{
     ClockScope, Delete, DeleteIf, Entry, Expect, Keys, Listing, Put, PutIf, Store, StoreInfo,
 };
@@ -84,7 +84,7 @@ impl PostgresStore {
         let target = Target::parse(url)?;
         let (info, runtime) = (info(&target), Handle::current());
         let dialer = Dialer::new(target)?;
-        let first = Session::first(&dialer, tables, link::FIRST_SILENCE).await?;
+        let first = Session::first(&dialer, tables, reconnect::FIRST_SILENCE).await?;
         Ok(Self {
             info,
             link: Reconnect::keep(&runtime, dialer.clone(), first),
@@ -200,7 +200,7 @@ impl Store for PostgresStore {
             }
             Expect::Version(Version::Number(n)) => {
                 let expected = n.cast_signed();
-                let params: session::Params<'_> = &[&text, &value, &expected];
+                let params: client::Params<'_> = &[&text, &value, &expected];
                 session.write(&put.key, &statements.update, params).await?
             }
             Expect::Version(Version::Text(_)) => Vec::new(),
@@ -231,7 +231,7 @@ impl Store for PostgresStore {
         };
         let session = self.link.session().await?;
         let (text, version) = (keys::escape(&delete.key), n.cast_signed());
-        let params: session::Params<'_> = &[&text, &version];
+        let params: client::Params<'_> = &[&text, &version];
         let rows = session.write(&delete.key, &session.statements.delete, params);
         if rows.await?.is_empty() {
             return Ok(Delete::Lost);
@@ -321,6 +321,6 @@ impl Store for PostgresStore {
 
     async fn examine(&self) -> Result<Vec<Finding>, StoreError> {
         let session = self.link.session().await?;
-        examine::examine(&session, &self.dialer.target).await
+        diagnose::examine(&session, &self.dialer.target).await
     }
 }

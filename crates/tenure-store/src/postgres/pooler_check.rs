@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio_postgres::{Client, SimpleQueryMessage};
 
-use super::line::{Connection, Dialer};
+use super::connection::{Connection, Dialer};
 use crate::error::StoreError;
 
 /// What to do about it.

@@ -8,8 +8,8 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::Instant;
 
-use super::line::{Dialer, Ended};
-use super::session::Session;
+use super::client::Session;
+use super::connection::{Dialer, Ended};
 use crate::error::StoreError;
 use crate::host::random_bytes;
 use crate::rng::SplitMix;

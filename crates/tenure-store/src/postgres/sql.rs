@@ -2,7 +2,7 @@
 
 use tokio_postgres::{Client, Error, Statement};
 
-use super::names::Names;
+use super::tables::Names;
 
 /// The revision: how many transactions have written.
 const REVISION: &str = "(SELECT sum(count)::bigint FROM {writes})";

@@ -19,7 +19,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_postgres::tls::{ChannelBinding, TlsConnect, TlsStream};
 use tokio_rustls::TlsConnector;
 
-use super::wire::Wire;
+use super::socket::Wire;
 use crate::error::StoreError;
 
 /// How much is asked of TLS.

@@ -5,10 +5,10 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::names::Names;
 use super::pgpass;
+use super::tables::Names;
 use super::tls::{Mode, Wish};
-use tenure_core::layout::undo_escapes;
+use tenure_core::keys::undo_escapes;
 
 use crate::error::StoreError;
 

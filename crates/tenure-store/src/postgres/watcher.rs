@@ -10,11 +10,11 @@ use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 use tokio_postgres::Row;
 
+use super::client::Session;
+use super::connection::Dialer;
 use super::keys;
-use super::line::Dialer;
-use super::link::Reconnect;
-use super::positions::Positions;
-use super::session::Session;
+use super::reconnect::Reconnect;
+use super::revisions::Positions;
 use crate::error::StoreError;
 use crate::fanout::{Subscription, Watcher, Watchers};
 use crate::store::Entry;

@@ -386,5 +386,5 @@ fn shortest<'a>(prefixes: impl Iterator<Item = &'a str>) -> Vec<String> {
 }
 
 #[cfg(test)]
-#[path = "hub_tests.rs"]
+#[path = "bucket_state_tests.rs"]
 mod tests;

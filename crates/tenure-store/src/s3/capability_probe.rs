@@ -8,7 +8,7 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 
 use super::S3Store;
-use super::calls::{From, If, Written};
+use super::requests::{From, If, Written};
 use crate::error::StoreError;
 use crate::host::random_uuid;
 

@@ -7,13 +7,13 @@ use std::time::Duration;
 use reqwest::Method;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 
+use super::capabilities::Manners;
 use super::clock::Clock;
-use super::counts::{Counter, Kind};
 use super::credentials::Credentials;
-use super::manners::Manners;
+use super::outage_probe::Trust;
+use super::request_counts::{Counter, Kind};
 use super::settings::Settings;
-use super::sign::{Signed, escaped};
-use super::trust::Trust;
+use super::sigv4::{Signed, escaped};
 use super::xml;
 use crate::error::StoreError;
 

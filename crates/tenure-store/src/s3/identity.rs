@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::S3Store;
-use super::body::Body;
-use super::calls::{If, Written};
+use super::object_format::Body;
+use super::requests::{If, Written};
 use crate::error::StoreError;
 use crate::host::random_uuid;
 

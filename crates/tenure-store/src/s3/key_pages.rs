@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use super::S3Store;
-use super::body::DELETED_LENGTH;
-use super::calls::From;
 use super::kv::AT_ONCE;
+use super::object_format::DELETED_LENGTH;
+use super::requests::From;
+use crate::concurrent_batch::in_waves;
 use crate::error::StoreError;
 use crate::store::Keys;
-use crate::waves::in_waves;
 
 impl S3Store {
     /// One request where the page is short and the service lists objects in the order of their names, which is that of the keys.

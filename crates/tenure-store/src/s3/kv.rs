@@ -5,11 +5,11 @@ use std::sync::Arc;
 use tenure_core::ids::Version;
 
 use super::S3Store;
-use super::body::Body;
-use super::calls::{If, Written};
+use super::object_format::Body;
+use super::requests::{If, Written};
+use crate::concurrent_batch::in_waves;
 use crate::error::StoreError;
 use crate::store::{Delete, DeleteIf, Entry, Expect, Put, PutIf, no_leases};
-use crate::waves::in_waves;
 
 /// How often a create is tried again because the mark of a deletion came or went under it.
 const CREATE_ATTEMPTS: usize = 8;

@@ -6,28 +6,28 @@
 //! - The revision is counted by who looks: it belongs to the opened store.
 //! - No request is repeated once it may have been applied.
 
-mod body;
-mod calls;
+mod aws_profile;
+mod bucket_state;
+mod capabilities;
+mod capability_probe;
 mod clock;
-mod collect;
-mod counts;
 mod credentials;
+mod diagnose;
 mod errors;
-mod examine;
 mod http;
-mod hub;
 mod identity;
+mod key_pages;
 mod kv;
-mod manners;
-mod names;
-mod pages;
-mod probe;
-mod profile;
+mod object_format;
+mod object_names;
+mod outage_probe;
+mod purge_tombstones;
+mod request_counts;
+mod requests;
+mod scan;
 mod settings;
-mod sign;
+mod sigv4;
 mod tls;
-mod trust;
-mod walk;
 mod watch;
 mod xml;
 
@@ -38,16 +38,16 @@ use std::time::{Duration, SystemTime};
 use async_trait::async_trait;
 use tenure_core::ids::Revision;
 
-pub use counts::Requests;
+pub use request_counts::Requests;
 
-use body::Nonces;
+use bucket_state::Hub;
 use http::{Client, Site};
-use hub::Hub;
-use names::Names;
+use object_format::Nonces;
+use object_names::Names;
 use settings::Parsed;
 
+use crate::diagnose::Finding;
 use crate::error::StoreError;
-use crate::examine::Finding;
 use crate::store::{
     ClockScope, Delete, DeleteIf, Entry, Keys, Listing, Put, PutIf, Store, StoreInfo,
 };
@@ -140,7 +140,7 @@ impl Store for S3Store {
     }
 
     async fn examine(&self) -> Result<Vec<Finding>, StoreError> {
-        examine::examine(self).await
+        diagnose::examine(self).await
     }
 
     async fn identity(&self) -> Result<String, StoreError> {

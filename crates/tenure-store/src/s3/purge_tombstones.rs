@@ -9,8 +9,8 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
 use super::S3Store;
-use super::calls::If;
-use super::hub::Hub;
+use super::bucket_state::Hub;
+use super::requests::If;
 
 /// Until then nobody who reads the mark need come too late.
 const SOON: Duration = Duration::from_secs(60);
@@ -27,7 +27,7 @@ impl S3Store {
             false => LATE,
         };
         let age = now
-            .zip(crate::time::parse(made))
+            .zip(crate::timestamps::parse(made))
             .and_then(|(now, made)| now.duration_since(made).ok());
         manners.was_raced() && age.is_some_and(|age| age > wait)
     }

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::body::Body;
-use super::counts::Kind;
 use super::errors::About;
 use super::http::{Answer, Ask, Client, bare};
+use super::object_format::Body;
+use super::request_counts::Kind;
 use super::xml;
 use crate::error::StoreError;
 

@@ -7,13 +7,13 @@ use std::time::SystemTime;
 use tenure_core::ids::Revision;
 
 use super::S3Store;
-use super::body::{Body, DELETED_LENGTH};
-use super::calls::From;
-use super::hub::{Seen, State};
+use super::bucket_state::{Seen, State};
 use super::kv::AT_ONCE;
+use super::object_format::{Body, DELETED_LENGTH};
+use super::requests::From;
+use crate::concurrent_batch::in_waves;
 use crate::error::StoreError;
 use crate::store::Listing;
-use crate::waves::in_waves;
 
 /// Which values are wanted of a walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,9 +3,9 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use tenure_core::layout::undo_escapes;
+use tenure_core::keys::undo_escapes;
 
-use super::profile::{self, Profile};
+use super::aws_profile::{self, Profile};
 use crate::error::StoreError;
 use crate::url::redacted;
 
@@ -120,7 +120,7 @@ impl Parsed {
     ) -> Result<Settings, StoreError> {
         let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
         let key_is_named = self.profile.is_some() || self.credentials.is_some();
-        let profile = profile::load(&self.profile, &self.credentials, &variable)?;
+        let profile = aws_profile::load(&self.profile, &self.credentials, &variable)?;
         let of_profile = |pick: fn(&Profile) -> &Option<String>| {
             profile.as_ref().and_then(|profile| pick(profile).clone())
         };

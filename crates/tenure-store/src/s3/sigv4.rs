@@ -105,7 +105,7 @@ pub(super) fn escaped(text: &str, keep_slash: bool) -> String {
 fn stamp(now: SystemTime) -> String {
     let since = now.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
     let (days, seconds) = (since.as_secs() / 86_400, since.as_secs() % 86_400);
-    let (year, month, day) = crate::time::date(days as i64);
+    let (year, month, day) = crate::timestamps::date(days as i64);
     let (h, m, s) = (seconds / 3_600, seconds / 60 % 60, seconds % 60);
     format!("{year:04}{month:02}{day:02}T{h:02}{m:02}{s:02}Z")
 }

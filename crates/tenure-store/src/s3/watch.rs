@@ -7,10 +7,10 @@ use tenure_core::ids::Revision;
 use tokio::sync::watch;
 
 use super::S3Store;
-use super::body::Nonces;
+use super::bucket_state::Hub;
 use super::http::Client;
-use super::hub::Hub;
-use super::names::Names;
+use super::object_format::Nonces;
+use super::object_names::Names;
 use crate::error::StoreError;
 use crate::store::StoreInfo;
 use crate::watch::{Batch, Watch, WatchEnd, WatchSource};

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags, OptionalExtension};
 
+use super::connection_thread::patiently;
 use super::errors::{self, Stage};
-use super::place::DatabasePath;
-use super::worker::patiently;
+use super::path_checks::DatabasePath;
 use crate::error::StoreError;
 use crate::host::{Host, random_uuid};
 use crate::rng::SplitMix;

@@ -2,8 +2,8 @@
 
 use rusqlite::Connection;
 
-use super::place::DatabasePath;
-use crate::examine::Finding;
+use super::path_checks::DatabasePath;
+use crate::diagnose::Finding;
 
 /// Looks at everything.
 pub(super) fn examine(conn: &Connection, place: &DatabasePath) -> rusqlite::Result<Vec<Finding>> {
@@ -64,7 +64,7 @@ fn file_system(kind: Option<String>) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::examine::Level;
+    use crate::diagnose::Level;
 
     #[test]
     fn what_would_lose_confirmed_writes_is_told() {

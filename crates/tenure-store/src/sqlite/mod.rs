@@ -5,14 +5,14 @@
 //! answered (`synchronous=FULL`). Files on network file systems and files that another machine uses are refused: SQLite's
 //! locks do not hold there.
 
+mod change_signal;
 mod connect;
+mod connection_thread;
+mod diagnose;
 mod errors;
-mod examine;
-mod hub;
-mod place;
-mod signal;
+mod path_checks;
 mod sql;
-mod worker;
+mod watcher;
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,11 +23,11 @@ use tenure_core::ids::Revision;
 
 use connect::Database;
 pub use connect::HostCheck;
-use hub::Hub;
-use worker::Worker;
+use connection_thread::Worker;
+use watcher::Hub;
 
+use crate::diagnose::Finding;
 use crate::error::StoreError;
-use crate::examine::Finding;
 use crate::store::{
     ClockScope, Delete, DeleteIf, Entry, Keys, Listing, Put, PutIf, Store, StoreInfo,
 };
@@ -218,7 +218,7 @@ impl Store for SqliteStore {
         let place = self.database.place.clone();
         let looked = self
             .reader
-            .read("", move |conn| examine::examine(conn, &place));
+            .read("", move |conn| diagnose::examine(conn, &place));
         looked.await
     }
 

@@ -6,8 +6,8 @@ use rusqlite::types::ValueRef;
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Params, Row, params};
 use tenure_core::ids::{Revision, Version};
 
+use super::connection_thread::Session;
 use super::errors::Stage;
-use super::worker::Session;
 use crate::error::StoreError;
 use crate::store::{Delete, DeleteIf, Entry, Expect, Keys, Listing, Put, PutIf};
 use crate::watch::{Batch, Change};

@@ -6,7 +6,7 @@ use rusqlite::Connection;
 use tempfile::TempDir;
 use tenure_core::ids::Version;
 
-use super::signal::{Ear, Signal};
+use super::change_signal::{Ear, Signal};
 use super::*;
 use crate::watch::{Change, WatchEnd};
 

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use rusqlite::Connection;
 use tenure_core::ids::Revision;
 
+use super::change_signal::{BLIND_LOOK, Ear, SAFETY_LOOK, Signal, Waker};
 use super::connect::Database;
 use super::errors::{self, Stage};
-use super::signal::{BLIND_LOOK, Ear, SAFETY_LOOK, Signal, Waker};
 use super::sql::{self, Counter};
 use crate::error::StoreError;
 use crate::fanout::{Subscription, Watcher, Watchers};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::json;
-use tenure_store::examine::Level;
+use tenure_store::diagnose::Level;
 use tenure_store::servers::nats::{Nats, Options, Release};
 use tenure_store::{PutIf, describe, open, open_existing};
 

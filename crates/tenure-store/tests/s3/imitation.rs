@@ -362,5 +362,5 @@ fn etagged(etag: String, body: Vec<u8>) -> Answer {
 }
 
 fn decoded(text: &str) -> String {
-    tenure_core::layout::undo_escapes(text, b'%').unwrap_or_default()
+    tenure_core::keys::undo_escapes(text, b'%').unwrap_or_default()
 }

@@ -15,14 +15,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tenure_core::ids::{BadName, ClusterName, KeyspaceName, NodeName, Nonce, SessionId};
-use tenure_core::layout::{self, Key};
+use tenure_core::keys::{self, Key};
 use tenure_core::machine::Found;
 use tenure_core::members;
+use tenure_core::ownership::{self, Facts, Transition, Writer};
 use tenure_core::record::{
     KeyspaceMode, KeyspaceRecord, NodeRecord, Owner, Record, SessionRecord, ShardRecord,
 };
 use tenure_core::rules::Rules;
-use tenure_core::shard::{self, Facts, Transition, Writer};
 use tenure_core::time::Time;
 use tenure_core::view::{KeyState, Versioned, View};
 use tenure_store::{Expect, Put, PutIf, Store, StoreError};
@@ -116,14 +116,14 @@ impl AdminClient {
         Self {
             store,
             cluster,
-            writer: SessionId(crate::launch::entropy()),
+            writer: SessionId(crate::startup::entropy()),
             writes: AtomicU64::new(0),
         }
     }
 
     /// Everything that the store holds of the cluster, at one instant.
     pub async fn snapshot(&self) -> Result<View, AdminError> {
-        let prefix = layout::prefix(&self.cluster);
+        let prefix = keys::prefix(&self.cluster);
         let listing = within(self.store.list(&prefix)).await?;
         let mut view = View::new(Rules::sound());
         for entry in listing.entries {
@@ -214,7 +214,7 @@ impl AdminClient {
             load: None,
             rules: Rules::sound(),
         };
-        shard::apply(record, &writer, change, &facts).ok()
+        ownership::apply(record, &writer, change, &facts).ok()
     }
 
     fn write(&self, key: &Key, expect: Expect, record: &Record) -> PutIf {

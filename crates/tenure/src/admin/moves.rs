@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_core::ids::{KeyspaceName, NodeName, ShardId};
-use tenure_core::layout::Key;
+use tenure_core::keys::Key;
+use tenure_core::ownership::Transition;
 use tenure_core::record::{
     ClusterRecord, KeyspaceRecord, NodeMode, Ownership, Record, ShardRecord,
 };
-use tenure_core::shard::Transition;
 use tenure_core::view::{KeyState, Versioned, View};
 use tenure_store::Expect;
 

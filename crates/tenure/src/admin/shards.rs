@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_core::ids::{KeyspaceName, ShardId, ShardName};
-use tenure_core::layout::Key;
+use tenure_core::keys::Key;
+use tenure_core::ownership::Transition;
 use tenure_core::record::{Head, KeyspaceKind, KeyspaceRecord, Ownership, Record, ShardRecord};
-use tenure_core::shard::Transition;
 use tenure_core::view::{KeyState, View};
 use tenure_store::{Expect, Put, PutIf, StoreError};
 

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tenure_core::ids::{Epoch, KeyspaceName, NodeName, Revision, SessionId};
-use tenure_core::layout::Key;
+use tenure_core::keys::Key;
 use tenure_core::members::Unserved;
+use tenure_core::reason::Reason;
 use tenure_core::record::{Damage, EndReason, PlanId};
-use tenure_core::why::Reason;
 
 use super::*;
 

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use tenure_core::ids::Epoch;
 use tenure_core::router::RecordVersion;
-use tenure_core::router::lines::{ArrivalNo, FlightCounter};
+use tenure_core::router::hold_queue::{ArrivalNo, FlightCounter};
 use tokio::sync::oneshot;
 
 use super::transport::{Drained, Probe};

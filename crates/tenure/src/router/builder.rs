@@ -11,16 +11,16 @@ use tenure_store::Store;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use super::desk::InProcess;
-use super::keeper::{Parts, RouterInput};
-use super::table::Table;
+use super::driver::{Parts, RouterInput};
+use super::in_process::InProcess;
+use super::lookup_table::Table;
 use super::transport::Transport;
 use super::{Directory, Router};
 use crate::builder::Builder;
 use crate::clock::Clock;
 use crate::error::StartError;
-use crate::launch;
 use crate::metrics::Metrics;
+use crate::startup;
 
 /// A router that is being set up.
 #[must_use = "a builder does nothing before `start`"]
@@ -136,7 +136,7 @@ impl RouterBuilder {
             },
         });
         let over = over.drop_guard();
-        let node = launch::start(self.node).await?;
+        let node = startup::start(self.node).await?;
         let (heard, synced) = oneshot::channel();
         if tell.send(RouterInput::Sync(heard)).is_err() || synced.await.is_err() {
             return Err(StartError::Gone);

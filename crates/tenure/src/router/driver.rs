@@ -16,8 +16,8 @@ use tenure_core::time::Time;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use super::slot::Entry;
-use super::table::{Keyspace, Peer, Route, Table};
+use super::atomic_entry::Entry;
+use super::lookup_table::{Keyspace, Peer, Route, Table};
 use super::transport::{Drained, Flush, Probe, Transport};
 use crate::clock::Clock;
 use crate::driver::Inputs;

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tenure_core::ids::ShardId;
-use tenure_core::router::lines::{ArrivalNo, FlightCounter, FlushMode};
+use tenure_core::router::hold_queue::{ArrivalNo, FlightCounter, FlushMode};
 use tenure_core::router::{HoldLimits, HoldReason};
 use tenure_core::time::Time;
 use tokio::sync::{Notify, oneshot};
 
 use super::error::RouteError;
-use super::table::{Route, ShardRef, Table, Waiting};
+use super::lookup_table::{Route, ShardRef, Table, Waiting};
 use super::transport::{Drained, Flush, Probe, Transport};
 use crate::clock::Clock;
 use crate::metrics::Metrics;

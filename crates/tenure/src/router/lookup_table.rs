@@ -8,10 +8,10 @@ use tenure_core::hash::{index_of, key_hash};
 use tenure_core::ids::{Epoch, KeyspaceName, NodeName, SessionId, ShardId, ShardName};
 use tenure_core::record::KeyspaceKind;
 use tenure_core::router::RecordVersion;
-use tenure_core::router::lines::HoldQueue;
+use tenure_core::router::hold_queue::HoldQueue;
 
-use super::grow::{Grow, Names};
-use super::slot::{Entry, Slot};
+use super::append_only::{Grow, Names};
+use super::atomic_entry::{Entry, Slot};
 
 /// An incarnation of a node, and where to reach it.
 #[derive(Debug)]

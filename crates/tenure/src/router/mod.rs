@@ -27,22 +27,22 @@
 //! # }
 //! ```
 
+mod append_only;
+mod atomic_entry;
 mod builder;
-mod desk;
+mod driver;
 mod error;
-mod grow;
-mod keeper;
-mod slot;
-mod table;
+mod in_process;
+mod lookup_table;
 mod transport;
 
 use std::sync::Arc;
 
 pub use builder::RouterBuilder;
 pub(crate) use builder::RouterParts;
+pub(crate) use driver::{RouterDriver, RouterInput};
 pub use error::RouteError;
-pub(crate) use keeper::{RouterDriver, RouterInput};
-pub use table::{Found, Peer, Route};
+pub use lookup_table::{Found, Peer, Route};
 use tenure_core::ids::{Epoch, NodeName, SessionId, ShardId};
 pub use tenure_core::router::{HoldLimits, HoldReason};
 use tenure_core::router::{RecordVersion, RequestRefusal};
@@ -54,8 +54,8 @@ use crate::enter::NotOwner;
 use crate::error::StopError;
 use crate::metrics::Metrics;
 use crate::node::Node;
-use desk::{InProcess, Place};
-use table::{Keyspace, ShardRef, Table};
+use in_process::{InProcess, Place};
+use lookup_table::{Keyspace, ShardRef, Table};
 
 /// What became of a request that was sent to a node.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,8 +7,8 @@ use tenure_core::ids::ShardId;
 use tenure_core::router::HoldReason;
 use tokio::sync::mpsc;
 
-use super::keeper::{RouterInput, ShardIndex};
-use super::table::Route;
+use super::driver::{RouterInput, ShardIndex};
+use super::lookup_table::Route;
 
 /// Carries requests to the owners of shards, and keeps them back when told to.
 ///

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tenure::{Epoch, Node, ShardId};
-use tenure_core::layout::Key;
+use tenure_core::keys::Key;
 
 use crate::world::*;
 

@@ -7,7 +7,7 @@ use tenure::{
     Builder, Hashed, KeyspaceMode, Node, NodeEvent, PlanningSettings, Settings, Shard, ShardStep,
 };
 
-use tenure_core::layout::Key;
+use tenure_core::keys::Key;
 use tenure_core::record::Record;
 
 use crate::world::*;

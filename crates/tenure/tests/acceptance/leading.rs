@@ -3,7 +3,7 @@
 use tenure::plan::{Placement, Policy, PolicyInput};
 use tenure::store::Op;
 use tenure::{Hashed, NodeEvent};
-use tenure_core::layout::Key;
+use tenure_core::keys::Key;
 
 use crate::world::{Counter, TTL, World, note, owns, shard, started, until};
 

@@ -9,7 +9,7 @@ use tenure::store::Op;
 use tenure::store::fault::{FaultConfig, FaultStore};
 use tenure::store::memory::MemoryStore;
 use tenure::{Hashed, Node, PlanningSettings, Seal, Settings, Shard};
-use tenure_core::layout::Key;
+use tenure_core::keys::Key;
 use tenure_core::record::Record;
 
 use crate::world::*;

@@ -12,7 +12,7 @@ use tenure::{
     Settings, Shard, ShardId, Shared, StartError,
 };
 use tenure_core::ids::ClusterName;
-use tenure_core::layout::Key;
+use tenure_core::keys::Key;
 use tenure_core::record::{Ownership, Record, ShardRecord};
 use tokio::sync::broadcast;
 

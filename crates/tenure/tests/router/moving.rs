@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tenure_core::ids::SessionId;
-use tenure_core::layout::Key;
+use tenure_core::keys::Key;
 use tenure_core::record::{MovePhase, Ownership, Record};
 
 use crate::site::*;

@@ -14,7 +14,7 @@ use tenure::{
     ShardId, StartError,
 };
 use tenure_core::ids::{ClusterName, Nonce, SessionId, Version};
-use tenure_core::layout::Key;
+use tenure_core::keys::Key;
 use tenure_core::record::{Head, MovePhase, NodeMode, Record, Role, SessionRecord, ShardRecord};
 use tokio::sync::watch;
 

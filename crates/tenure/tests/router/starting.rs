@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tenure::router::{Answer, RouteError};
 use tenure::store::fault::{FaultConfig, FaultStore};
 use tenure::{Named, Node};
-use tenure_core::layout::Key;
+use tenure_core::keys::Key;
 use tenure_core::record::Record;
 
 use crate::site::*;

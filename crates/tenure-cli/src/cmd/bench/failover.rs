@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tenure_core::ids::ClusterName;
-use tenure_core::layout::{Key, prefix};
+use tenure_core::keys::{Key, prefix};
 use tenure_core::record::{Ownership, Record};
 use tenure_store::Store;
 
 use super::measure::Row;
 use super::worker::{CLUSTER, Scratch, Worker};
-use crate::fail::Exit;
+use crate::exit::Exit;
 
 const SHARDS: u32 = 16;
 const TTL: Duration = Duration::from_millis(1500);

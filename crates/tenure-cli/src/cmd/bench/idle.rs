@@ -9,7 +9,7 @@ use tenure_store::observe::ObservedStore;
 use super::failover::open;
 use super::measure::Row;
 use super::worker::{CLUSTER, KEYSPACE, Nothing, Scratch, Worker};
-use crate::fail::Exit;
+use crate::exit::Exit;
 
 const TTL: Duration = Duration::from_millis(1200);
 /// Nodes renew every sixth of the ttl.

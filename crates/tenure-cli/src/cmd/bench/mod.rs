@@ -22,7 +22,7 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand, ValueEnum};
 use serde::Serialize;
 
-use crate::fail::Exit;
+use crate::exit::Exit;
 use measure::Row;
 
 pub(crate) use worker::BenchNode;

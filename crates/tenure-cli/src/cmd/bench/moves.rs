@@ -19,7 +19,7 @@ use tenure_sim::orders::{self, Arm};
 use super::Machine;
 use super::worker::Scratch;
 use crate::config::duration;
-use crate::fail::Exit;
+use crate::exit::Exit;
 use crate::table::{Table, WIDTH};
 
 /// Measures planned moves: the pause that clients see, store writes, lookups, and two other orders of the same steps.

@@ -13,7 +13,7 @@ use tenure_core::plan::{
 use tenure_core::time::Time;
 
 use super::measure::Row;
-use crate::fail::Exit;
+use crate::exit::Exit;
 use baseline::{Placer, placers};
 
 /// Shards and nodes, with what we aim for: a plan from nothing, and one after a small change.

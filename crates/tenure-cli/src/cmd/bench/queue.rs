@@ -17,7 +17,7 @@ use tenure_queue::{Payload, Queue, ShardLeasing, Submit, Task};
 use super::measure::Row;
 use super::{Machine, print_rows, put_out};
 use crate::config::duration;
-use crate::fail::Exit;
+use crate::exit::Exit;
 use field::Field;
 
 /// How many tasks are submitted together.

@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use serde::Serialize;
 
 use super::{Machine, put_out};
-use crate::fail::Exit;
+use crate::exit::Exit;
 use crate::fleet::load::Load;
 use crate::fleet::{Journal, Proc, Site};
 

@@ -10,7 +10,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::{Machine, put_out};
-use crate::fail::Exit;
+use crate::exit::Exit;
 use crate::fleet::load::Load;
 use crate::fleet::{Site, free_port};
 

@@ -14,14 +14,14 @@ use std::time::Duration;
 use clap::Args;
 use serde::Serialize;
 use tenure_core::ids::ClusterName;
-use tenure_core::layout::prefix;
+use tenure_core::keys::prefix;
 use tenure_store::{DeleteIf, Store};
 
 use super::measure::Row;
 use super::worker::Scratch;
 use super::{Machine, print_rows};
-use crate::fail::Exit;
-use crate::place::{bad_store, random_id, within};
+use crate::cluster_client::{bad_store, random_id, within};
+use crate::exit::Exit;
 
 /// With less, a busy machine is measured and not the store.
 const SHORTEST_TTL: Duration = Duration::from_secs(2);

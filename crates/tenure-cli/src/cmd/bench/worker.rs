@@ -8,8 +8,8 @@ use clap::Args;
 use tenure::{Hashed, Node, Result, Shard};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::fail::Exit;
-use crate::place::random_id;
+use crate::cluster_client::random_id;
+use crate::exit::Exit;
 
 /// The keyspace that benchmarks use.
 pub(super) const KEYSPACE: &str = "bench";

@@ -8,12 +8,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use clap::Args;
-use tenure_store::examine::Finding;
+use tenure_store::diagnose::Finding;
 use tenure_store::{Store, StoreError};
 
+use crate::cluster_client::{store_url, within};
 use crate::config::{Config, duration};
-use crate::fail::Exit;
-use crate::place::{store_url, within};
+use crate::exit::Exit;
 
 use probe::Probe;
 use report::Report;

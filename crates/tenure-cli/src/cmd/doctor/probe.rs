@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use tenure_core::ids::{LeaseId, SessionId};
-use tenure_store::examine::Finding;
+use tenure_store::diagnose::Finding;
 use tenure_store::{
     Delete, DeleteIf, Leases, Put, PutIf, Revision, Store, StoreError, Version, Watch,
 };
 
 use super::report::{Report, shown};
-use crate::fail::Exit;
-use crate::place::{random_id, within};
+use crate::cluster_client::{random_id, within};
+use crate::exit::Exit;
 
 /// What the keys of this command begin with. No cluster's name is spelled like this in a key, so nobody mistakes it.
 pub(super) const PREFIX: &str = "=doctor/";

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 use tenure_store::StoreInfo;
-use tenure_store::examine::{Finding, Level};
+use tenure_store::diagnose::{Finding, Level};
 
-use crate::out;
+use crate::stdout;
 use crate::table::wrap;
 
 /// Everything that was found about one store.
@@ -67,7 +67,7 @@ impl Report {
                 json!({ "about": f.about, "level": word(f.level), "found": f.found, "advice": f.advice })
             })
             .collect();
-        out::json(&json!({
+        stdout::json(&json!({
             "store": self.store,
             "kind": self.kind,
             "identity": self.identity,
@@ -99,7 +99,7 @@ impl Report {
             Level::Warn => "it works, but see the warnings\n",
             Level::Fail => "do not rely on it before what failed is put right\n",
         });
-        out::text(&text);
+        stdout::text(&text);
     }
 }
 

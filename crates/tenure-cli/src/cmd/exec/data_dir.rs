@@ -8,7 +8,7 @@ use tenure::data_dir::DataDir;
 use tenure_store::host::Host;
 
 use super::{Signals, Waited};
-use crate::fail::Exit;
+use crate::exit::Exit;
 
 /// Opens and locks the directory, for this process and for those that it starts.
 ///

@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use crate::fail::Exit;
+use crate::exit::Exit;
 
 enum Found {
     Runs,

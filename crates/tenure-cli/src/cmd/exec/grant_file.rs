@@ -11,9 +11,9 @@ use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 use tenure::Time;
 use tenure_core::hash::key_hash;
-use tenure_core::layout::escape;
+use tenure_core::keys::escape;
 
-use crate::fail::Exit;
+use crate::exit::Exit;
 
 /// What a grant file says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -5,9 +5,9 @@ use std::process::ExitCode;
 use clap::Subcommand;
 
 use super::beat::Beat;
-use crate::cmd::node::example::App;
+use crate::cmd::node::demo_app::App;
 use crate::cmd::up::worker::UpNode;
-use crate::fail::Exit;
+use crate::exit::Exit;
 use crate::supervise::{self, ChildArgs, KeepArgs, WatchdogArgs};
 
 /// Not for people.

@@ -2,13 +2,13 @@
 
 pub(crate) mod backoff;
 mod beat;
-pub(crate) mod command;
+mod child_handler;
+pub(crate) mod data_dir;
+pub(crate) mod find_command;
 pub(crate) mod grant_file;
-pub(crate) mod hidden;
-pub(crate) mod lock;
-mod notify;
+pub(crate) mod internal_commands;
 mod plain_lock;
-mod ward;
+mod systemd;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -23,14 +23,14 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::cli::Global;
+use crate::cluster_client;
 use crate::config::flags::Flags;
 use crate::config::{Config, Value, planning};
-use crate::fail::Exit;
-use crate::place;
+use crate::exit::Exit;
 use crate::supervise::Supervisor;
+use child_handler::{ChildHandler, Who};
 use grant_file::GrantFiles;
-use notify::Manager;
-use ward::{ChildHandler, Who};
+use systemd::Manager;
 
 /// Signals that come together are one wish.
 const ONE_WISH: Duration = Duration::from_millis(300);
@@ -107,10 +107,10 @@ impl Exec {
 
     pub(crate) async fn run(self, config: &Config) -> Result<ExitCode, Exit> {
         let mut signals = Signals::new()?;
-        if let Waited::Signal = place::ask_for_ttl(config, &mut signals).await {
+        if let Waited::Signal = cluster_client::ask_for_ttl(config, &mut signals).await {
             return Ok(ExitCode::SUCCESS);
         }
-        let command = command::find(self.command)?;
+        let command = find_command::find(self.command)?;
         let (keyspace, kind) = match (self.singleton, self.keyspace, self.shards) {
             (Some(name), _, _) => (name, Hashed(1)),
             (None, Some(name), Some(shards)) => (name, Hashed(shards)),
@@ -121,8 +121,8 @@ impl Exec {
                 ));
             }
         };
-        let url = place::store_url(config)?;
-        let cluster = place::named_cluster(config)?;
+        let url = cluster_client::store_url(config)?;
+        let cluster = cluster_client::named_cluster(config)?;
         let timing = config
             .timing()
             .map_err(|problems| Exit::usage(problems.join("\n")))?;
@@ -134,12 +134,12 @@ impl Exec {
             Waited::Done(fits) => fits?,
         }
         let data = match config.text("data") {
-            Some(path) => Some(lock::take(path, timing.ttl, &mut signals).await?),
+            Some(path) => Some(data_dir::take(path, timing.ttl, &mut signals).await?),
             None => None,
         };
         let node_name = match config.text("node") {
             Some(name) => name.to_owned(),
-            None => lock::default_name(data.as_ref()),
+            None => data_dir::default_name(data.as_ref()),
         };
         let supervisor = Supervisor::begin(command, self.prefix)
             .map_err(|e| Exit::failed(format!("orphans cannot be adopted: {e}")))?;

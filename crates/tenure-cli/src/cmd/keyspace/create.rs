@@ -6,21 +6,21 @@ use std::sync::Arc;
 
 use clap::Args;
 use tenure_core::ids::{KeyspaceName, ShardId};
-use tenure_core::layout::Key;
+use tenure_core::keys::Key;
 use tenure_core::node::plan_without_effect;
+use tenure_core::ownership::restored;
 use tenure_core::record::{
     Head, KeyspaceKind, KeyspaceMode, KeyspaceRecord, PlanningSettings, Record, Unknown,
 };
 use tenure_core::rules::Rules;
-use tenure_core::shard::restored;
 use tenure_core::view::KeyState;
 use tenure_store::{Expect, PutIf};
 
-use super::draw;
+use super::generation;
+use crate::cluster_client::{CasResult, ClusterClient, within};
 use crate::config::flags::PlanFlags;
 use crate::config::{Config, planning};
-use crate::fail::Exit;
-use crate::place::{CasResult, ClusterClient, within};
+use crate::exit::Exit;
 use crate::snapshot::Snapshot;
 
 /// How many records are sent at once.
@@ -119,7 +119,7 @@ impl Create {
         let name = &self.name;
         let removed = snapshot.view.keyspaces.seen(name).is_some();
         if !removed && snapshot.highest_generation(name) == 0 {
-            let first = draw::draw_first(place, config, name).await?;
+            let first = generation::draw_first(place, config, name).await?;
             return Ok(first.map(|generation| Drawn {
                 generation,
                 floor: 0,
@@ -128,7 +128,7 @@ impl Create {
         if !removed {
             eprintln!("keyspace {name} is known, but has no record; waiting for whoever makes it");
             let key = Key::Keyspace(name.clone());
-            if draw::comes_back(place, config, snapshot, &key).await? {
+            if generation::comes_back(place, config, snapshot, &key).await? {
                 return Ok(None);
             }
             // Nobody has made it for as long as any lease lasts: it was lost, or its creator died.
@@ -139,7 +139,7 @@ impl Create {
                 )));
             }
         }
-        let generation = draw::draw(place, config, name, 0).await?;
+        let generation = generation::draw(place, config, name, 0).await?;
         Ok(Some(Drawn {
             generation,
             floor: generation,
@@ -155,7 +155,7 @@ impl Create {
     ) -> Result<bool, Exit> {
         let name = &self.name;
         if let Some(KeyState::Damaged { damage, .. }) = snapshot.view.cluster.cell(&()) {
-            return Err(draw::unreadable(damage));
+            return Err(generation::unreadable(damage));
         }
         if snapshot.other_store().is_some() {
             return Err(Exit::failed(

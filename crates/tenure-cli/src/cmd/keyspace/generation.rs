@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use tenure::Clock;
 use tenure_core::ids::KeyspaceName;
-use tenure_core::layout::Key;
+use tenure_core::keys::Key;
 use tenure_core::record::{ClusterRecord, Damage, Head, Record, Unknown};
 use tenure_core::view::KeyState;
 use tenure_store::Expect;
 
+use crate::cluster_client::{CasResult, ClusterClient};
 use crate::config::Config;
-use crate::fail::Exit;
-use crate::place::{CasResult, ClusterClient};
+use crate::exit::Exit;
 use crate::snapshot::Snapshot;
 
 /// How often a race against other writers is run again.

@@ -10,11 +10,11 @@ use tenure_core::record::{KeyspaceKind, KeyspaceMode, KeyspaceRecord, PlanningSe
 use tenure_core::view::KeyState;
 
 use super::set;
+use crate::cluster_client::ClusterClient;
 use crate::config::Config;
-use crate::fail::Exit;
-use crate::out;
-use crate::place::ClusterClient;
+use crate::exit::Exit;
 use crate::snapshot::Snapshot;
+use crate::stdout;
 use crate::table::{Table, WIDTH};
 
 /// List the keyspaces
@@ -107,7 +107,7 @@ impl Ls {
             .map(|(name, _)| Shown::new(&snapshot, name, snapshot.view.keyspaces.get(name)))
             .collect();
         if self.json {
-            out::json(&json!({ "keyspaces": shown }));
+            stdout::json(&json!({ "keyspaces": shown }));
             return Ok(ExitCode::SUCCESS);
         }
         let mut table = Table::new(&[
@@ -133,7 +133,7 @@ impl Ls {
                 if keyspace.removed { "removed" } else { "" }.to_owned(),
             ]);
         }
-        out::text(&table.render(WIDTH));
+        stdout::text(&table.render(WIDTH));
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -145,7 +145,7 @@ impl Show {
         let record = snapshot.keyspace(&self.name)?;
         let shown = Shown::new(&snapshot, &self.name, Some(record));
         if self.json {
-            out::json(&shown);
+            stdout::json(&shown);
             return Ok(ExitCode::SUCCESS);
         }
         for (name, value) in [
@@ -159,7 +159,7 @@ impl Show {
             ("generation", record.generation.to_string()),
             ("floor", record.floor.to_string()),
         ] {
-            out::line(format!("{name:<18} {value}"));
+            stdout::line(format!("{name:<18} {value}"));
         }
         set::show(&record.plan);
         Ok(ExitCode::SUCCESS)

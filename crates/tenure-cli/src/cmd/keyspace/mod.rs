@@ -1,7 +1,7 @@
 //! `tenure keyspace`: making, showing, setting, removing and raising sets of shards.
 
 mod create;
-pub(crate) mod draw;
+pub(crate) mod generation;
 mod list;
 mod raise;
 mod rm;
@@ -13,7 +13,7 @@ use clap::{Args, Subcommand};
 
 use crate::cli::Global;
 use crate::config::Config;
-use crate::fail::Exit;
+use crate::exit::Exit;
 
 /// Create, list, show, set, remove or raise keyspaces
 #[derive(Debug, Args)]

@@ -6,17 +6,17 @@ use std::sync::Arc;
 
 use clap::Args;
 use tenure_core::ids::KeyspaceName;
-use tenure_core::layout::Key;
+use tenure_core::keys::Key;
 use tenure_core::record::{ClusterRecord, KeyspaceRecord, Record};
 use tenure_core::view::KeyState;
 use tenure_store::{Expect, Version};
 
-use super::draw;
+use super::generation;
+use crate::cluster_client::{CasResult, ClusterClient};
 use crate::config::Config;
-use crate::fail::Exit;
-use crate::out;
-use crate::place::{CasResult, ClusterClient};
+use crate::exit::Exit;
 use crate::snapshot::Snapshot;
+use crate::stdout;
 
 /// How often a race against other writers is run again.
 const ROUNDS: usize = 20;
@@ -59,7 +59,7 @@ impl Raise {
         };
         for name in &names {
             let generation = self.raise(&mut place, config, name).await?;
-            out::line(format!("{name} {generation}"));
+            stdout::line(format!("{name} {generation}"));
         }
         if snapshot.other_store().is_some() {
             if self.all {
@@ -83,7 +83,7 @@ impl Raise {
     ) -> Result<u32, Exit> {
         let key = Key::Keyspace(name.clone());
         let there = read(place, &key, name).await?.is_some();
-        let mut generation = draw::draw(place, config, name, self.above).await?;
+        let mut generation = generation::draw(place, config, name, self.above).await?;
         if !there && self.all {
             eprintln!(
                 "keyspace {name} has no record: it was lost, and comes back above this generation"
@@ -97,7 +97,7 @@ impl Raise {
                 )));
             };
             if old.generation >= generation {
-                generation = draw::draw(place, config, name, self.above).await?;
+                generation = generation::draw(place, config, name, self.above).await?;
             }
             let new = KeyspaceRecord {
                 head: old.head.next(place.nonce()),

@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use clap::Args;
 use tenure_core::ids::KeyspaceName;
-use tenure_core::layout::Key;
+use tenure_core::keys::Key;
 use tenure_core::record::Record;
 use tenure_store::Expect;
 
+use crate::cluster_client::{CasResult, ClusterClient};
 use crate::cmd::confirm::confirm;
 use crate::config::Config;
-use crate::fail::Exit;
-use crate::place::{CasResult, ClusterClient};
+use crate::exit::Exit;
 
 /// Remove a keyspace
 #[derive(Debug, Args)]

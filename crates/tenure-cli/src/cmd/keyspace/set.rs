@@ -6,16 +6,16 @@ use std::sync::Arc;
 use clap::Args;
 use serde_json::json;
 use tenure_core::ids::KeyspaceName;
-use tenure_core::layout::Key;
+use tenure_core::keys::Key;
 use tenure_core::node::plan_without_effect;
 use tenure_core::record::{KeyspaceRecord, PlanningSettings, Record};
 use tenure_store::Expect;
 
+use crate::cluster_client::{CasResult, ClusterClient};
 use crate::config::flags::PlanFlags;
 use crate::config::{Config, planning};
-use crate::fail::Exit;
-use crate::out;
-use crate::place::{CasResult, ClusterClient};
+use crate::exit::Exit;
+use crate::stdout;
 
 /// How often a race against other writers is run again.
 const ROUNDS: usize = 20;
@@ -76,7 +76,9 @@ impl Set {
             }
             planning::warn_of_load(&plan);
             match self.json {
-                true => out::json(&json!({ "keyspace": name, "changed": changed, "plan": plan })),
+                true => {
+                    stdout::json(&json!({ "keyspace": name, "changed": changed, "plan": plan }))
+                }
                 false => show(&plan),
             }
             return Ok(ExitCode::SUCCESS);
@@ -126,6 +128,6 @@ impl Set {
 /// What differs from the usual, one setting per line.
 pub(super) fn show(plan: &PlanningSettings) {
     for (name, value) in planning::shown(plan) {
-        out::line(format!("{name:<18} {value}"));
+        stdout::line(format!("{name:<18} {value}"));
     }
 }

@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 use tracing::warn;
 
 use crate::cmd::exec::backoff::Backoff;
-use crate::fail::Exit;
+use crate::exit::Exit;
 use crate::supervise::{Limits, Start, Supervisor, boot_now};
 
 /// The application's process. It dies with the node, whatever becomes of that.

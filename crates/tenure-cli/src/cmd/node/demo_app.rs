@@ -21,7 +21,7 @@ use tokio::io::AsyncWriteExt;
 
 use crate::cmd::exec::Signals;
 use crate::config::duration;
-use crate::fail::Exit;
+use crate::exit::Exit;
 use crate::supervise::boot_now;
 
 /// What `__app` is called with.

@@ -1,8 +1,8 @@
 //! `tenure node`: owns shards for an application of any kind, and puts the gate in front of it.
 
-mod child;
-mod doing;
-pub(crate) mod example;
+mod app_process;
+pub(crate) mod demo_app;
+mod health;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -20,15 +20,15 @@ use tenure_server::{
 };
 use tokio::net::TcpListener;
 
-use super::exec::{Signals, Waited, command, configured, lock, not_started, unreleased};
+use super::exec::{Signals, Waited, configured, data_dir, find_command, not_started, unreleased};
 use super::router::{Holding, Keys, admin, bad_address, bind_admin, serve};
 use crate::cli::Global;
+use crate::cluster_client;
 use crate::config::flags::Flags;
 use crate::config::{Config, duration};
-use crate::fail::Exit;
-use crate::place;
-use child::Child;
-use doing::Doing;
+use crate::exit::Exit;
+use app_process::Child;
+use health::Doing;
 
 /// How long routers that have not heard yet that the node is gone are told so.
 const LINGER: Duration = Duration::from_millis(500);
@@ -113,7 +113,7 @@ impl NodeCommand {
 
     pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
         let mut signals = Signals::new()?;
-        if let Waited::Signal = place::ask_for_ttl(config, &mut signals).await {
+        if let Waited::Signal = cluster_client::ask_for_ttl(config, &mut signals).await {
             return Ok(ExitCode::SUCCESS);
         }
         let fits = config.fits_existing(&self.keys.keyspace, "node");
@@ -124,7 +124,7 @@ impl NodeCommand {
         let plan = self.plan(config, &mut signals).await?;
         let child = match self.app_cmd.is_empty() {
             true => None,
-            false => Some(Child::begin(command::find(self.app_cmd.clone())?)?),
+            false => Some(Child::begin(find_command::find(self.app_cmd.clone())?)?),
         };
         let (grace, limit) = (plan.timing.kill_grace, self.stop_limit(&plan.timing));
         let done = match self.warm {
@@ -156,13 +156,13 @@ impl NodeCommand {
         let timing = config.timing().map_err(unfit)?;
         // Before the application is started: it holds on to the lock, too.
         let data = match config.text("data") {
-            Some(path) => Some(lock::take(path, timing.ttl, signals).await?),
+            Some(path) => Some(data_dir::take(path, timing.ttl, signals).await?),
             None => None,
         };
         Ok(Plan {
             data,
-            url: place::store_url(config)?,
-            cluster: place::named_cluster(config)?.to_string(),
+            url: cluster_client::store_url(config)?,
+            cluster: cluster_client::named_cluster(config)?.to_string(),
             timing,
             listener,
             admin,
@@ -193,12 +193,12 @@ impl NodeCommand {
     ) -> Result<ExitCode, Exit> {
         let application = plan.application.clone();
         // An application that is not there yet would only fail what it is sent.
-        if let Waited::Signal = signals.or(doing::up(&application)).await {
+        if let Waited::Signal = signals.or(health::up(&application)).await {
             return Ok(ExitCode::SUCCESS);
         }
         let name = match config.text("node") {
             Some(name) => name.to_owned(),
-            None => lock::default_name(plan.data.as_ref()),
+            None => data_dir::default_name(plan.data.as_ref()),
         };
         let unfit = |problems: Vec<String>| Exit::usage(problems.join("\n"));
         let mut builder = configured(Node::builder(plan.url, &plan.cluster), config)

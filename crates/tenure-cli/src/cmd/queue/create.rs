@@ -8,10 +8,10 @@ use serde_json::json;
 use tenure_queue::{Queue, QueueSettings};
 
 use super::open;
+use crate::cluster_client::ClusterClient;
 use crate::config::{Config, duration};
-use crate::fail::Exit;
-use crate::out;
-use crate::place::ClusterClient;
+use crate::exit::Exit;
+use crate::stdout;
 
 /// Create a queue
 #[derive(Debug, Args)]
@@ -107,7 +107,7 @@ fn tell(queue: &Queue, json: bool, what: &str) {
         queue.layout().shards()
     );
     if json {
-        out::json(
+        stdout::json(
             &json!({ "queue": queue.name(), "settings": settings, "paused": queue.is_paused() }),
         );
     }

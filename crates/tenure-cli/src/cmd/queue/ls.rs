@@ -6,10 +6,10 @@ use clap::Args;
 use tenure_queue::{Filter, Queue, State, StoreTime, Task, TaskStatus};
 
 use super::{meta, open, or_interrupted};
+use crate::cluster_client;
 use crate::config::Config;
-use crate::fail::Exit;
-use crate::out;
-use crate::place;
+use crate::exit::Exit;
+use crate::stdout;
 use crate::table::{Table, cut};
 
 /// How many tasks are asked for at once.
@@ -75,15 +75,15 @@ impl Ls {
     }
 
     async fn queues(&self, config: &Config) -> Result<ExitCode, Exit> {
-        let cluster = place::named_cluster(config)?;
-        let store = place::open_store(config).await?;
+        let cluster = cluster_client::named_cluster(config)?;
+        let store = cluster_client::open_store(config).await?;
         for name in Queue::names(&*store, cluster.as_str()).await? {
             if !self.json {
-                out::line(name.as_str());
+                stdout::line(name.as_str());
                 continue;
             }
             let queue = Queue::open(store.clone(), cluster.as_str(), name.as_str()).await?;
-            out::json_line(&serde_json::json!({
+            stdout::json_line(&serde_json::json!({
                 "queue": name, "settings": queue.settings(), "paused": queue.is_paused(),
             }));
         }
@@ -105,7 +105,7 @@ impl Ls {
             }
             for task in page.tasks.iter().take(most - count) {
                 match self.json {
-                    true => out::json_line(task),
+                    true => stdout::json_line(task),
                     false => table.row(row(task, now)),
                 }
                 count += 1;
@@ -117,7 +117,7 @@ impl Ls {
         }
         if !self.json {
             // Ids are there to be copied: no column is cut but the last.
-            out::text(&table.render(usize::MAX));
+            stdout::text(&table.render(usize::MAX));
         }
         if from.is_some() {
             eprintln!("there may be more; --all shows them");

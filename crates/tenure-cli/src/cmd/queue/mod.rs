@@ -11,16 +11,16 @@
 //! | `work/` | a program per task |
 //! | `pipe/` | clients of other languages |
 
-mod change;
 mod create;
 mod ls;
+mod operate;
 mod pipe;
 mod schedule;
 mod show;
-mod spec;
 mod stats;
 mod submit;
 mod tail;
+mod task_json;
 mod work;
 
 use std::process::ExitCode;
@@ -32,9 +32,9 @@ use tenure_store::host::Host;
 
 use super::exec::{Signals, Waited};
 use crate::cli::Global;
+use crate::cluster_client;
 use crate::config::Config;
-use crate::fail::Exit;
-use crate::place;
+use crate::exit::Exit;
 
 /// Submit tasks, work on them and look after them: a queue that needs nothing but a store
 #[derive(Debug, Args)]
@@ -59,15 +59,15 @@ enum Action {
     Work(work::Work),
     Ls(ls::Ls),
     Show(show::Show),
-    Cancel(change::Cancel),
-    Retry(change::RetryCommand),
+    Cancel(operate::Cancel),
+    Retry(operate::RetryCommand),
     Stats(stats::StatsCommand),
     Tail(tail::Tail),
     Schedule(schedule::ScheduleCommand),
-    Purge(change::PurgeCommand),
-    RebuildIndex(change::RebuildIndex),
-    Pause(change::Pause),
-    Resume(change::Resume),
+    Purge(operate::PurgeCommand),
+    RebuildIndex(operate::RebuildIndex),
+    Pause(operate::Pause),
+    Resume(operate::Resume),
     Pipe(pipe::Pipe),
 }
 
@@ -104,8 +104,8 @@ impl QueueCommand {
 
 /// The queue of this name, which must be there.
 async fn open(config: &Config, name: &str) -> Result<Queue, Exit> {
-    let cluster = place::named_cluster(config)?;
-    let store = place::open_store(config).await?;
+    let cluster = cluster_client::named_cluster(config)?;
+    let store = cluster_client::open_store(config).await?;
     Ok(Queue::open(store, cluster.as_str(), name).await?)
 }
 

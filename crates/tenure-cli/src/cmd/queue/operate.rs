@@ -9,8 +9,8 @@ use tenure_queue::{Filter, Purge, Queue, QueueError, TaskId, TaskStatus};
 
 use super::{asker, open, or_interrupted, task_id};
 use crate::config::{Config, duration};
-use crate::fail::Exit;
-use crate::out;
+use crate::exit::Exit;
+use crate::stdout;
 
 /// Call tasks off: at once, or where a worker is at it, by telling it
 #[derive(Debug, Args)]
@@ -128,7 +128,7 @@ impl Tally {
             }
         };
         if self.json {
-            out::json_line(&told);
+            stdout::json_line(&told);
         }
         Ok(())
     }
@@ -226,7 +226,7 @@ impl PurgeCommand {
         let removed = or_interrupted(work, left).await?;
         eprintln!("queue {}: {removed} tasks are removed", self.queue);
         if self.json {
-            out::json(&json!({ "queue": self.queue, "removed": removed }));
+            stdout::json(&json!({ "queue": self.queue, "removed": removed }));
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -249,7 +249,7 @@ impl RebuildIndex {
             self.queue, rebuilt.tasks, rebuilt.added, rebuilt.removed
         );
         if self.json {
-            out::json(&rebuilt);
+            stdout::json(&rebuilt);
         }
         match rebuilt.corrupt.is_empty() && rebuilt.foreign.is_empty() {
             true => Ok(ExitCode::SUCCESS),

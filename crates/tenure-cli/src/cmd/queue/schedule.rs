@@ -9,8 +9,8 @@ use tenure_queue::{Payload, Retry, ScheduleSpec};
 
 use super::{meta, open};
 use crate::config::{Config, duration};
-use crate::fail::Exit;
-use crate::out;
+use crate::exit::Exit;
+use crate::stdout;
 use crate::table::{Table, WIDTH};
 
 /// Submit tasks again and again, by the clock
@@ -136,7 +136,7 @@ impl Set {
             shown.as_deref().unwrap_or("never")
         );
         if self.json {
-            out::json(&json!({ "schedule": schedule, "next": next }));
+            stdout::json(&json!({ "schedule": schedule, "next": next }));
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -151,7 +151,7 @@ impl Ls {
         for schedule in queue.schedules().await? {
             let next = schedule.spec.next(now)?;
             if self.json {
-                out::json_line(&json!({ "schedule": schedule, "next": next }));
+                stdout::json_line(&json!({ "schedule": schedule, "next": next }));
                 continue;
             }
             table.row(vec![
@@ -164,7 +164,7 @@ impl Ls {
             ]);
         }
         if !self.json {
-            out::text(&table.render(WIDTH));
+            stdout::text(&table.render(WIDTH));
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -11,8 +11,8 @@ use tenure_queue::{State, Task, TaskId};
 use super::submit::finish;
 use super::{open, or_interrupted, task_id};
 use crate::config::{Config, duration};
-use crate::fail::Exit;
-use crate::out;
+use crate::exit::Exit;
+use crate::stdout;
 use crate::table::cut;
 
 /// Show a task with its history, now or when it has ended
@@ -52,9 +52,9 @@ impl Show {
             }
         };
         match (self.json, self.result) {
-            (true, _) => out::json(&task),
+            (true, _) => stdout::json(&task),
             (_, true) => {}
-            _ => out::text(&told(&task)),
+            _ => stdout::text(&told(&task)),
         }
         match self.wait.is_some() || self.result {
             true => finish(&task, self.result),

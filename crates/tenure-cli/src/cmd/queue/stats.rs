@@ -6,8 +6,8 @@ use clap::Args;
 
 use super::{open, or_interrupted};
 use crate::config::{Config, duration};
-use crate::fail::Exit;
-use crate::out;
+use crate::exit::Exit;
+use crate::stdout;
 use crate::table::{Table, WIDTH};
 
 /// Count the tasks of a queue in each state
@@ -35,7 +35,7 @@ impl StatsCommand {
             let mut value = serde_json::to_value(&stats).unwrap_or_default();
             value["queue"] = self.queue.as_str().into();
             value["oldest_due_ms"] = waiting.map(|w| w.as_millis() as u64).into();
-            out::json(&value);
+            stdout::json(&value);
             return Ok(ExitCode::SUCCESS);
         }
         let mut table = Table::new(&["STATE", "#TASKS"]);
@@ -48,7 +48,7 @@ impl StatsCommand {
         ] {
             table.row(vec![name.to_owned(), count.to_string()]);
         }
-        out::text(&table.render(WIDTH));
+        stdout::text(&table.render(WIDTH));
         if let Some(waiting) = waiting {
             eprintln!("the oldest has been due for {}", duration::show(waiting));
         }

@@ -11,11 +11,11 @@ use clap::Args;
 use serde_json::json;
 use tenure_queue::{Payload, Queue, QueueError, State, StoreTime, Submit, Submitted, Task};
 
-use super::spec::{self, TaskSpec};
+use super::task_json::{self, TaskSpec};
 use super::{meta, open, or_interrupted};
 use crate::config::{Config, duration};
-use crate::fail::Exit;
-use crate::out;
+use crate::exit::Exit;
+use crate::stdout;
 
 /// How many lines are submitted together.
 const BATCH: usize = 500;
@@ -120,7 +120,7 @@ impl How {
             submit = submit.lease(lease);
         }
         if self.retry_first.is_some() || self.retry_longest.is_some() {
-            submit = submit.retry(spec::retry(self.retry_first, self.retry_longest));
+            submit = submit.retry(task_json::retry(self.retry_first, self.retry_longest));
         }
         if let Some(attempts) = self.attempts {
             submit = submit.attempts(attempts);
@@ -185,10 +185,10 @@ impl SubmitCommand {
             );
         }
         match self.json {
-            true => out::json_line(&json!({
+            true => stdout::json_line(&json!({
                 "id": submitted.id, "created": submitted.created, "differs": submitted.differs,
             })),
-            false => out::line(submitted.id.as_str()),
+            false => stdout::line(submitted.id.as_str()),
         }
     }
 
@@ -204,7 +204,7 @@ impl SubmitCommand {
         let left = || format!("task {id} goes on; `tenure queue show` tells what became of it");
         let task = or_interrupted(work, left).await?;
         if self.json {
-            out::json(&task);
+            stdout::json(&task);
         }
         finish(&task, !self.json)
     }
@@ -284,7 +284,7 @@ pub(super) fn finish(task: &Task, print: bool) -> Result<ExitCode, Exit> {
                 if !bytes.ends_with(b"\n") {
                     bytes.push(b'\n');
                 }
-                out::bytes(&bytes);
+                stdout::bytes(&bytes);
             }
             Ok(ExitCode::SUCCESS)
         }

@@ -12,8 +12,8 @@ use super::show::event_line;
 use super::{open, task_id};
 use crate::cmd::exec::{Signals, Waited};
 use crate::config::Config;
-use crate::fail::Exit;
-use crate::out;
+use crate::exit::Exit;
+use crate::stdout;
 
 /// How many tasks that have not ended are remembered, so that no event is shown twice.
 const REMEMBERED: usize = 100_000;
@@ -90,9 +90,9 @@ impl Tail {
                     let mut value = serde_json::to_value(event).unwrap_or_default();
                     value["task"] = json!(task.id);
                     value["state"] = json!(task.is());
-                    out::json_line(&value);
+                    stdout::json_line(&value);
                 }
-                false => out::line(format!("{}  {}", event_line(event), task.id)),
+                false => stdout::line(format!("{}  {}", event_line(event), task.id)),
             }
         }
     }

@@ -9,14 +9,14 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use tenure_core::ids::{KeyspaceName, NodeName, Version};
-use tenure_core::layout::Key;
+use tenure_core::keys::Key;
 use tenure_core::record::{Damage, Record};
 use tenure_store::Expect;
 
-use crate::cmd::keyspace::draw;
+use crate::cluster_client::{CasResult, ClusterClient};
+use crate::cmd::keyspace::generation;
 use crate::config::Config;
-use crate::fail::Exit;
-use crate::place::{CasResult, ClusterClient};
+use crate::exit::Exit;
 
 /// A key that can be repaired by deleting what is there.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,7 +74,7 @@ impl Deletable {
         }
         if let Key::Keyspace(name) = key {
             // From now on it counts as lost, whatever else gets lost, and comes back above all that it ever had.
-            draw::draw(&mut place, config, name, 0).await?;
+            generation::draw(&mut place, config, name, 0).await?;
         }
         self.delete(&mut place, config, entry.version).await?;
         Ok(ExitCode::SUCCESS)
@@ -98,12 +98,12 @@ impl Deletable {
         }
         let snapshot = place.snapshot().await?;
         let runs = !snapshot.witnesses().is_empty();
-        if runs && draw::comes_back(place, config, &snapshot, key).await? {
+        if runs && generation::comes_back(place, config, &snapshot, key).await? {
             eprintln!("a node has written it anew");
             return Ok(());
         }
         let snapshot = place.snapshot().await?;
-        let record = draw::anew(place, &snapshot);
+        let record = generation::anew(place, &snapshot);
         let record = Record::Cluster(Arc::new(record));
         if place.put(key, Expect::Absent, &record).await? == CasResult::Done {
             eprintln!(

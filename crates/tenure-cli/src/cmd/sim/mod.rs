@@ -8,13 +8,13 @@ mod validate;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use tenure_sim::plan::Mask;
 use tenure_sim::run::replay;
+use tenure_sim::run_config::Mask;
 use tenure_sim::shrink::shrink;
 use tenure_sim::world::Under;
 
-use crate::fail::Exit;
-use crate::out;
+use crate::exit::Exit;
+use crate::stdout;
 
 /// Simulate whole clusters under faults, in virtual time
 #[derive(Debug, Args)]
@@ -71,7 +71,7 @@ impl Replay {
             },
         };
         let story = replay(seed, &mask, Under::default());
-        out::line(story.lines.join("\n"));
+        stdout::line(story.lines.join("\n"));
         match story.violation {
             None => {
                 eprintln!("seed {seed} keeps every promise");

@@ -8,8 +8,8 @@ use clap::Args;
 use serde::Serialize;
 use tenure_sim::model::{self, Checked, Options, SCOPES, Scope};
 
-use crate::fail::Exit;
-use crate::out;
+use crate::exit::Exit;
+use crate::stdout;
 use crate::table::{Table, WIDTH};
 
 /// Visit every state of small clusters, and say whether one breaks a promise
@@ -68,9 +68,9 @@ impl Model {
             .await
             .map_err(|e| Exit::failed(format!("the model checker broke off: {e}")))?;
         if json {
-            out::json(&summary);
+            stdout::json(&summary);
         } else {
-            out::text(&told(&summary));
+            stdout::text(&told(&summary));
         }
         Ok(match summary.failed {
             0 => ExitCode::SUCCESS,
@@ -105,7 +105,7 @@ impl Model {
             })
             .collect();
         if self.json {
-            return out::json(&listed);
+            return stdout::json(&listed);
         }
         let mut table = Table::new(&["SCOPE", "#NODES", "DAILY", "ABOUT"]);
         for scope in listed {
@@ -116,7 +116,7 @@ impl Model {
                 scope.about.to_owned(),
             ]);
         }
-        out::text(&table.render(WIDTH));
+        stdout::text(&table.render(WIDTH));
     }
 
     fn explore(&self, scopes: &[&'static Scope]) -> Summary {

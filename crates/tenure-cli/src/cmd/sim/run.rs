@@ -14,8 +14,8 @@ use tenure_sim::coverage::Coverage;
 use tenure_sim::run::{Failure, Options, Summary, run_seeds};
 
 use super::state::{Part, State};
-use crate::fail::Exit;
-use crate::out;
+use crate::exit::Exit;
+use crate::stdout;
 
 /// How long a part should take: what Ctrl-C waits for, and what a crash loses.
 const PART: Duration = Duration::from_millis(700);
@@ -85,9 +85,9 @@ impl Run {
             .await
             .map_err(|e| Exit::failed(format!("the simulator broke off: {e}")))??;
         if json {
-            out::json(&total);
+            stdout::json(&total);
         } else {
-            out::text(&told(&total));
+            stdout::text(&told(&total));
         }
         Ok(match (total.failed, total.interrupted) {
             (0, false) => ExitCode::SUCCESS,

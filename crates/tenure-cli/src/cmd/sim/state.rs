@@ -9,7 +9,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::fail::Exit;
+use crate::exit::Exit;
 
 /// Seeds that were run, and what came of them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use clap::Args;
 use tenure_sim::validate::{Report, validate};
 
-use crate::fail::Exit;
-use crate::out;
+use crate::exit::Exit;
+use crate::stdout;
 
 /// Run what nodes have written down (`--trace`) again, and check it
 #[derive(Debug, Args)]
@@ -34,9 +34,9 @@ impl Validate {
             return Err(Exit::usage("the files are empty; nothing was written down"));
         }
         if self.json {
-            out::json(&report);
+            stdout::json(&report);
         } else {
-            out::text(&told(&report));
+            stdout::text(&told(&report));
         }
         Ok(match report.is_clean() {
             true => ExitCode::SUCCESS,

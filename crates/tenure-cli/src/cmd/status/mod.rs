@@ -9,13 +9,13 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use tenure_core::layout;
+use tenure_core::keys;
 use tenure_store::{Revision, Watch};
 
+use crate::cluster_client::{ClusterClient, within};
 use crate::config::{Config, duration};
-use crate::fail::Exit;
-use crate::out;
-use crate::place::{ClusterClient, within};
+use crate::exit::Exit;
+use crate::stdout;
 use report::Report;
 
 /// What passes without anything being written, such as a lease running out, is noticed this late.
@@ -57,8 +57,8 @@ impl Status {
         }
         let (report, _) = look(&place).await?;
         match self.json {
-            true => out::json(&report),
-            false => out::text(&text::render(&report, self.shards)),
+            true => stdout::json(&report),
+            false => stdout::text(&text::render(&report, self.shards)),
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -75,7 +75,7 @@ impl Status {
             }
             tokio::time::sleep(self.interval).await;
             if changes.is_none() {
-                let prefix = layout::prefix(&place.cluster);
+                let prefix = keys::prefix(&place.cluster);
                 changes = match within("watching", place.store.watch(&prefix, revision)).await {
                     Ok(Ok(watch)) => Some(watch),
                     Ok(Err(e)) => complain(&e),
@@ -99,14 +99,14 @@ impl Status {
 
     fn show(&self, report: &Report, again: bool) {
         if self.json {
-            return out::json_line(report);
+            return stdout::json_line(report);
         }
         let text = text::render(report, self.shards);
         if io::stdout().is_terminal() {
             // Clear the screen and begin at its top.
-            out::text(&format!("\x1b[H\x1b[2J{text}"));
+            stdout::text(&format!("\x1b[H\x1b[2J{text}"));
         } else {
-            out::text(&format!("{}{text}", if again { "\n" } else { "" }));
+            stdout::text(&format!("{}{text}", if again { "\n" } else { "" }));
         }
     }
 }

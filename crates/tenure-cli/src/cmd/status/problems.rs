@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 use tenure_core::ids::{KeyspaceName, SessionId, ShardId};
-use tenure_core::layout::Key;
+use tenure_core::keys::Key;
 use tenure_core::members::{self, Stuck, Unserved};
 use tenure_core::record::{Damage, Failure, KeyspaceKind, NodeMode, Quarantine};
 use tenure_core::view::{KeyState, Table};

@@ -12,10 +12,10 @@ use tokio::task::JoinHandle;
 use super::Up;
 use crate::cmd::exec::Signals;
 use crate::config::Config;
-use crate::fail::Exit;
+use crate::exit::Exit;
 use crate::fleet::load::Load;
 use crate::fleet::{Journal, Proc, Site};
-use crate::out;
+use crate::stdout;
 
 const ROUTERS: u32 = 2;
 const KEYS: usize = 100;
@@ -117,7 +117,7 @@ impl Screen {
         } else {
             ""
         };
-        out::text(&format!("{wipe}{line}\n"));
+        stdout::text(&format!("{wipe}{line}\n"));
     }
 
     fn picture(&mut self, line: &str) {

@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 
 use crate::cmd::exec::Signals;
 use crate::config::{Config, duration};
-use crate::fail::Exit;
+use crate::exit::Exit;
 use fenced::Fenced;
 use nodes::{Fleet, Plan};
 use view::View;

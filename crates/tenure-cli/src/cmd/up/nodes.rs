@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use super::wire::News;
 use crate::cmd::exec::Signals;
 use crate::config::duration;
-use crate::fail::Exit;
+use crate::exit::Exit;
 use crate::supervise::{is_stopped, myself};
 
 /// How long a node that died stays dead: long enough to see the others take over.

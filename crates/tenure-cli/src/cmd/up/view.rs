@@ -7,7 +7,7 @@ use tenure::Epoch;
 
 use super::nodes::{From, State};
 use super::wire::News;
-use crate::out;
+use crate::stdout;
 
 /// Without a terminal, the picture is a line every so many ticks.
 const PLAIN_EVERY: u32 = 4;
@@ -139,7 +139,7 @@ impl View {
             let picture = self.picture(nodes);
             self.wipe();
             self.standing = picture.lines().count();
-            out::text(&picture);
+            stdout::text(&picture);
         } else if self.ticks.is_multiple_of(PLAIN_EVERY) {
             let line = self.line(nodes);
             self.say(&line);
@@ -149,7 +149,7 @@ impl View {
     /// A line that stays.
     pub(super) fn say(&mut self, line: &str) {
         self.wipe();
-        out::line(format!(
+        stdout::line(format!(
             "{:6.1}s  {line}",
             self.begun.elapsed().as_secs_f64()
         ));
@@ -167,7 +167,7 @@ impl View {
 
     fn wipe(&mut self) {
         if self.standing > 0 {
-            out::text(&format!("\x1b[{}A\x1b[J", self.standing));
+            stdout::text(&format!("\x1b[{}A\x1b[J", self.standing));
             self.standing = 0;
         }
     }

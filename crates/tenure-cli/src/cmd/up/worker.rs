@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 use super::fenced::{Applied, Change, Fenced};
 use super::wire::News;
 use crate::config::duration;
-use crate::fail::Exit;
+use crate::exit::Exit;
 
 /// The keyspace of the demonstration.
 pub(super) const KEYSPACE: &str = "counters";

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use crate::ids::{Epoch, ShardId};
 use crate::machine::Close;
-use crate::note::ShardStep;
+use crate::ownership::Transition;
+use crate::reason::Reason;
 use crate::record::{Ownership, Role, ShardRecord};
 use crate::rules::Mutant;
-use crate::shard::Transition;
+use crate::telemetry::ShardStep;
 use crate::time::Time;
 use crate::view::{KeyState, Versioned};
-use crate::why::Reason;
 
 use super::{AfterClose, Phase, ShardSlot};
 use crate::node::{Life, Node};

@@ -1,12 +1,12 @@
 //! What the application says of its stays, and what follows from it.
 
 use crate::ids::{Epoch, ShardId};
-use crate::layout::Key;
+use crate::keys::Key;
 use crate::machine::{Action, ActivationId, Close};
-use crate::note::{NodeEvent, ShardStep};
+use crate::ownership::{self, QUARANTINE_AFTER, Transition};
+use crate::reason::Reason;
 use crate::record::Ownership;
-use crate::shard::{self, QUARANTINE_AFTER, Transition};
-use crate::why::Reason;
+use crate::telemetry::{NodeEvent, ShardStep};
 
 use super::{AfterClose, Phase, ShardSlot};
 use crate::node::Node;
@@ -127,7 +127,7 @@ impl Node {
         };
         if current == run {
             // Cut as the record has it, so that the two can be compared.
-            stay.trouble = said.map(shard::brief);
+            stay.trouble = said.map(ownership::brief);
             self.look_at(&id);
         }
     }

@@ -21,28 +21,28 @@
 //! ```
 
 mod decide;
-mod events;
-mod glance;
-mod hand_over;
-mod moves;
-mod together;
+mod handler_events;
+mod move_batches;
+mod move_decisions;
+mod move_effects;
+mod scan_filter;
 
 use crate::ids::{Epoch, NodeName, ShardId};
-use crate::layout::Key;
+use crate::keys::Key;
 use crate::machine::{Action, ActivationId, Close, Expect};
-use crate::note::{NodeEvent, ShardStep};
+use crate::ownership::{self, Facts, Transition, Writer};
 use crate::plan::Smooth;
+use crate::reason::Reason;
 use crate::record::{Owner, Ownership, Record};
 use crate::rules::Mutant;
 use crate::settings::Timing;
-use crate::shard::{self, Facts, Transition, Writer};
+use crate::telemetry::{NodeEvent, ShardStep};
 use crate::time::Time;
-use crate::why::Reason;
 
 use decide::Decision;
-pub(super) use together::Together;
+pub(super) use move_batches::Together;
 
-use super::ops::{Purpose, Settled};
+use super::store_requests::{Purpose, Settled};
 use super::timers::Timer;
 use super::{Life, Node};
 
@@ -574,7 +574,7 @@ impl Node {
             load: self.known_load(id),
             rules: self.config.rules,
         };
-        let Ok(record) = shard::apply(&seen.record, &writer, change, &facts) else {
+        let Ok(record) = ownership::apply(&seen.record, &writer, change, &facts) else {
             return;
         };
         let stay = self.shards.entry(id.clone()).or_default();

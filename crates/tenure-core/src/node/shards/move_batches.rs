@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::ids::{KeyspaceName, ShardId};
-use crate::layout::Key;
+use crate::keys::Key;
 use crate::record::HeldByRouter;
 use crate::time::Time;
 

@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use crate::ids::{Epoch, KeyspaceName, NodeName, ShardId};
 use crate::machine::Close;
+use crate::ownership::Transition;
+use crate::reason::Reason;
 use crate::record::{Move, MovePhase, Owner, Ownership, ShardRecord};
 use crate::rules::Mutant;
-use crate::shard::Transition;
 use crate::time::Time;
-use crate::why::Reason;
 
 use super::decide::Decision;
 use super::{AfterClose, Phase, Readiness};

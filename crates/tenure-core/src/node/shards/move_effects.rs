@@ -2,10 +2,10 @@
 
 use crate::ids::{Epoch, ShardId};
 use crate::machine::{Action, ActivationId, Close};
-use crate::note::{NodeEvent, ShardStep};
+use crate::ownership::Transition;
+use crate::reason::Reason;
 use crate::rules::Mutant;
-use crate::shard::Transition;
-use crate::why::Reason;
+use crate::telemetry::{NodeEvent, ShardStep};
 
 use super::{AfterClose, Phase, Readiness, Writing};
 use crate::node::Node;
@@ -133,7 +133,7 @@ impl Node {
                 },
             );
         }
-        self.dirty.insert(crate::layout::Key::Shard(id.clone()));
+        self.dirty.insert(crate::keys::Key::Shard(id.clone()));
     }
 
     /// Shuts the gate of a shard for a move.

@@ -6,7 +6,7 @@
 use std::cmp::Ordering;
 
 use crate::ids::{KeyspaceName, SessionId, ShardId};
-use crate::node::share::KeyspaceAssignment;
+use crate::node::assignment::KeyspaceAssignment;
 use crate::node::{Life, Node};
 use crate::record::{Role, ShardRecord};
 use crate::time::Time;

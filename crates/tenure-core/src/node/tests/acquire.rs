@@ -1,7 +1,7 @@
 //! Shards that others have: when they are waited for, and how soon they are taken.
 
-use super::bench::{TestCluster, ms};
-use crate::layout::Key;
+use super::test_cluster::{TestCluster, ms};
+use crate::keys::Key;
 use crate::machine::{Action, Request};
 use crate::node::NodeConfig;
 use crate::record::KeyspaceMode;

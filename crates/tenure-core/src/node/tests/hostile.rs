@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::bench::{TestCluster, ms};
 use super::moving::{pair, phase, plan_one, shard};
+use super::test_cluster::{TestCluster, ms};
 use crate::ids::{Epoch, KeyspaceName, NodeName, SessionId, ShardId, ShardName};
-use crate::layout::Key;
+use crate::keys::Key;
 use crate::machine::{Action, Event, Request};
 use crate::node::NodeConfig;
 use crate::record::{KeyspaceMode, MovePhase, NodeMode, Record, Role};

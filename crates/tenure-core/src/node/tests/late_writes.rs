@@ -1,6 +1,6 @@
 //! Writes that land long after they were sent, when somebody has deleted what came of them meanwhile.
-use super::bench::{TestCluster, ms};
-use crate::layout::Key;
+use super::test_cluster::{TestCluster, ms};
+use crate::keys::Key;
 use crate::record::Record;
 
 #[test]

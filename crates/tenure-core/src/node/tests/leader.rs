@@ -4,18 +4,18 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::bench::{TestCluster, ms};
+use super::test_cluster::{TestCluster, ms};
 use crate::ids::{KeyspaceName, NodeName, ShardId, ShardName, Version};
-use crate::layout::Key;
+use crate::keys::Key;
 use crate::machine::{Action, Event, Request};
 use crate::node::OwnPolicy;
-use crate::note::{NodeEvent, ShardStep};
 use crate::plan::{Measure, Placement, Policy, PolicyInput, PolicyKind};
+use crate::reason::Reason;
 use crate::record::{
     Damage, Failure, KeyspaceMode, LeaderRecord, NodeMode, Ownership, PlanningSettings, Record,
     Role,
 };
-use crate::why::Reason;
+use crate::telemetry::{NodeEvent, ShardStep};
 
 fn led(shards: u32) -> TestCluster {
     let mut bench = TestCluster::new(shards);

@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use super::bench::{TestCluster, ms};
+use super::test_cluster::{TestCluster, ms};
 use crate::ids::{KeyspaceName, NodeName, ShardId, ShardName};
-use crate::layout::Key;
+use crate::keys::Key;
 use crate::machine::{Action, Event};
-use crate::note::NodeEvent;
+use crate::reason::Reason;
 use crate::record::{
     KeyspaceMode, MovePhase, NodeMode, NodeRecord, Ownership, Record, Rejoin, ShardRecord,
 };
-use crate::why::Reason;
+use crate::telemetry::NodeEvent;
 
 /// Each way in which time is kept, with the leader's mode: the same must come out.
 fn on_each_kind(shards: u32, check: impl Fn(TestCluster)) {

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use super::bench::{TestCluster, ms};
+use super::test_cluster::{TestCluster, ms};
 use crate::ids::{Epoch, ShardId};
-use crate::layout::Key;
+use crate::keys::Key;
 use crate::machine::{Action, Event, Expect, Request};
-use crate::note::NodeEvent;
 use crate::record::{Damage, Ownership, Record};
+use crate::telemetry::NodeEvent;
 
 /// Two nodes that have settled, a shard that the first serves, and its epoch.
 fn settled() -> (TestCluster, ShardId, Epoch) {

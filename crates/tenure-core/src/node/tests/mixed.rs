@@ -3,16 +3,16 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::bench::{TestCluster, ms};
+use super::test_cluster::{TestCluster, ms};
 use crate::ids::{KeyspaceName, NodeName, ShardId, ShardName, Version};
-use crate::layout::Key;
+use crate::keys::Key;
 use crate::machine::{Action, Event, Found};
 use crate::members::{self, NAMED, Unserved};
 use crate::node::NodeConfig;
-use crate::note::NodeEvent;
 use crate::record::{
     KeyspaceMode, NodeMode, Ownership, Record, Role, UnservedCount, UnservedShards,
 };
+use crate::telemetry::NodeEvent;
 use crate::time::Time;
 use crate::view::View;
 

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::bench::{TestCluster, ms};
 use super::moving::{pair, phase, plan_one, shard};
+use super::test_cluster::{TestCluster, ms};
 use crate::ids::ShardId;
 use crate::machine::Event;
 use crate::record::{KeyspaceMode, MovePhase, Role};

@@ -3,16 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::bench::{TestCluster, ms};
+use super::test_cluster::{TestCluster, ms};
 use crate::ids::{KeyspaceName, NodeName, ShardId, ShardName};
-use crate::layout::Key;
+use crate::keys::Key;
 use crate::machine::{Action, Event};
-use crate::node::tests::led::leads;
-use crate::note::{NodeEvent, ShardStep};
+use crate::node::tests::leader::leads;
+use crate::reason::Reason;
 use crate::record::{
     Damage, KeyspaceMode, Move, MovePhase, NodeMode, Owner, Ownership, Record, Role, ShardRecord,
 };
-use crate::why::Reason;
+use crate::telemetry::{NodeEvent, ShardStep};
 
 pub(super) fn shard(n: u32) -> ShardId {
     ShardId::new(KeyspaceName::new("orders").unwrap(), ShardName::index(n))

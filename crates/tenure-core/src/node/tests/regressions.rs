@@ -3,12 +3,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::bench::{TestCluster, ms};
+use super::test_cluster::{TestCluster, ms};
 use crate::ids::{Epoch, NodeName, ShardId};
-use crate::layout::Key;
+use crate::keys::Key;
 use crate::machine::{Action, Event};
-use crate::note::NodeEvent;
 use crate::record::{KeyspaceMode, NodeMode, Record};
+use crate::telemetry::NodeEvent;
 
 fn assert_epochs_never_reused(bench: &TestCluster) {
     let mut owner: BTreeMap<(ShardId, Epoch), crate::ids::SessionId> = BTreeMap::new();

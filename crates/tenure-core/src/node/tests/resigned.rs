@@ -1,9 +1,9 @@
 //! Giving up a session is one-way: once its end was sent, nothing is loaded or served in it and nothing renews it, whatever
 //! becomes of that write.
 
-use super::bench::{TestCluster, ms};
+use super::test_cluster::{TestCluster, ms};
 use crate::ids::SessionId;
-use crate::layout::Key;
+use crate::keys::Key;
 use crate::lease::LeasePhase;
 use crate::machine::{Action, Event, Request};
 use crate::record::{KeyspaceMode, Record, Role};

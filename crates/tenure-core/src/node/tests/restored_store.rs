@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use super::bench::{TestCluster, ms};
+use super::test_cluster::{TestCluster, ms};
 use crate::ids::ShardId;
-use crate::layout::Key;
+use crate::keys::Key;
 use crate::machine::Event;
-use crate::note::NodeEvent;
 use crate::record::{ClusterRecord, Record};
+use crate::telemetry::NodeEvent;
 
 fn cluster(bench: &TestCluster) -> ClusterRecord {
     match bench.get(&Key::Cluster) {

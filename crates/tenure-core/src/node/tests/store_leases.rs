@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::bench::{TestCluster, ms};
+use super::test_cluster::{TestCluster, ms};
 use crate::ids::SessionId;
-use crate::layout::Key;
+use crate::keys::Key;
 use crate::lease::LeasePhase;
 use crate::machine::{Action, Event, Refusal, Request};
-use crate::note::NodeEvent;
 use crate::record::{EndReason, Record, Role};
+use crate::telemetry::NodeEvent;
 
 const SHARDS: usize = 24;
 

@@ -8,16 +8,16 @@ use std::time::Duration;
 
 use crate::gate::admits;
 use crate::ids::{KeyspaceName, NodeName, Revision, SessionId, ShardId, Version};
-use crate::layout::Key;
+use crate::keys::Key;
 use crate::machine::{Action, ActivationId, Event, Expect, Found, Listed, Refusal, Reply, Request};
 use crate::node::{KeyspaceConfig, Node, NodeConfig, Timekeeper};
-use crate::note::NodeEvent;
 use crate::record::{
     Damage, KeyspaceKind, KeyspaceMode, KeyspaceRecord, NodeMode, NodeRecord, PlanningSettings,
     Record, Role, SessionRecord, ShardRecord,
 };
 use crate::rules::Rules;
 use crate::settings::Settings;
+use crate::telemetry::NodeEvent;
 use crate::time::Time;
 
 pub(super) const fn ms(millis: u64) -> Duration {

@@ -1,6 +1,6 @@
 //! Stores that do not let a node write.
 
-use super::bench::{TestCluster, ms};
+use super::test_cluster::{TestCluster, ms};
 use crate::machine::Refusal;
 
 fn on_each_kind(check: impl Fn(TestCluster)) {
@@ -49,7 +49,7 @@ fn a_node_that_runs_is_not_ended_by_a_refusal() {
         bench.run(bench.ttl());
         bench.denied_puts.insert(n1, usize::MAX);
         let session = bench.node(n1).session().unwrap();
-        bench.delete(crate::layout::Key::Session(session));
+        bench.delete(crate::keys::Key::Session(session));
         bench.run(bench.ttl() * 8);
         assert_eq!((bench.refusal(n1), bench.serving(n1)), (None, 0));
         bench.denied_puts.clear();

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use tenure_core::ids::{ClusterName, NodeName, SessionId, ShardId};
-use tenure_core::layout::{self, Key};
+use tenure_core::keys::{self, Key};
 use tenure_core::record::{LeaderRecord, NodeMode, PlanId, Record, SessionRecord, ShardRecord};
 use tenure_store::{Expect, Put, PutIf, Store, Version};
 
@@ -79,10 +79,7 @@ fn with_store<T>(site: &Site, act: impl AsyncFnOnce(&dyn Store) -> T) -> T {
 /// The records as they are now.
 pub(crate) fn books(site: &Site) -> Books {
     let listing = with_store(site, async |store| {
-        store
-            .list(&layout::prefix(&cluster()))
-            .await
-            .expect("a list")
+        store.list(&keys::prefix(&cluster())).await.expect("a list")
     });
     let mut books = Books::default();
     for entry in listing.entries {

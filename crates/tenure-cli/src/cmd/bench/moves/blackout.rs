@@ -13,13 +13,13 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use tenure::{Handler, KeyspaceMode, Seal, Settings, Shard};
 use tenure_core::ids::ClusterName;
-use tenure_core::layout::prefix;
+use tenure_core::keys::prefix;
 use tenure_store::{DeleteIf, Put, PutIf};
 
 use super::{MovesBench, Steal, millis, shown};
+use crate::cluster_client::{bad_store, random_id, within};
 use crate::config::duration;
-use crate::fail::Exit;
-use crate::place::{bad_store, random_id, within};
+use crate::exit::Exit;
 use crate::table::{Table, WIDTH};
 use play::{Cast, Pause, Play};
 

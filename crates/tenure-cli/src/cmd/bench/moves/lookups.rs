@@ -9,13 +9,13 @@ use serde::Serialize;
 use tenure::router::Router;
 use tenure::{Hashed, Node};
 use tenure_core::ids::{ClusterName, KeyspaceName, ShardId, ShardName};
-use tenure_core::layout::Key;
+use tenure_core::keys::Key;
 use tenure_store::memory::MemoryStore;
 use tenure_store::{PutIf, Store};
 
 use crate::cmd::bench::measure::Figure;
 use crate::cmd::bench::worker::{CLUSTER, KEYSPACE, Nothing};
-use crate::fail::Exit;
+use crate::exit::Exit;
 use crate::table::{Table, WIDTH};
 
 const ROUNDS: usize = 200_000;

@@ -10,15 +10,15 @@ use serde::Serialize;
 use tenure::router::{HoldLimits, Router};
 use tenure::{Hashed, KeyspaceMode, Node, Settings};
 use tenure_core::ids::{ClusterName, ShardId};
-use tenure_core::layout::{Key, prefix};
+use tenure_core::keys::{Key, prefix};
 use tenure_core::record::{Ownership, Record, Role};
 use tenure_store::Store;
 
 use super::Steal;
 use super::blackout::{Loads, clean};
+use crate::cluster_client::{bad_store, random_id, within};
 use crate::cmd::bench::worker::KEYSPACE;
-use crate::fail::Exit;
-use crate::place::{bad_store, random_id, within};
+use crate::exit::Exit;
 use crate::table::{Table, WIDTH};
 
 const SHARDS: u32 = 1000;

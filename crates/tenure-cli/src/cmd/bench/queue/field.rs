@@ -10,8 +10,8 @@ use tenure_store::Store;
 use tenure_store::observe::{ObservedStore, Observer};
 
 use super::super::worker::Scratch;
-use crate::fail::Exit;
-use crate::place::random_id;
+use crate::cluster_client::random_id;
+use crate::exit::Exit;
 
 /// Requests to the store, as a bucket would count them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

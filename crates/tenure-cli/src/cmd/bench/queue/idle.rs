@@ -6,7 +6,7 @@ use tenure_queue::{ShardLeasing, WorkerSettings};
 
 use super::super::measure::Row;
 use super::field::{self, Field};
-use crate::fail::Exit;
+use crate::exit::Exit;
 
 /// How often leases are renewed: there each shard's, here each worker's.
 const RENEWAL: Duration = Duration::from_secs(10);

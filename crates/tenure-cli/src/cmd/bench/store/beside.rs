@@ -5,17 +5,17 @@ use std::time::{Duration, Instant};
 
 use tenure::{KeyspaceMode, Named, Node, NodeEvent, ShardStep};
 use tenure_core::ids::{KeyspaceName, Nonce, SessionId, ShardId, ShardName};
-use tenure_core::layout::{Key, prefix};
+use tenure_core::keys::{Key, prefix};
 use tenure_core::record::{Head, Record, ShardRecord};
 use tenure_store::{PutIf, Store, Version};
 use tokio::sync::broadcast::{Receiver, error::RecvError};
 
 use super::Bed;
 use super::calls::{CALM, Leased, Watched, micros, timed, won};
+use crate::cluster_client::{PATIENCE, random_id, within};
 use crate::cmd::bench::measure::Row;
 use crate::cmd::bench::worker::Nothing;
-use crate::fail::Exit;
-use crate::place::{PATIENCE, random_id, within};
+use crate::exit::Exit;
 
 const AREA: &str = "a node beside them";
 

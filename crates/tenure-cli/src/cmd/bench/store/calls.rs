@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tenure_core::ids::SessionId;
-use tenure_core::layout::prefix;
+use tenure_core::keys::prefix;
 use tenure_store::{DeleteIf, LeaseId, Leases, Put, PutIf, Store, StoreError, Version, Watch};
 
 use super::Bed;
+use crate::cluster_client::{random_id, within};
 use crate::cmd::bench::measure::Row;
-use crate::fail::Exit;
-use crate::place::{random_id, within};
+use crate::exit::Exit;
 
 const AREA: &str = "bare calls";
 /// How many keys a batch and a listing have.

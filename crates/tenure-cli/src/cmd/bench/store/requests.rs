@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde::Serialize;
 use tenure::{Hashed, Node};
 use tenure_core::ids::ClusterName;
-use tenure_core::layout::prefix;
+use tenure_core::keys::prefix;
 use tenure_store::s3::{Requests, S3Store};
 use tenure_store::{PutIf, Store};
 use tokio::task::JoinSet;
@@ -19,9 +19,9 @@ use tokio::task::JoinSet;
 use super::Bed;
 use super::calls::won;
 use super::rest::settled;
+use crate::cluster_client::within;
 use crate::cmd::bench::worker::{KEYSPACE, Nothing};
-use crate::fail::Exit;
-use crate::place::within;
+use crate::exit::Exit;
 
 /// US dollars per million requests: S3 Standard, us-east-1, by the price list.
 const WRITES_AND_LISTS: f64 = 5.0;

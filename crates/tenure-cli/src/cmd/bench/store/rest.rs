@@ -10,10 +10,10 @@ use tenure_store::observe::{Counts, ObservedStore};
 use tokio::task::JoinSet;
 
 use super::Bed;
+use crate::cluster_client::within;
 use crate::cmd::bench::measure::Row;
 use crate::cmd::bench::worker::{KEYSPACE, Nothing};
-use crate::fail::Exit;
-use crate::place::within;
+use crate::exit::Exit;
 
 const AREA: &str = "nodes at rest";
 /// How often they are looked at, at most: each look takes six renewals.

@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use super::Out;
-use super::wire::Order;
+use super::messages::Order;
 
 type Answer = Result<Outcome, Failure>;
 

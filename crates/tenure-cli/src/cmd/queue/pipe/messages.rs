@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tenure_queue::{ClaimId, Payload, QueueError, StoreTime, TaskId, TaskStatus};
 
-use super::super::spec::{TaskSpec, payload_of};
-use crate::fail::Exit;
+use super::super::task_json::{TaskSpec, payload_of};
+use crate::exit::Exit;
 
 /// A line from the client.
 #[derive(Debug, Deserialize)]

@@ -4,9 +4,9 @@
 //! that the client asks for runs in here; the client gets tasks and says what became of them. When standard input ends, so
 //! does this process, and what the client had not finished goes back at once.
 
-mod answer;
-mod desk;
-mod wire;
+mod handler;
+mod messages;
+mod requests;
 
 use std::io::{self, BufRead, Write};
 use std::process::ExitCode;
@@ -24,9 +24,9 @@ use super::work::{Poll, Probes, builder};
 use crate::cmd::exec::{Signals, Waited};
 use crate::config::Config;
 use crate::config::flags::WorkerFlags;
-use crate::fail::Exit;
-use desk::Desk;
-use wire::{Order, Request, WireError};
+use crate::exit::Exit;
+use handler::Desk;
+use messages::{Order, Request, WireError};
 
 /// The version of the protocol; it is raised when an old client would misunderstand a new pipe.
 const PROTOCOL: u32 = 1;
@@ -99,7 +99,7 @@ impl Session {
         let answer = match request.order {
             Order::Work(work) => self.work(work).await,
             Order::Stop {} => self.stop().await.map(|stopped| json!(stopped)),
-            order => answer::answer(&self.queue, order).await,
+            order => requests::answer(&self.queue, order).await,
         };
         match answer {
             Ok(value) => self.out.send(&json!({ "id": request.id, "ok": value })),
@@ -115,7 +115,7 @@ impl Session {
         self.out.send(&json!({ "id": id, "error": e }));
     }
 
-    async fn work(&self, work: wire::WorkOrder) -> Result<serde_json::Value, WireError> {
+    async fn work(&self, work: messages::WorkOrder) -> Result<serde_json::Value, WireError> {
         let mut worker = self.worker.lock().await;
         if worker.is_some() {
             let why = "there is a worker already; one pipe has one";

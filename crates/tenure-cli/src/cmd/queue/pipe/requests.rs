@@ -5,9 +5,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tenure_queue::{Filter, Queue};
 
-use super::wire::{ListOrder, Order, WireError};
+use super::messages::{ListOrder, Order, WireError};
 use crate::cmd::queue::asker;
-use crate::cmd::queue::spec::TaskSpec;
+use crate::cmd::queue::task_json::TaskSpec;
 
 /// How many tasks a page has unless the client says otherwise.
 const PAGE: usize = 100;

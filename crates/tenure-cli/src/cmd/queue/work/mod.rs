@@ -1,9 +1,9 @@
 //! `tenure queue work`: a program per task.
 
-mod child;
-mod line;
 mod probes;
-mod program;
+mod process;
+mod run_program;
+mod status_line;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -15,14 +15,14 @@ use tenure_queue::{Queue, TaskHandler, Worker, WorkerBuilder, WorkerSettings};
 use tokio_util::sync::CancellationToken;
 
 use super::open;
-use crate::cmd::exec::{Signals, Waited, command, unreleased};
+use crate::cmd::exec::{Signals, Waited, find_command, unreleased};
 use crate::config::flags::WorkerFlags;
 use crate::config::{Config, duration};
-use crate::fail::Exit;
-use child::Spawner;
-use line::ProgressLine;
+use crate::exit::Exit;
 pub(in crate::cmd) use probes::Probes;
-use program::{Program, Who};
+use process::Spawner;
+use run_program::{Program, Who};
+use status_line::ProgressLine;
 
 /// Run a program for each task
 #[derive(Debug, Args)]
@@ -105,7 +105,7 @@ pub(in crate::cmd) fn builder(
 impl Work {
     pub(in crate::cmd) async fn run(self, config: &Config) -> Result<ExitCode, Exit> {
         let mut signals = Signals::new()?;
-        let command = command::find(self.exec)?;
+        let command = find_command::find(self.exec)?;
         let queue = open(config, &self.queue).await?;
         let line = Arc::new(ProgressLine::new());
         let hurry = CancellationToken::new();
@@ -165,7 +165,7 @@ async fn live<H: TaskHandler>(
                 worker.running()
             ));
             stop(worker, signals, &hurry).await?;
-            line.say(&line::summary(&metrics));
+            line.say(&status_line::summary(&metrics));
             Ok(ExitCode::SUCCESS)
         }
     }

@@ -16,7 +16,7 @@ use tokio::process::{Child, Command};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-use crate::fail::Exit;
+use crate::exit::Exit;
 use crate::supervise::myself;
 
 /// How long a keeper may take to kill everything below it.

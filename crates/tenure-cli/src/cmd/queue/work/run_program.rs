@@ -10,8 +10,8 @@ use tokio::process::{ChildStderr, ChildStdin};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use super::child::{Running, Spawner};
-use super::line::ProgressLine;
+use super::process::{Running, Spawner};
+use super::status_line::ProgressLine;
 
 /// The exit code of a program to whom no other attempt would help: `EX_DATAERR`.
 pub(super) const GIVE_UP: i32 = 65;

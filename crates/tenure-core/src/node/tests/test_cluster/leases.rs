@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::TestCluster;
 use crate::ids::{LeaseId, SessionId};
-use crate::layout::Key;
+use crate::keys::Key;
 use crate::machine::{LeaseState, Reply, Request, StoreFailure};
 use crate::node::Timekeeper;
 use crate::record::{Record, SessionRecord};

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tenure::router::{Answer, HoldLimits, Router};
 use tenure::{Epoch, Hashed, KeyspaceMode, Node, Settings};
 use tenure_core::ids::{ClusterName, ShardId, ShardName};
-use tenure_core::layout::{Key, prefix};
+use tenure_core::keys::{Key, prefix};
 use tenure_core::record::{MovePhase, Record};
 use tenure_store::{Change, Store};
 use tokio::sync::Notify;
@@ -17,9 +17,9 @@ use tokio::task::JoinSet;
 
 use super::super::prompt;
 use super::Loads;
+use crate::cluster_client::random_id;
 use crate::cmd::bench::worker::KEYSPACE;
-use crate::fail::Exit;
-use crate::place::random_id;
+use crate::exit::Exit;
 
 /// Wait between two requests of a client with up to [`FEW`] shards; it grows in proportion with more.
 const PAUSE: Duration = Duration::from_millis(2);
