@@ -78,7 +78,7 @@ impl ClusterClient {
         Ok(Self::new(open_store(config).await?, cluster))
     }
 
-    /// As [`Place::open`], but the store is made if it is not there.
+    /// As [`ClusterClient::open`], but the store is made if it is not there.
     pub(crate) async fn open_or_make(config: &Config) -> Result<Self, Exit> {
         let cluster = named_cluster(config)?;
         let url = store_url(config)?;

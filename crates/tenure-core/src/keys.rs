@@ -6,7 +6,7 @@
 //! | `CLUSTER/keyspaces/KEYSPACE` | [`KeyspaceRecord`](crate::record::KeyspaceRecord) | whoever creates, raises or removes it |
 //! | `CLUSTER/nodes/NODE` | [`NodeRecord`](crate::record::NodeRecord) | the node at its start; operators |
 //! | `CLUSTER/sessions/SESSION` | [`SessionRecord`](crate::record::SessionRecord) | its holder; who proves its end |
-//! | `CLUSTER/shards/KEYSPACE/SHARD` | [`ShardRecord`](crate::record::ShardRecord) | see [`crate::shard`] |
+//! | `CLUSTER/shards/KEYSPACE/SHARD` | [`ShardRecord`](crate::record::ShardRecord) | see [`crate::ownership`] |
 //! | `CLUSTER/leader` | [`LeaderRecord`](crate::record::LeaderRecord) | the elected planner |
 //!
 //! Names are escaped so that one rule serves every store: ASCII letters, digits, `.`, `_` and `-` stand for themselves

@@ -132,11 +132,11 @@ pub enum Reply {
     Won(Version),
     /// The key was not as expected. Nothing was written, but for an earlier try of this same write.
     Lost,
-    /// To [`Request::Grant`]: the lease exists, and was granted for this long.
+    /// To [`Request::CreateLease`]: the lease exists, and was granted for this long.
     Granted(Duration),
     /// To [`Request::KeepAlive`].
     Kept(LeaseState),
-    /// To [`Request::AskLease`]: whether it is still there.
+    /// To [`Request::CheckLease`]: whether it is still there.
     Lease(bool),
     /// The store did not do it, or did not say.
     Failed(StoreFailure),

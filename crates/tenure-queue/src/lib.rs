@@ -1,8 +1,8 @@
 //! A task queue on any store: nothing but a bucket, or a file, is needed.
 //!
 //! - A **task** is one object for its whole life, readable JSON with its history inside. What becomes of it is one
-//!   conditional write after the other ([`change`]): a worker that lost its claim cannot finish a task.
-//! - **Indexes** lead to tasks that are due, claimed, done or dead ([`layout`]). They are hints, and can be rebuilt.
+//!   conditional write after the other ([`transitions`]): a worker that lost its claim cannot finish a task.
+//! - **Indexes** lead to tasks that are due, claimed, done or dead ([`keys`]). They are hints, and can be rebuilt.
 //! - **Workers** own shards of the queue through [`tenure`], each its fair share, and look only into what they own. Who dies
 //!   is replaced: its shards by its lease, its tasks by theirs. Leasing can be switched off, for some workers or all.
 //! - A task is handled **at least once** and finished **exactly once**. All times are the store's.

@@ -69,7 +69,7 @@ impl StoreTime {
         )
     }
 
-    /// Reads what [`Moment::stamp`] wrote.
+    /// Reads what [`StoreTime::stamp`] wrote.
     pub fn from_stamp(text: &str) -> Option<Self> {
         let civil = DateTime::strptime("%Y%m%dT%H%M%S.%3fZ", text).ok()?;
         let moment = Self::from(civil.to_zoned(TimeZone::UTC).ok()?.timestamp());

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! A [`Proxy`] finds the key of a request, and carries it to the node that owns the key's shard; while the shard changes hands
-//! it holds the request. A [`Gate`] lets a request through to its application only if its node owns the shard at the epoch that
+//! it holds the request. A [`Sidecar`] lets a request through to its application only if its node owns the shard at the epoch that
 //! the request names, and counts it as in flight until the last byte of the answer is here. What it refuses (421, with a header
 //! of its own) no application has seen, so that the proxy may send it again; anything else is never sent twice.
 

@@ -176,7 +176,7 @@ where
 /// The body of an answer. The shard is not given away before it is over.
 ///
 /// Event streams and gRPC answers are cut when they have not ended three quarters of `drain_timeout` after their shard began to
-/// move, so that they cannot prevent the move; an application ends them in good order at [`Grant::moving`]. Every body is cut
+/// move, so that they cannot prevent the move; an application ends them in good order at [`Grant::move_requested`]. Every body is cut
 /// when the shard is lost.
 pub struct InFlight<B, H: Handler> {
     body: B,

@@ -110,7 +110,7 @@ pub(crate) fn draw(seed: u64, size: Option<(usize, u32)>) -> RunConfig {
     plan.watch.poll = rng.between(ttl / 20, ttl / 4);
     plan.faults = match class {
         Class::Chaos | Class::Beyond => draw_faults(&mut rng, &plan),
-        // What is planned is drawn later (`traffic.rs`).
+        // What is planned is drawn later (`generate_traffic.rs`).
         Class::Rest | Class::Planned => Vec::new(),
         Class::ShortOutage => vec![(30 * SEC, short_outage(&mut rng, &plan))],
         Class::LongOutage => {
@@ -280,7 +280,7 @@ fn draw_faults(rng: &mut Rng, plan: &RunConfig) -> Vec<(Instant, Fault)> {
     if used.is_empty() {
         return Vec::new();
     }
-    // A run loses the keyspace or shards of it; the losses that are drawn later (`extras.rs`) lose both.
+    // A run loses the keyspace or shards of it; the losses that are drawn later (`generate_features.rs`) lose both.
     let keyspace_hit = rng.permille(500);
     let count = rng.skewed(1, 40);
     let mut faults = Vec::new();
@@ -295,7 +295,7 @@ fn draw_faults(rng: &mut Rng, plan: &RunConfig) -> Vec<(Instant, Fault)> {
 }
 
 /// Leaves time between two losses of one record that knows epochs: whoever has not yet heard of its restoring may make it
-/// anew at a rev that others have seen. The losses that are drawn later (`extras.rs`) leave none.
+/// anew at a rev that others have seen. The losses that are drawn later (`generate_features.rs`) leave none.
 fn space_losses(faults: &mut Vec<(Instant, Fault)>, apart: u64) {
     let mut lost: Vec<(Target, Instant)> = Vec::new();
     faults.retain(|(at, fault)| {

@@ -1,7 +1,7 @@
 //! A whole Tenure cluster in one thread on virtual time.
 //!
 //! The machines that ship ([`tenure_core::node::Node`]) run here unchanged; everything around them is simulated: clocks,
-//! the network, the store, the application, and the people who lay hands on records. A run is a [`plan::Plan`], drawn from
+//! the network, the store, the application, and the people who lay hands on records. A run is a [`run_config::RunConfig`], drawn from
 //! a seed; the checkers see everything with an omniscient clock and share no code with what they check.
 
 mod app;

@@ -117,7 +117,7 @@ impl Grant {
     }
 
     /// Waits until the shard is to move to another node or to be given up: long-lived work, such as a stream, should end now.
-    /// What has not ended after three quarters of `drain_timeout` should be dropped ([`Grant::streams_cut`]); a move that
+    /// What has not ended after three quarters of `drain_timeout` should be dropped ([`Grant::stream_deadline`]); a move that
     /// waits for longer is called off.
     pub async fn move_requested(&self) {
         tokio::select! {
@@ -132,7 +132,7 @@ impl Grant {
         let _ = moving.wait_for(|moving| *moving).await;
     }
 
-    /// Waits until streams that were asked to end by [`Grant::moving`] have had their time, or the grant is over.
+    /// Waits until streams that were asked to end by [`Grant::move_requested`] have had their time, or the grant is over.
     pub async fn stream_deadline(&self) {
         loop {
             tokio::select! {

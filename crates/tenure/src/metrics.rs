@@ -1,4 +1,4 @@
-//! Every metric of a node, defined in one place and fed from [`Note`]s and from the driver alone.
+//! Every metric of a node, defined in one place and fed from [`NodeEvent`]s and from the driver alone.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;

@@ -1,4 +1,4 @@
-//! Settings as flags, made from the table of [`knobs`](super::knobs).
+//! Settings as flags, made from the table of [`settings_table`](super::settings_table).
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,6 @@
 //! Configuration: flag > environment > file > default, checked whole, with every problem at once.
 //!
-//! What each setting is stands in [`knobs`]; a command asks [`Config`] for values and for the checked-together
+//! What each setting is stands in [`settings_table`]; a command asks [`Config`] for values and for the checked-together
 //! [`Settings`] of a node.
 
 pub(crate) mod duration;

@@ -1,4 +1,4 @@
-//! How a leader plans for a keyspace, as settings: what is read into a [`PlanSpec`], and the check of the whole.
+//! How a leader plans for a keyspace, as settings: what is read into a [`PlanningSettings`], and the check of the whole.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -36,7 +36,7 @@ pub(crate) enum Kind {
     Limit,
     /// What a node says of itself, as `NAME=VALUE,…`.
     Labels,
-    /// A duration of a keyspace's [`PlanSpec`]; nothing: the usual.
+    /// A duration of a keyspace's [`PlanningSettings`]; nothing: the usual.
     PlanTime(fn(&mut PlanningSettings, Option<Duration>)),
     /// A number of it.
     PlanCount(fn(&mut PlanningSettings, Option<u32>)),

@@ -361,7 +361,7 @@ impl Node {
         })
     }
 
-    /// A write of [`Purpose::Around`] is settled, whatever became of it: what is left to do shows in the view.
+    /// A write of [`Purpose::OwnRecord`] is settled, whatever became of it: what is left to do shows in the view.
     pub(super) fn on_around_settled(&mut self, failed: bool) {
         let at = match failed {
             true => self.later(self.config.timing.renew_retry_interval),

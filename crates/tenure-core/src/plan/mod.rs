@@ -2,15 +2,15 @@
 //!
 //! | phase | file | what it finds out |
 //! |---|---|---|
-//! | 1 | `fit.rs` | what each node may do: keep, take, be filled |
-//! | 2 | `settle.rs` | what is under way, what must be cancelled, what cannot stay where it is |
+//! | 1 | `eligibility.rs` | what each node may do: keep, take, be filled |
+//! | 2 | `in_flight.rs` | what is under way, what must be cancelled, what cannot stay where it is |
 //! | 3 | `share.rs` | how many shards each node should have |
-//! | 4 | `place.rs` | where shards go that have no place or must leave theirs |
-//! | 5 | `balance.rs`, `level.rs` | what should move for balance: by number of shards, by load |
+//! | 4 | `placement.rs` | where shards go that have no place or must leave theirs |
+//! | 5 | `balance_count.rs`, `balance_load.rs` | what should move for balance: by number of shards, by load |
 //! | 6 | `budget.rs` | what of that is allowed now |
 //!
-//! `calm.rs` says when balance has to wait. `policy.rs` stands in for phases 3 to 5 where a policy says for each shard
-//! where it belongs. `index.rs` is the view sorted by node, `live.rs` makes a view out of records; [`Planner`] keeps it between plans.
+//! `damping.rs` says when balance has to wait. `policy.rs` stands in for phases 3 to 5 where a policy says for each shard
+//! where it belongs. `by_node.rs` is the view sorted by node, `from_records.rs` makes a view out of records; [`Planner`] keeps it between plans.
 //!
 //! The planner advises. It never grants: what it says is written by a leader whose writes may be refused, and carried out
 //! by nodes under the rules of the shard table. A wrong or outdated plan costs moves, never safety (P1).

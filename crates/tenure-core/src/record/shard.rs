@@ -177,7 +177,7 @@ pub struct Quarantine {
     pub reason: String,
 }
 
-/// A shard's record: one key, one small machine (see [`crate::shard`]).
+/// A shard's record: one key, one small machine (see [`crate::ownership`]).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "Wire", into = "Wire")]
 pub struct ShardRecord {

@@ -2,14 +2,14 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `engine.rs` | what all parts share |
-//! | `shards.rs` | owning shards through a node of Tenure's |
+//! | `context.rs` | what all parts share |
+//! | `shard_owner.rs` | owning shards through a node of Tenure's |
 //! | `poll.rs` | the loop that looks for tasks, and how often |
 //! | `claim.rs` | claiming what was found |
 //! | `attempt.rs` | one attempt: its handler, its claim, its time; `outcome.rs` how it ends |
 //! | `health.rs` | how it stands, for probes and metrics |
-//! | `tend.rs` | what an owner does beside: claims that ran out, tasks that no index leads to, old ones, schedules |
-//! | `clerk.rs` | writes entries of indexes behind the attempts' backs |
+//! | `maintenance.rs` | what an owner does beside: claims that ran out, tasks that no index leads to, old ones, schedules |
+//! | `index_writer.rs` | writes entries of indexes behind the attempts' backs |
 
 mod attempt;
 mod claim;

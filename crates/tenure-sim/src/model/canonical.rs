@@ -55,7 +55,7 @@ pub(crate) fn without_bases(line: &str) -> String {
     out
 }
 
-/// How [`EndedWhy::Missing`] hashes.
+/// How [`EndReason::Missing`] hashes.
 const UNPROVEN: isize = EndReason::Missing as isize;
 
 /// One recognised word.

@@ -6,7 +6,7 @@
 //! | `process` | one process: its steps are all there, and time goes on |
 //! | `replay` | the machine that ships, told the same, does the same |
 //! | `conduct` | the driver keeps its side of the contract |
-//! | `shards` | every write of a shard's record is a transition of the table in [`tenure_core::shard`] |
+//! | `shards` | every write of a shard's record is a transition of the table in [`tenure_core::ownership`] |
 //! | `gates` | P1: two gates of one shard are never open at once |
 //! | `cluster` | P2: epochs; versions and revs of all records; sessions that have ended stay ended |
 //!

@@ -1,6 +1,6 @@
 //! What operators do to a running cluster, as an API: the same that the `tenure` command does.
 //!
-//! An [`Admin`] is no participant: it has no session, owns nothing and decides nothing. It writes wishes into records, each
+//! An [`AdminClient`] is no participant: it has no session, owns nothing and decides nothing. It writes wishes into records, each
 //! under the version that it was decided on; nodes and leader carry them out. Every operation may be repeated, and doing it
 //! twice changes nothing. Whoever goes away in the middle leaves a wish that stands, or none.
 

@@ -28,7 +28,7 @@ pub enum Moved {
 }
 
 impl AdminClient {
-    /// Lets nothing that is served move until [`Admin::unfreeze`]. What is lost is served elsewhere nevertheless.
+    /// Lets nothing that is served move until [`AdminClient::unfreeze`]. What is lost is served elsewhere nevertheless.
     pub async fn freeze(&self, reason: &str) -> Result<bool, AdminError> {
         self.set_freeze(Some(reason.to_owned())).await
     }

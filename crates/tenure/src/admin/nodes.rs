@@ -54,7 +54,7 @@ impl NodeStatus {
 impl AdminClient {
     /// Lets a node give away everything it has, and take nothing, until it is activated. Says whether that is new.
     ///
-    /// The node gives away by itself, as its leader plans; [`Admin::drained`] waits for it. One that is not there is drained
+    /// The node gives away by itself, as its leader plans; [`AdminClient::wait_until_drained`] waits for it. One that is not there is drained
     /// at once.
     pub async fn drain(&self, name: &NodeName) -> Result<bool, AdminError> {
         let by_operator = NodeMode::drained(NodeMode::BY_OPERATOR);

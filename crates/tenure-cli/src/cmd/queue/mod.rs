@@ -3,10 +3,10 @@
 //! | file | what |
 //! |---|---|
 //! | `create.rs` | queues: create, set, and their list |
-//! | `spec.rs` | a task to be submitted, as a line of JSON has it |
+//! | `task_json.rs` | a task to be submitted, as a line of JSON has it |
 //! | `submit.rs` | tasks from arguments, a file, or many lines |
 //! | `ls.rs`, `show.rs`, `stats.rs`, `tail.rs` | looking |
-//! | `change.rs` | cancel, retry, pause, resume, purge, rebuild-index |
+//! | `operate.rs` | cancel, retry, pause, resume, purge, rebuild-index |
 //! | `schedule.rs` | recurring tasks |
 //! | `work/` | a program per task |
 //! | `pipe/` | clients of other languages |
