@@ -115,7 +115,7 @@ fn join(path: &mut String, before: &str, name: &str) {
 /// Escapes a name for use as one segment of a key.
 ///
 /// ```
-/// assert_eq!(tenure_core::layout::escape("eu/payments=1"), "eu=2fpayments=3d1");
+/// assert_eq!(tenure_core::keys::escape("eu/payments=1"), "eu=2fpayments=3d1");
 /// ```
 pub fn escape(name: &str) -> String {
     let mut out = String::with_capacity(name.len());

@@ -122,6 +122,8 @@ impl Node {
         self.holder = None;
         // Answers of the store that was there before must not get into the new view.
         self.pending.clear();
+        // A generation whose draw is under way is not confirmed any more, and one that was drawn there may be drawn again here.
+        self.drawn.clear();
         self.shards
             .values_mut()
             .for_each(super::shards::ShardSlot::forget_writing);

@@ -4,8 +4,8 @@
 //! over a store that delays, refuses and forgets to answer, while processes die. Mutants do one thing wrong each: a checker
 //! that does not see them would not be worth having.
 //!
-//! [`apply`]: tenure_queue::change::apply
-//! [`Entry`]: tenure_queue::layout::Entry
+//! [`apply`]: tenure_queue::transitions::apply
+//! [`Entry`]: tenure_queue::keys::Entry
 
 mod actors;
 mod check;

@@ -1,4 +1,4 @@
-//! What one process knew when it wrote a shard's record, and whether the table in [`tenure_core::shard`] has such a
+//! What one process knew when it wrote a shard's record, and whether the table in [`tenure_core::ownership`] has such a
 //! transition: whatever a machine asks of the store must be legal for that writer on the value that it names, won or lost.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
