@@ -330,8 +330,7 @@ impl Shard {
     /// Takes over what the view of the router's node says, which applies only newer values. A mark below the known one is that
     /// of a store that was restored, and replaces it.
     fn seen(&mut self, sight: ShardObservation, reach: Reachability) {
-        let lower = sight.mark < self.known();
-        if self.overlooks(&sight) || lower && self.rules.broken_by(Mutant::LowerMarkIgnored) {
+        if self.overlooks(&sight) {
             return;
         }
         if self.refused.is_some_and(|r| r.upto != sight.mark) {

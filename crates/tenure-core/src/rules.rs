@@ -100,8 +100,6 @@ pub enum Mutant {
     VersionNamesValue,
     /// Shards of live nodes are waited for although a leader plans, and use up the retry window of a shard that comes free.
     RetriesUsedUp,
-    /// A router ignores records below the highest epoch that it has seen.
-    LowerMarkIgnored,
 }
 
 impl Mutant {
@@ -155,7 +153,6 @@ impl Mutant {
         Self::CordonIgnored,
         Self::VersionNamesValue,
         Self::RetriesUsedUp,
-        Self::LowerMarkIgnored,
     ];
 }
 

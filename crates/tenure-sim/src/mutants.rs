@@ -23,7 +23,6 @@ fn kept(mutant: Mutant) -> Option<RunConfig> {
     match mutant {
         Mutant::VersionNamesValue => Some(RunConfig::unmixed(8_229_025)),
         Mutant::RetriesUsedUp => Some(RunConfig::unmixed(8_486_379)),
-        Mutant::LowerMarkIgnored => Some(RunConfig::draw(200_039_571)),
         _ => None,
     }
 }
