@@ -197,9 +197,10 @@ impl World {
             self.queue.push(at, Due::Start { node });
         }
         let mut rng = self.plan.rng(8);
+        let latest = self.latest_creation();
         for shard in self.named_shards() {
-            self.queue
-                .push(rng.between(SEC, 15 * SEC), Due::Create(shard));
+            let at = rng.between(SEC, 15 * SEC).min(latest);
+            self.queue.push(at, Due::Create(shard));
         }
         self.coverage.other_keyspaces += self.plan.others.len() as u64;
         self.coverage.mixed += u64::from(!self.plan.serves.is_empty());
@@ -485,6 +486,17 @@ impl World {
             process.tick_at = at;
             self.queue.push(at, Due::Tick(pid));
         }
+    }
+
+    /// Latest creation of a named shard. Where only ticks lead to a claim, one must follow before the cluster is expected to be
+    /// whole.
+    fn latest_creation(&self) -> Instant {
+        let timing = &self.plan.timing;
+        if !self.plan.class.is_local() || timing.acquire_watch_enabled {
+            return Instant::MAX;
+        }
+        let tick = nanos(timing.tick_interval) + 2 * SEC;
+        (30 * SEC).saturating_sub(tick).max(SEC)
     }
 
     fn look(&mut self, again: bool) -> Verdict {
