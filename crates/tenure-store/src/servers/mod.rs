@@ -198,8 +198,15 @@ impl Server {
     }
 
     /// Stops the process and all that it started, as SIGSTOP does: connections stay open and nobody answers.
+    ///
+    /// Returns when every thread has stopped: until then a server may still answer.
     pub fn freeze(&self) {
         self.signal_all(Signal::STOP);
+        let begun = Instant::now();
+        while !family(self.pid()).into_iter().all(is_stopped) {
+            assert!(begun.elapsed() < STOP_TIMEOUT, "the server does not stop");
+            thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// Lets them go on.
@@ -251,6 +258,25 @@ impl Server {
             }
         }
     }
+}
+
+/// How long the threads of a server may take to stop.
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// True if no thread of the process runs: all are stopped, or have ended.
+fn is_stopped(pid: u32) -> bool {
+    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else {
+        return true;
+    };
+    let stopped = |thread: io::Result<fs::DirEntry>| {
+        let stat = thread.and_then(|thread| fs::read_to_string(thread.path().join("stat")));
+        // The state follows the name, which is in parentheses.
+        let state = stat
+            .ok()
+            .and_then(|stat| stat.rsplit_once(") ")?.1.chars().next());
+        state.is_none_or(|state| matches!(state, 'T' | 't' | 'Z' | 'X'))
+    };
+    threads.into_iter().all(stopped)
 }
 
 impl Drop for Server {
