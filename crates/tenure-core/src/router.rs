@@ -213,7 +213,7 @@ pub enum Verdict {
 /// An owner that refuses what it should take: it is behind, or cut off for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Refused {
-    /// How new what was known at the refusal is. The refusal says nothing of any other knowledge.
+    /// Version of the record that the router knew at the refusal. The refusal says nothing about any other version.
     upto: RecordVersion,
     tries: u32,
     again_at: Time,

@@ -1,4 +1,4 @@
-//! Words of transcripts and digests for the names of Rust items.
+//! Printed names of Rust items in transcripts and digests.
 //!
 //! Transcripts, digests and counterexamples print values by their `Debug` form. This table fixes the printed word of each name
 //! that the code spells differently, so that a renamed type, variant or field changes no transcript.

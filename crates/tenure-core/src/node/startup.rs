@@ -343,8 +343,8 @@ impl Node {
         Next::Wait
     }
 
-    /// What to wait for before records that are lost since then are restored: the longest ttl, and a list of all sessions
-    /// after it. The list has every session that may own one of the shards, whatever the watch has left out.
+    /// Returns the next wait before records that are lost since `since` may be restored: the longest ttl, then a list that
+    /// begins after it. The list contains every session that may own one of the shards, also those that the watch missed.
     fn wait_to_restore(&mut self, since: Time) -> Option<Next> {
         let at = self.restore_at(since);
         if self.now < at {

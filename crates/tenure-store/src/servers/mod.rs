@@ -260,7 +260,7 @@ impl Server {
     }
 }
 
-/// How long the threads of a server may take to stop.
+/// Limit for the threads of a server to stop.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// True if no thread of the process runs: all are stopped, or have ended.

@@ -23,7 +23,7 @@ const BATCH: usize = 500;
 pub struct NewShard {
     /// Its name.
     pub name: ShardName,
-    /// What goes along to whoever loads it; at most [`MAX_META`] bytes.
+    /// Opaque metadata for the handler that loads the shard; at most [`MAX_META`] bytes.
     pub meta: Option<String>,
 }
 
