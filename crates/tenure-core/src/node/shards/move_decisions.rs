@@ -381,7 +381,10 @@ impl Node {
         }
     }
 
-    /// Notices that a move of this node's own shard was called off: the next one takes its time.
+    /// Records that no move of a shard served here is under way or being written. If one was aborted, the next one waits.
+    ///
+    /// A move whose first write failed never reached the record. It must not count as leaving either: it would use up
+    /// `release_batch`.
     pub(super) fn note_called_off(&mut self, id: &ShardId, writing: bool) {
         let Some(stay) = self.shards.get_mut(id).filter(|_| !writing) else {
             return;
@@ -390,8 +393,8 @@ impl Node {
             let wait = self.config.timing.move_retry(stay.called_off);
             stay.move_not_before = self.now + wait;
             stay.called_off += 1;
-            self.left(id);
         }
+        self.left(id);
     }
 
     /// Writes where a shard's state ends, if the move still wants to know.

@@ -6,6 +6,7 @@ use super::moving::{pair, phase, plan_one, shard};
 use super::test_cluster::{TestCluster, ms};
 use crate::ids::ShardId;
 use crate::machine::Event;
+use crate::node::NodeConfig;
 use crate::record::{KeyspaceMode, MovePhase, Role};
 
 /// A router that never says that it holds anything: what freezes stays so for the freeze timeout.
@@ -115,4 +116,33 @@ fn without_routers_nothing_waits() {
     plan_one(&mut bench, &id, n2, true);
     bench.run(ms(50));
     assert!(bench.served_by(n2).contains(&id));
+}
+
+/// Starts a node whose moves are never written, kills it, starts another one, and returns the number of shards that the
+/// last one serves after the time in which a cluster without failed writes has moved all of them.
+fn moved_after(failed_writes: bool) -> usize {
+    let mut bench = TestCluster::new(32);
+    let batch = |config: &mut NodeConfig| config.timing.release_batch = 4;
+    let n1 = bench.start_with("n1", batch);
+    bench.run(ms(5000));
+    if failed_writes {
+        bench.fail_shard_puts.insert(n1);
+    }
+    let n2 = bench.start_with("n2", batch);
+    bench.run(bench.ttl());
+    bench.kill(n2);
+    bench.run(bench.ttl() * 3);
+    bench.fail_shard_puts.clear();
+    bench.run(ms(5000));
+    assert_eq!(bench.serving(n1), 32, "n1 serves everything again");
+    let n3 = bench.start_with("n3", batch);
+    bench.run(ms(4000));
+    bench.serving(n3)
+}
+
+#[test]
+fn moves_whose_first_write_failed_do_not_delay_later_moves() {
+    let expected = moved_after(false);
+    assert!(expected > 8, "more than two batches: {expected}");
+    assert_eq!(moved_after(true), expected);
 }
