@@ -1,25 +1,29 @@
-//! What can be typed.
+//! Command tree and global options.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use crate::cmd;
+use crate::config::settings_table::{self, Knob};
 use crate::config::{Config, Sources};
 use crate::exit::Exit;
 
-/// Decides which process owns which shard, and makes sure that it is never two.
+/// Assigns each shard to one process at a time and guarantees that it is never two
 #[derive(Debug, Parser)]
 #[command(
     name = "tenure",
     version,
-    after_help = "Data goes to standard output, everything else to standard error.\n\
-                  Exit codes: 0 done · 1 it is not so, or refused · 2 bad usage, input or configuration\n\n\
+    after_help = "Results are printed to standard output, everything else to standard error.\n\
+                  Exit codes: 0 success · 1 failed, rejected or condition not met · 2 invalid usage, input or configuration\n\
+                  The examples in each help assume TENURE_STORE and TENURE_CLUSTER, or the same settings in ./tenure.toml.\n\n\
                   Examples:\n  \
-                  tenure --store sqlite:shop.db --cluster shop keyspace create orders --shards 64\n  \
-                  tenure --store sqlite:shop.db status\n  \
-                  TENURE_STORE=sqlite:shop.db tenure owner user-42"
+                  tenure up\n  \
+                  tenure -s sqlite:shop.db -c shop keyspace create orders --shards 64\n  \
+                  tenure -s sqlite:shop.db status\n  \
+                  TENURE_STORE=sqlite:shop.db tenure shard lookup user-42"
 )]
 pub(crate) struct Cli {
     #[command(flatten)]
@@ -28,27 +32,48 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-/// Flags that every command takes.
+/// Options of every command.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Global options")]
 pub(crate) struct Global {
-    /// Where ownership is written down, such as sqlite:shop.db [env: TENURE_STORE]
-    #[arg(long, global = true, value_name = "URL")]
+    /// Store URL, such as sqlite:shop.db or etcd://127.0.0.1:2379 [env: TENURE_STORE]
+    #[arg(short = 's', long, global = true, value_name = "URL")]
     store: Option<String>,
-    /// The cluster's name; where only reading, not needed if the store holds one cluster [env: TENURE_CLUSTER]
-    #[arg(long, global = true, value_name = "NAME")]
+    /// Cluster name; optional for read-only commands if the store holds exactly one cluster [env: TENURE_CLUSTER]
+    #[arg(short = 'c', long, global = true, value_name = "NAME")]
     cluster: Option<String>,
-    /// What to log to standard error, such as info or tenure=debug [env: TENURE_LOG]
+    /// Log filter for standard error, such as info or tenure=debug [env: TENURE_LOG]
     #[arg(long, global = true, value_name = "FILTER")]
     log: Option<String>,
-    /// A configuration file in TOML [env: TENURE_CONFIG]
+    /// Configuration file in TOML; default: ./tenure.toml, then the user's tenure/config.toml [env: TENURE_CONFIG]
     #[arg(long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// Value of any setting; repeatable. `tenure config show` lists all settings
+    #[arg(long, global = true, value_name = "NAME=VALUE", value_parser = setting)]
+    set: Vec<(&'static str, String)>,
+}
+
+/// Parses `NAME=VALUE` of `--set`.
+fn setting(text: &str) -> Result<(&'static str, String), String> {
+    let (name, value) = text
+        .split_once('=')
+        .ok_or("expected NAME=VALUE, such as ttl=10s")?;
+    let name = name.trim().replace('-', "_");
+    match settings_table::find(&name) {
+        Some(setting) => Ok((setting.name, value.to_owned())),
+        None => Err(format!(
+            "unknown setting {name:?}{}",
+            crate::config::meant(&name)
+        )),
+    }
 }
 
 impl Global {
-    /// Everything that the configuration is made from, with the further flags of a command.
-    pub(crate) fn sources(&self, mut flags: BTreeMap<&'static str, String>) -> Sources {
+    /// Sources of the configuration, including the given flags of a command.
+    pub(crate) fn sources(
+        &self,
+        mut flags: BTreeMap<&'static str, String>,
+    ) -> Result<Sources, Exit> {
         for (name, given) in [
             ("store", &self.store),
             ("cluster", &self.cluster),
@@ -58,63 +83,185 @@ impl Global {
                 flags.insert(name, text.clone());
             }
         }
-        Sources {
-            flags,
-            env: std::env::vars_os()
-                .map(|(name, text)| (lossy(name), lossy(text)))
-                .collect(),
-            file: self.config.clone(),
+        for (name, text) in &self.set {
+            if flags.insert(name, text.clone()).is_some() {
+                return Err(Exit::usage(format!(
+                    "--set {name}: this setting is given twice; pass it once"
+                )));
+            }
         }
+        let env: Vec<_> = std::env::vars_os()
+            .map(|(name, text)| (lossy(name), lossy(text)))
+            .collect();
+        let set = self.set.iter().map(|(name, _)| *name).collect();
+        Ok(Sources::new(flags, set, env, self.config.clone()))
     }
 
-    /// The configuration, or all that is wrong with it.
-    pub(crate) fn load(&self, flags: BTreeMap<&'static str, String>) -> Result<Config, Exit> {
-        Config::load(&self.sources(flags)).map_err(|problems| Exit::usage(problems.join("\n")))
+    /// The configuration, or an error that lists all of its problems.
+    ///
+    /// A setting of `--set` that `takes` rejects would have no effect on the command and is an error. Files and environment
+    /// are shared by all commands, so their settings are not checked against one.
+    pub(crate) fn load(
+        &self,
+        flags: BTreeMap<&'static str, String>,
+        takes: fn(&Knob) -> bool,
+    ) -> Result<Config, Exit> {
+        let mut problems: Vec<String> = self
+            .set
+            .iter()
+            .filter_map(|(name, _)| settings_table::find(name))
+            .filter(|knob| !knob.is_global() && !takes(knob))
+            .map(|knob| {
+                format!(
+                    "--set {}: this setting has no effect on this command",
+                    knob.name
+                )
+            })
+            .collect();
+        match Config::load(&self.sources(flags)?) {
+            Ok(config) if problems.is_empty() => Ok(config),
+            Ok(_) => Err(Exit::usage(problems.join("\n"))),
+            Err(others) => {
+                problems.extend(others);
+                Err(Exit::usage(problems.join("\n")))
+            }
+        }
     }
 }
 
-/// A value that is not UTF-8 fits no setting; with the replaced characters it is refused by name.
+/// Replaces invalid UTF-8. No setting accepts the replacement character, so such a value is rejected by name.
 fn lossy(text: std::ffi::OsString) -> String {
     text.to_string_lossy().into_owned()
 }
 
-/// The commands.
+/// Top-level commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Up(cmd::up::Up),
     Exec(cmd::exec::Exec),
-    Node(cmd::node::NodeCommand),
+    Sidecar(cmd::sidecar::SidecarCommand),
     Router(cmd::router::RouterCommand),
-    Check(cmd::check::Check),
+    Planner(cmd::planner::PlannerCommand),
     Status(cmd::status::Status),
-    Owner(cmd::owner::Owner),
-    Key(cmd::key::Key),
-    Keyspace(cmd::keyspace::Keyspace),
     Cluster(cmd::cluster::Cluster),
-    Plan(cmd::plan::Plan),
-    Leader(cmd::leader::Leader),
-    Pin(cmd::pin::Pin),
-    Unpin(cmd::pin::Unpin),
-    Cordon(cmd::cordon::Cordon),
-    Uncordon(cmd::cordon::Uncordon),
-    Drain(cmd::drain::Drain),
-    Activate(cmd::drain::Activate),
-    Evict(cmd::evict::Evict),
-    Move(cmd::move_shard::Move),
-    Rebalance(cmd::rebalance::Rebalance),
-    Freeze(cmd::freeze::Freeze),
-    Unfreeze(cmd::freeze::Unfreeze),
+    Node(cmd::node::NodeCommand),
+    Keyspace(cmd::keyspace::Keyspace),
     Shard(cmd::shard::Shard),
-    Sweep(cmd::sweep::Sweep),
-    Repair(cmd::repair::Repair),
-    Doctor(cmd::doctor::Doctor),
     Queue(cmd::queue::QueueCommand),
+    Store(cmd::store::StoreCommand),
     Config(cmd::config::ConfigCommand),
+    Grant(cmd::grant::GrantCommand),
+    Completion(cmd::completion::Completion),
     Sim(cmd::sim::Sim),
     Bench(cmd::bench::Bench),
-    Completions(cmd::completions::Completions),
     #[command(name = "__bench-node", hide = true)]
     BenchNode(cmd::bench::BenchNode),
     #[command(flatten)]
     Hidden(cmd::exec::internal_commands::Hidden),
+}
+
+/// Headings of the top-level help, with their commands.
+const GROUPS: &[(&str, &[&str])] = &[
+    ("Start here", &["up"]),
+    ("Processes", &["exec", "sidecar", "router", "planner"]),
+    (
+        "Ownership",
+        &["status", "cluster", "node", "keyspace", "shard"],
+    ),
+    ("Tasks", &["queue"]),
+    (
+        "Setup and diagnosis",
+        &["store", "config", "grant", "completion"],
+    ),
+    ("Verification", &["sim", "bench"]),
+];
+
+/// The parser, with the top-level commands grouped under [`GROUPS`].
+pub(crate) fn command() -> clap::Command {
+    let command = Cli::command();
+    let mut template = "{about}\n\n{usage-heading} {usage}\n".to_owned();
+    for (heading, names) in GROUPS {
+        let _ = writeln!(template, "\n{heading}:");
+        for name in *names {
+            let about = command
+                .find_subcommand(name)
+                .and_then(|c| c.get_about())
+                .map(ToString::to_string)
+                .unwrap_or_default();
+            let _ = writeln!(template, "  {name:<11} {about}");
+        }
+    }
+    template.push_str("\nGlobal options:\n{options}{after-help}");
+    command.help_template(template)
+}
+
+/// Parses the arguments of this process; prints help or an error and exits where clap does.
+pub(crate) fn parse() -> Cli {
+    let matches = command().get_matches();
+    Cli::from_arg_matches(&matches).unwrap_or_else(|e| e.exit())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_visible_command_is_in_exactly_one_group_of_the_help() {
+        let command = command();
+        let shown = command.get_subcommands().filter(|c| !c.is_hide_set());
+        let shown: BTreeSet<&str> = shown.map(clap::Command::get_name).collect();
+        let grouped: Vec<&str> = GROUPS
+            .iter()
+            .flat_map(|(_, names)| *names)
+            .copied()
+            .collect();
+        let once: BTreeSet<&str> = grouped.iter().copied().collect();
+        assert_eq!(grouped.len(), once.len(), "a command is in two groups");
+        assert_eq!(once, shown);
+    }
+
+    /// Appends the section of a command, then those of its subcommands.
+    fn document(command: &mut clap::Command, path: &str, text: &mut String) {
+        let help = command.render_help().to_string();
+        let help: Vec<&str> = help.lines().map(str::trim_end).collect();
+        let level = "#".repeat(1 + path.split(' ').count());
+        let _ = write!(
+            text,
+            "\n{level} `{path}`\n\n```text\n{}\n```\n",
+            help.join("\n")
+        );
+        for inner in command.get_subcommands_mut() {
+            if !inner.is_hide_set() && inner.get_name() != "help" {
+                let path = format!("{path} {}", inner.get_name());
+                document(inner, &path, text);
+            }
+        }
+    }
+
+    #[test]
+    fn the_reference_of_commands_is_what_the_parser_says() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/cli.md");
+        let mut text = "# Commands\n\nThe help of every command. This page is generated from the parser; a test compares both.\n\
+            `TENURE_UPDATE_DOCS=1 cargo test -p tenure-cli reference_of_commands` writes it again.\n"
+            .to_owned();
+        let mut command = command().term_width(110);
+        command.build();
+        document(&mut command, "tenure", &mut text);
+        if std::env::var_os("TENURE_UPDATE_DOCS").is_some() {
+            std::fs::create_dir_all(std::path::Path::new(path).parent().unwrap()).unwrap();
+            std::fs::write(path, &text).unwrap();
+        }
+        let written = std::fs::read_to_string(path).unwrap_or_default();
+        assert!(
+            written == text,
+            "docs/reference/cli.md is out of date; run TENURE_UPDATE_DOCS=1 cargo test -p tenure-cli reference_of_commands"
+        );
+    }
+
+    #[test]
+    fn the_parser_is_consistent() {
+        command().debug_assert();
+    }
 }

@@ -14,15 +14,15 @@ mod table;
 use std::io;
 use std::process::ExitCode;
 
-use clap::Parser;
 use tracing_subscriber::EnvFilter;
 
 use cli::{Cli, Command};
 use config::Config;
+use config::settings_table::Knob;
 use exit::Exit;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = cli::parse();
     match run(cli) {
         Ok(code) => code,
         Err(fail) => {
@@ -36,65 +36,53 @@ fn main() -> ExitCode {
 
 fn run(cli: Cli) -> Result<ExitCode, Exit> {
     let global = cli.global;
-    // These need no store and no settings, and must work where the configuration is broken.
+    // These commands need no store and no settings. They must work even if the configuration is invalid.
     let command = match cli.command {
-        Command::Completions(command) => return command.run(),
+        Command::Completion(command) => return command.run(),
         Command::Config(command) => return command.run(&global),
-        Command::Check(command) => return command.run(),
+        Command::Grant(command) => return command.run(),
         Command::Hidden(command) => return command.run(),
         command => command,
     };
     let config = match &command {
         Command::Exec(command) => command.config(&global)?,
-        Command::Leader(command) => command.config(&global)?,
-        Command::Node(command) => command.config(&global)?,
+        Command::Planner(command) => command.config(&global)?,
+        Command::Sidecar(command) => command.config(&global)?,
         Command::Router(command) => command.config(&global)?,
         Command::Keyspace(command) => command.config(&global)?,
         Command::Queue(command) => command.config(&global)?,
-        _ => global.load(Default::default())?,
+        Command::Status(_) | Command::Node(_) | Command::Sim(_) | Command::Bench(_) => {
+            global.load(Default::default(), |_| false)?
+        }
+        _ => global.load(Default::default(), Knob::is_operators)?,
     };
     start_logging(&config)?;
     let runtime = tokio::runtime::Runtime::new()
-        .map_err(|e| Exit::failed(format!("the runtime cannot be started: {e}")))?;
+        .map_err(|e| Exit::failed(format!("the async runtime cannot be started: {e}")))?;
     let done = runtime.block_on(async {
         match command {
             Command::Status(command) => command.run(&config).await,
-            Command::Owner(command) => command.run(&config).await,
-            Command::Key(command) => command.run(&config).await,
-            Command::Keyspace(command) => command.run(&config).await,
             Command::Cluster(command) => command.run(&config).await,
-            Command::Plan(command) => command.run(&config).await,
-            Command::Leader(command) => command.run(&config).await,
-            Command::Pin(command) => command.run(&config).await,
-            Command::Unpin(command) => command.run(&config).await,
-            Command::Cordon(command) => command.run(&config).await,
-            Command::Uncordon(command) => command.run(&config).await,
-            Command::Drain(command) => command.run(&config).await,
-            Command::Activate(command) => command.run(&config).await,
-            Command::Evict(command) => command.run(&config).await,
-            Command::Move(command) => command.run(&config).await,
-            Command::Rebalance(command) => command.run(&config).await,
-            Command::Freeze(command) => command.run(&config).await,
-            Command::Unfreeze(command) => command.run(&config).await,
+            Command::Node(command) => command.run(&config).await,
+            Command::Keyspace(command) => command.run(&config).await,
             Command::Shard(command) => command.run(&config).await,
-            Command::Sweep(command) => command.run(&config).await,
-            Command::Repair(command) => command.run(&config).await,
-            Command::Doctor(command) => command.run(&config).await,
             Command::Queue(command) => command.run(&config).await,
+            Command::Store(command) => command.run(&config).await,
             Command::Sim(command) => command.run().await,
             Command::Bench(command) => command.run().await,
             Command::BenchNode(command) => command.run().await,
-            Command::Completions(command) => command.run(),
-            Command::Config(command) => command.run(&global),
             Command::Exec(command) => command.run(&config).await,
-            Command::Node(command) => command.run(&config).await,
+            Command::Sidecar(command) => command.run(&config).await,
             Command::Router(command) => command.run(&config).await,
+            Command::Planner(command) => command.run(&config).await,
             Command::Up(command) => command.run(&config).await,
-            Command::Check(command) => command.run(),
+            Command::Completion(command) => command.run(),
+            Command::Config(command) => command.run(&global),
+            Command::Grant(command) => command.run(),
             Command::Hidden(command) => command.run(),
         }
     });
-    // A call that hangs in the store must not keep the process.
+    // A store call without an answer must not block the exit.
     runtime.shutdown_background();
     done
 }
@@ -102,7 +90,7 @@ fn run(cli: Cli) -> Result<ExitCode, Exit> {
 fn start_logging(config: &Config) -> Result<(), Exit> {
     let filter = config.text("log").unwrap_or("warn");
     let mut filter = filter.to_owned();
-    // What the NATS client says at every turn is told by the store, once and with the way out.
+    // The store reports connection errors itself, once and with advice; the NATS client repeats them.
     if !filter.contains("async_nats") {
         filter.push_str(",async_nats=off");
     }

@@ -9,15 +9,15 @@ fn a_store_that_does_not_exist_is_not_made_by_looking() {
     let shop = Shop::new();
     for args in [
         &["status"][..],
-        &["owner", "user-42"],
-        &["key", "user-42"],
-        &["keyspace", "ls"],
-        &["keyspace", "raise", "--all"],
-        &["keyspace", "rm", "orders", "--yes"],
-        &["cluster", "ls"],
-        &["cluster", "rm", "shop", "--yes"],
-        &["repair", "orders/1"],
-        &["config", "check"],
+        &["shard", "lookup", "user-42"],
+        &["shard", "lookup", "user-42"],
+        &["keyspace", "list"],
+        &["keyspace", "bump-generation", "--all", "--yes"],
+        &["keyspace", "delete", "orders", "--yes"],
+        &["cluster", "list"],
+        &["cluster", "delete", "shop", "--yes"],
+        &["shard", "repair", "orders/1", "--yes"],
+        &["config", "validate"],
     ] {
         let ran = shop.run(args);
         assert!(!shop.file().exists(), "{args:?}");
@@ -121,19 +121,26 @@ fn a_cluster_that_is_not_there_is_told_apart_from_those_that_are() {
 #[test]
 fn a_ttl_below_the_stores_minimum_and_broken_relations_are_told_at_once() {
     let shop = Shop::new();
-    shop.run(&["config", "check", "--ttl", "100ms", "--release-batch", "0"])
-        .with(2)
-        .telling(&[
-            "ttl: 100ms is below this store's minimum of 200ms (from flag)",
-            "release_batch: must be at least 1",
-        ]);
     shop.run(&[
         "config",
-        "check",
-        "--renew-interval",
-        "2s",
-        "--kill-grace",
-        "2s",
+        "validate",
+        "--set",
+        "ttl=100ms",
+        "--set",
+        "release_batch=0",
+    ])
+    .with(2)
+    .telling(&[
+        "ttl: 100ms is below this store's minimum of 200ms (from flag)",
+        "release_batch: must be at least 1",
+    ]);
+    shop.run(&[
+        "config",
+        "validate",
+        "--set",
+        "renew_interval=2s",
+        "--set",
+        "kill_grace=2s",
     ])
     .with(2)
     .telling(&[
@@ -143,7 +150,7 @@ fn a_ttl_below_the_stores_minimum_and_broken_relations_are_told_at_once() {
         "lower kill_grace",
     ]);
     let checked = shop
-        .run(&["config", "check", "--ttl", "100ms", "--json"])
+        .run(&["config", "validate", "--set", "ttl=100ms", "--json"])
         .with(2)
         .json();
     assert_eq!(checked["ok"], false);
@@ -161,7 +168,7 @@ fn an_unknown_configuration_key_is_named_with_what_was_meant() {
     std::fs::write(&file, "tll = \"3s\"\nlisten = 1\n").unwrap();
     let path = file.display().to_string();
     for args in [
-        &["--config", &path, "config", "check"][..],
+        &["--config", &path, "config", "validate"][..],
         &["--config", &path, "status"],
     ] {
         shop.run(args).with(2).telling(&[
@@ -170,7 +177,7 @@ fn an_unknown_configuration_key_is_named_with_what_was_meant() {
             "shop.toml",
         ]);
     }
-    let mut command = shop.command(&["config", "check"]);
+    let mut command = shop.command(&["config", "validate"]);
     let ran: shop::Ran = command.env("TENURE_TLL", "3s").output().unwrap().into();
     ran.with(2)
         .telling(&["TENURE_TLL; did you mean TENURE_TTL?"]);
@@ -181,7 +188,7 @@ fn file_environment_and_flag_go_before_each_other_through_the_binary() {
     let shop = Shop::new();
     let file = shop.dir.path().join("shop.toml");
     std::fs::write(&file, "ttl = \"7s\"\nzone = \"file\"\nweight = 7\n").unwrap();
-    let mut command = tenure(&["config", "show", "--json", "--ttl", "9s"]);
+    let mut command = tenure(&["config", "show", "--json", "--set", "ttl=9s"]);
     command
         .env("TENURE_CONFIG", &file)
         .env("TENURE_ZONE", "env")
@@ -204,22 +211,30 @@ fn a_keyspace_that_differs_is_refused_with_the_way_out() {
     let shop = Shop::with_orders(8);
     for other in [
         &["--shards", "16"][..],
-        &["--shards", "8", "--mode", "greedy"],
+        &["--shards", "8", "--assigned-by", "greedy"],
         &["--named"],
     ] {
         let args = [&["keyspace", "create", "orders"], other].concat();
         shop.run(&args).with(1).telling(&[
-            "orders is there as hashed(8) in mode coordinated",
+            "orders exists as hashed(8) in mode coordinated",
             "another name",
-            "tenure keyspace rm orders",
+            "tenure keyspace delete orders",
         ]);
     }
     shop.run(&["keyspace", "create", "x", "--shards", "0"])
         .with(2);
     shop.run(&["keyspace", "create", "x"]).with(2);
-    shop.run(&["keyspace", "create", "x", "--shards", "1", "--mode", "loud"])
-        .with(2)
-        .telling(&["loud", "symmetric and greedy"]);
+    shop.run(&[
+        "keyspace",
+        "create",
+        "x",
+        "--shards",
+        "1",
+        "--assigned-by",
+        "loud",
+    ])
+    .with(2)
+    .telling(&["loud", "symmetric and greedy"]);
     shop.run(&["keyspace", "create", "", "--shards", "1"])
         .with(2)
         .telling(&["is empty"]);
@@ -241,21 +256,19 @@ fn a_record_of_a_newer_format_is_named_and_never_rewritten() {
         ]
     );
     assert_eq!(shop::shard(&status, 1)["state"], "damaged");
-    shop.run(&["repair", "orders/1"]).with(1).telling(&[
-        "format 99",
-        "upgrade this program",
-        "left alone",
-    ]);
+    shop.run(&["shard", "repair", "orders/1", "--yes"])
+        .with(1)
+        .telling(&["format 99", "upgrade this program", "not changed"]);
     for args in [
         &["keyspace", "create", "later", "--shards", "4"][..],
-        &["keyspace", "raise", "later"],
-        &["keyspace", "rm", "later", "--yes"],
+        &["keyspace", "bump-generation", "later", "--yes"],
+        &["keyspace", "delete", "later", "--yes"],
     ] {
         shop.run(args).with(1).telling(&["later", "format 99"]);
     }
-    shop.run(&["repair", "--key", "keyspaces/later"])
+    shop.run(&["cluster", "repair-record", "keyspaces/later", "--yes"])
         .with(1)
-        .telling(&["format 99", "left alone"]);
+        .telling(&["format 99", "not changed"]);
     for key in [order(1), keyspace("later")] {
         assert_eq!(&*shop.get(&key).unwrap().value, newer);
     }
@@ -264,30 +277,28 @@ fn a_record_of_a_newer_format_is_named_and_never_rewritten() {
 #[test]
 fn what_does_not_exist_is_named_with_what_does() {
     let shop = Shop::with_orders(4);
-    shop.run(&["owner", "k", "--keyspace", "ordres"])
+    shop.run(&["shard", "lookup", "k", "--keyspace", "ordres"])
         .with(1)
         .telling(&["no keyspace ordres", "there is: orders"]);
-    shop.run(&["repair", "orders"])
+    shop.run(&["shard", "repair", "orders", "--yes"])
         .with(2)
         .telling(&["\"orders\"", "KEYSPACE/SHARD"]);
-    shop.run(&["repair", "orders/4"])
+    shop.run(&["shard", "repair", "orders/4", "--yes"])
         .with(2)
         .telling(&["no shard orders/4", "0 to 3"]);
-    shop.run(&["repair", "orders/01"])
+    shop.run(&["shard", "repair", "orders/01", "--yes"])
         .with(2)
         .telling(&["no shard orders/01"]);
-    shop.run(&["repair"])
+    shop.run(&["shard", "repair"])
         .with(2)
-        .telling(&["KEYSPACE/SHARD", "--key"]);
-    shop.run(&["repair", "orders/1", "--key", "cluster"])
-        .with(2);
-    shop.run(&["repair", "--key", "orders"])
+        .telling(&["KEYSPACE/SHARD"]);
+    shop.run(&["cluster", "repair-record", "orders", "--yes"])
         .with(2)
         .telling(&["'orders'", "keyspaces/NAME"]);
-    shop.run(&["repair", "--key", "nodes/n9"])
+    shop.run(&["cluster", "repair-record", "nodes/n9", "--yes"])
         .with(1)
         .telling(&["no record nodes/n9"]);
-    shop.run(&["owner", "--shard", "9"])
+    shop.run(&["shard", "show", "orders/9"])
         .with(1)
         .telling(&["no record of shard orders/9"]);
 }
@@ -295,10 +306,10 @@ fn what_does_not_exist_is_named_with_what_does() {
 #[test]
 fn nothing_is_removed_without_a_word() {
     let shop = Shop::with_orders(4);
-    shop.run(&["keyspace", "rm", "orders"])
+    shop.run(&["keyspace", "delete", "orders"])
         .with(2)
-        .telling(&["keyspace orders will be removed", "--yes"]);
-    shop.run(&["cluster", "rm", "shop"])
+        .telling(&["keyspace orders will be deleted", "--yes"]);
+    shop.run(&["cluster", "delete", "shop"])
         .with(2)
         .telling(&["6 records of cluster shop", "--yes"]);
     assert_eq!(shop.status()["keyspaces"][0]["name"], "orders");

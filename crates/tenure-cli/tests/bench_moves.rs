@@ -15,7 +15,7 @@ fn number(of: &Value, name: &str) -> f64 {
 #[test]
 fn every_figure_is_there_and_writes_grow_with_moves_and_routers_and_not_with_their_product() {
     let shop = Shop::with_orders(4);
-    let before = shop.run(&["cluster", "ls", "--json"]).with(0).json();
+    let before = shop.run(&["cluster", "list", "--json"]).with(0).json();
     let url = shop.url();
     let traces = tempfile::tempdir().unwrap();
     let trace = traces.path().display().to_string();
@@ -112,6 +112,6 @@ fn every_figure_is_there_and_writes_grow_with_moves_and_routers_and_not_with_the
         number(&orders[0], "lost") + number(&orders[0], "failed"),
         0.0
     );
-    let after = shop.run(&["cluster", "ls", "--json"]).with(0).json();
+    let after = shop.run(&["cluster", "list", "--json"]).with(0).json();
     assert_eq!(before, after, "nothing is left behind");
 }

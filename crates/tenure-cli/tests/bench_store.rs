@@ -20,7 +20,7 @@ fn median(row: &Value) -> f64 {
 #[test]
 fn a_store_is_measured_with_what_tenure_makes_of_it_and_left_as_it_was() {
     let shop = Shop::with_orders(4);
-    let before = shop.run(&["cluster", "ls", "--json"]).with(0).json();
+    let before = shop.run(&["cluster", "list", "--json"]).with(0).json();
     let url = shop.url();
     let args = [
         "bench", "store", "--store", &url, "--repeat", "2", "--nodes", "2", "--shards", "8",
@@ -62,7 +62,7 @@ fn a_store_is_measured_with_what_tenure_makes_of_it_and_left_as_it_was() {
     assert!((8..=32).contains(&renewals), "{rest:#}");
     assert!(rest["revision_moved"].as_u64().unwrap() > 0, "{rest:#}");
     assert_eq!((&rest["nodes"], &rest["shards"]), (&2.into(), &8.into()));
-    let after = shop.run(&["cluster", "ls", "--json"]).with(0).json();
+    let after = shop.run(&["cluster", "list", "--json"]).with(0).json();
     assert_eq!(before, after, "nothing is left behind");
 }
 

@@ -20,7 +20,7 @@ fn every_cluster_of_a_store_is_listed() {
         "--named",
     ])
     .with(0);
-    let listed = ran(&["--store", &url, "cluster", "ls", "--json"])
+    let listed = ran(&["--store", &url, "cluster", "list", "--json"])
         .with(0)
         .json();
     let names: Vec<_> = listed["clusters"]
@@ -32,7 +32,7 @@ fn every_cluster_of_a_store_is_listed() {
     assert_eq!(names, [json!("a/b=c"), json!("shop")]);
     assert_eq!(listed["clusters"][1]["records"], 6);
     assert!(
-        ran(&["--store", &url, "cluster", "ls"])
+        ran(&["--store", &url, "cluster", "list"])
             .with(0)
             .out
             .contains("a/b=c")
@@ -55,29 +55,29 @@ fn a_cluster_is_removed_only_when_no_session_is_live() {
         "--named",
     ]);
     other.with(0);
-    shop.run(&["cluster", "rm", "shop", "--yes"])
+    shop.run(&["cluster", "delete", "shop", "--yes"])
         .with(1)
         .telling(&["of node n1 is live", "--force"]);
     assert_eq!(shop::served(&shop.status()), 4);
     shop.stop(&node);
-    shop.run(&["cluster", "rm", "shop", "--yes"])
+    shop.run(&["cluster", "delete", "shop", "--yes"])
         .with(0)
         .telling(&["deleted"]);
-    let listed = ran(&["--store", &url, "cluster", "ls", "--json"])
+    let listed = ran(&["--store", &url, "cluster", "list", "--json"])
         .with(0)
         .json();
     assert_eq!(listed["clusters"].as_array().unwrap().len(), 1, "{listed}");
     assert_eq!(listed["clusters"][0]["name"], "other");
-    shop.run(&["cluster", "rm", "other", "--yes"])
+    shop.run(&["cluster", "delete", "other", "--yes"])
         .with(2)
-        .telling(&["names another cluster"]);
+        .telling(&["name different clusters"]);
 }
 
 #[test]
 fn a_cluster_whose_nodes_crashed_is_removed_once_a_ttl_has_shown_that_they_are_dead() {
     let shop = Shop::new();
     drop(shop.node("n1", 4));
-    shop.run(&["cluster", "rm", "shop", "--yes"])
+    shop.run(&["cluster", "delete", "shop", "--yes"])
         .with(0)
         .telling(&["watching 1 session", "deleted"]);
     shop.run(&["status"]).with(1).telling(&["holds no cluster"]);
@@ -87,7 +87,7 @@ fn a_cluster_whose_nodes_crashed_is_removed_once_a_ttl_has_shown_that_they_are_d
 fn a_cluster_is_removed_by_force_under_its_nodes() {
     let shop = Shop::new();
     let node = shop.node("n1", 4);
-    shop.run(&["cluster", "rm", "shop", "--yes", "--force"])
+    shop.run(&["cluster", "delete", "shop", "--yes", "--force"])
         .with(0)
         .telling(&["deleted"]);
     drop(node);

@@ -1,4 +1,4 @@
-//! `tenure doctor` on real stores, in good and in bad health.
+//! `tenure store check` on real stores, in good and in bad health.
 
 mod shop;
 
@@ -41,8 +41,8 @@ const EVERYWHERE: [&str; 10] = [
 #[test]
 fn a_healthy_sqlite_file_is_found_healthy_and_left_as_it_was() {
     let shop = Shop::with_orders(4);
-    let before = shop.run(&["cluster", "ls", "--json"]).with(0).json();
-    let report = shop.run(&["doctor", "--json"]).with(0).json();
+    let before = shop.run(&["cluster", "list", "--json"]).with(0).json();
+    let report = shop.run(&["store", "check", "--json"]).with(0).json();
     for about in EVERYWHERE {
         // On a machine that is busy otherwise, times may be worth a warning.
         let timed = ["read", "update"].contains(&about);
@@ -55,9 +55,9 @@ fn a_healthy_sqlite_file_is_found_healthy_and_left_as_it_was() {
     assert_eq!(report["kind"], "sqlite");
     assert!(report["measures"]["update"]["p50_us"].as_u64().unwrap() > 0);
     assert!(report["measures"]["read"]["max_us"].as_u64().unwrap() > 0);
-    let after = shop.run(&["cluster", "ls", "--json"]).with(0).json();
+    let after = shop.run(&["cluster", "list", "--json"]).with(0).json();
     assert_eq!(before, after, "nothing is left behind");
-    let text = shop.run(&["doctor"]).with(0).out;
+    let text = shop.run(&["store", "check"]).with(0).out;
     assert!(
         text.lines().all(|line| line.chars().count() <= 80),
         "{text}"
@@ -80,7 +80,7 @@ fn what_was_left_behind_by_an_examination_that_was_cut_short_is_told() {
         [],
     )
     .unwrap();
-    let report = shop.run(&["doctor", "--json"]).with(0).json();
+    let report = shop.run(&["store", "check", "--json"]).with(0).json();
     assert_eq!(level(&report, "list"), "warn");
     assert_eq!(report["verdict"], "warn");
 }
@@ -89,17 +89,19 @@ fn what_was_left_behind_by_an_examination_that_was_cut_short_is_told() {
 fn a_store_that_is_not_there_fails_until_it_is_made() {
     let dir = tempfile::tempdir().unwrap();
     let url = format!("sqlite:{}", dir.path().join("shop.db").display());
-    let report = ran(&["doctor", "--json", "--store", &url]).with(1).json();
+    let report = ran(&["store", "check", "--json", "--store", &url])
+        .with(1)
+        .json();
     assert_eq!(level(&report, "reachable"), "fail");
     assert_eq!(report["verdict"], "fail");
-    ran(&["doctor", "--create", "--store", &url]).with(0);
-    ran(&["doctor", "--store", &url]).with(0);
+    ran(&["store", "init", "--store", &url]).with(0);
+    ran(&["store", "check", "--store", &url]).with(0);
 }
 
 #[test]
 fn a_ttl_that_no_node_would_start_with_fails() {
     let shop = Shop::with_orders(1);
-    let mut command = shop.command(&["doctor", "--json"]);
+    let mut command = shop.command(&["store", "check", "--json"]);
     let output = command.env("TENURE_TTL", "50ms").output().unwrap();
     let report = shop::Ran::from(output).with(1).json();
     assert_eq!(level(&report, "ttl"), "fail");
@@ -107,9 +109,9 @@ fn a_ttl_that_no_node_would_start_with_fails() {
 
 #[test]
 fn a_bare_command_says_which_store_it_needs() {
-    ran(&["doctor"]).with(2).telling(&["--store"]);
-    ran(&["doctor", "--store", "memory:"]).with(2);
-    ran(&["doctor", "--store", "ftp://x"]).with(2);
+    ran(&["store", "check"]).with(2).telling(&["--store"]);
+    ran(&["store", "check", "--store", "memory:"]).with(2);
+    ran(&["store", "check", "--store", "ftp://x"]).with(2);
 }
 
 #[test]
@@ -118,13 +120,15 @@ fn a_nats_server_is_examined_down_to_its_fsync_interval() {
         .storage("sync_interval: always")
         .start();
     let url = server.url("shop");
-    let report = ran(&["doctor", "--json", "--store", &url]).with(1).json();
+    let report = ran(&["store", "check", "--json", "--store", &url])
+        .with(1)
+        .json();
     assert_eq!(level(&report, "reachable"), "fail");
     let found = finding(&report, "reachable")["found"].to_string();
-    assert!(found.contains("tenure doctor --create"), "{found}");
+    assert!(found.contains("tenure store init"), "{found}");
 
     let watched = format!("{url}?monitor=127.0.0.1:{}", server.monitor(0));
-    let report = ran(&["doctor", "--create", "--json", "--store", &watched]);
+    let report = ran(&["store", "init", "--json", "--store", &watched]);
     let report = report.with(0).json();
     for about in EVERYWHERE {
         assert_ne!(level(&report, about), "fail", "{report:#}");
@@ -140,12 +144,14 @@ fn a_nats_server_is_examined_down_to_its_fsync_interval() {
 fn a_postgresql_server_is_examined_down_to_its_settings() {
     let postgres = Postgres::start_with(&["fsync=on"]);
     let url = postgres.url();
-    let report = ran(&["doctor", "--json", "--store", &url]).with(1).json();
+    let report = ran(&["store", "check", "--json", "--store", &url])
+        .with(1)
+        .json();
     assert_eq!(level(&report, "reachable"), "fail");
     let advice = finding(&report, "reachable")["found"].to_string();
-    assert!(advice.contains("tenure doctor --create"), "{advice}");
+    assert!(advice.contains("tenure store init"), "{advice}");
 
-    let report = ran(&["doctor", "--create", "--json", "--store", &url]);
+    let report = ran(&["store", "init", "--json", "--store", &url]);
     let report = report.with(0).json();
     for about in EVERYWHERE {
         assert_ne!(level(&report, about), "fail", "{report:#}");
@@ -170,19 +176,23 @@ fn a_postgresql_server_is_examined_down_to_its_settings() {
 fn what_endangers_confirmed_writes_in_postgresql_is_told_with_the_way_out() {
     let postgres = Postgres::start_with(&["fsync=off", "full_page_writes=off"]);
     let url = postgres.url();
-    ran(&["doctor", "--create", "--store", &url]).with(1);
+    ran(&["store", "init", "--store", &url]).with(1);
     let _standby = Postgres::standby_of(&postgres);
     while postgres.sql("SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'") != "1"
     {
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
-    let report = ran(&["doctor", "--json", "--store", &url]).with(1).json();
+    let report = ran(&["store", "check", "--json", "--store", &url])
+        .with(1)
+        .json();
     assert_eq!(level(&report, "fsync"), "fail");
     assert_eq!(level(&report, "full_page_writes"), "warn");
     assert_eq!(level(&report, "replication"), "warn");
     let replication = finding(&report, "replication");
     assert!(
-        replication["advice"].to_string().contains("keyspace raise"),
+        replication["advice"]
+            .to_string()
+            .contains("keyspace bump-generation"),
         "{replication}"
     );
 }
@@ -190,10 +200,10 @@ fn what_endangers_confirmed_writes_in_postgresql_is_told_with_the_way_out() {
 #[test]
 fn a_user_who_may_only_look_fails_at_the_first_write() {
     let postgres = Postgres::start();
-    ran(&["doctor", "--create", "--store", &postgres.url()]);
+    ran(&["store", "init", "--store", &postgres.url()]);
     postgres.sql("CREATE ROLE viewer LOGIN; GRANT USAGE ON SCHEMA tenure TO viewer; GRANT SELECT ON ALL TABLES IN SCHEMA tenure TO viewer");
     let url = postgres.url().replace("postgres@", "viewer:hunter2@");
-    let ran = ran(&["doctor", "--json", "--store", &url]).with(1);
+    let ran = ran(&["store", "check", "--json", "--store", &url]).with(1);
     assert!(!ran.out.contains("hunter2") && !ran.err.contains("hunter2"));
     let report = ran.json();
     for about in ["reachable", "read", "list"] {
@@ -208,7 +218,9 @@ fn a_user_who_may_only_look_fails_at_the_first_write() {
 fn an_etcd_server_is_examined_with_its_leases_and_members() {
     let etcd = Etcd::start(Release::V3_4);
     let url = etcd.url("shop");
-    let report = ran(&["doctor", "--json", "--store", &url]).with(0).json();
+    let report = ran(&["store", "check", "--json", "--store", &url])
+        .with(0)
+        .json();
     for about in EVERYWHERE {
         assert_ne!(level(&report, about), "fail", "{report:#}");
     }

@@ -1,4 +1,4 @@
-//! `tenure exec` and `tenure check` as a person or a script meets them.
+//! `tenure exec` and `tenure grant check` as a person or a script meets them.
 
 mod exec_support;
 
@@ -34,8 +34,8 @@ fn a_child_knows_whose_shard_it_has_and_may_ask_whether_it_still_does() {
     let site = Site::new(2);
     let script = format!(
         "trap '' TERM; echo \"$TENURE_CLUSTER $TENURE_KEYSPACE/$TENURE_SHARD $TENURE_NODE $TENURE_EPOCH\"; \
-         {TENURE} check && echo granted-$TENURE_SHARD; TENURE_EPOCH=7 {TENURE} check; echo other-epoch-$?; \
-         while :; do sleep 0.05; cat $TENURE_GRANT >/dev/null && {TENURE} check && echo still-$TENURE_SHARD; done"
+         {TENURE} grant check && echo granted-$TENURE_SHARD; TENURE_EPOCH=7 {TENURE} grant check; echo other-epoch-$?; \
+         while :; do sleep 0.05; cat $TENURE_GRANT >/dev/null && {TENURE} grant check && echo still-$TENURE_SHARD; done"
     );
     let mut exec = shell(&site, &["--drain-timeout", "200ms"], &script);
     for expected in [
@@ -66,7 +66,7 @@ fn check_says_why_there_is_no_grant() {
         let path = dir.path().join("grant");
         fs::write(&path, grant).unwrap();
         let mut command = Command::new(TENURE);
-        command.arg("check").arg("--grant").arg(&path);
+        command.args(["grant", "check"]).arg("--grant").arg(&path);
         run(command.env_remove("TENURE_EPOCH"))
     };
     let boot = tenure_store::host::boot_id().unwrap();
@@ -77,7 +77,7 @@ fn check_says_why_there_is_no_grant() {
     };
     assert_eq!(check(&grant(&boot, u64::MAX)).0, 0);
     for (text, code, why) in [
-        (grant(&boot, 1), 1, "the grant is over since"),
+        (grant(&boot, 1), 1, "the grant ended"),
         (grant("other", u64::MAX), 1, "another boot"),
         ("{".to_owned(), 2, "cannot be read"),
     ] {
@@ -86,10 +86,12 @@ fn check_says_why_there_is_no_grant() {
         assert!(error.contains(why), "{error}");
     }
     let mut gone = Command::new(TENURE);
-    gone.args(["check", "--grant", "/nonexistent/grant"]);
+    gone.args(["grant", "check", "--grant", "/nonexistent/grant"]);
     let (code, _, error) = run(&mut gone);
     assert!(code == 1 && error.contains("is gone"), "{error}");
-    let (code, _, error) = run(Command::new(TENURE).arg("check").env_remove("TENURE_GRANT"));
+    let (code, _, error) = run(Command::new(TENURE)
+        .args(["grant", "check"])
+        .env_remove("TENURE_GRANT"));
     assert!(
         code == 2 && error.contains("TENURE_GRANT is not set"),
         "{error}"
@@ -229,8 +231,8 @@ fn an_observer_says_what_it_would_do_and_starts_nothing() {
     let out = fs::File::create(site.path("a.out")).unwrap();
     command
         .args(["exec", "--cluster", "c", "--keyspace", "k", "--node", "a"])
-        .args(["--store", &site.store(), "--shards", "2", "--observe"])
-        .args(["--mode", "symmetric", "--log", "info", "--"])
+        .args(["--store", &site.store(), "--shards", "2", "--shadow"])
+        .args(["--assigned-by", "symmetric", "--log", "info", "--"])
         .args(["sh", "-c", "echo started; sleep 100"])
         .stdin(Stdio::null())
         .stdout(out);
@@ -297,9 +299,9 @@ fn what_cannot_work_is_refused_before_anything_is_owned() {
         (vec!["--", "./no/such/command"], "does not exist"),
         (vec!["--", plain], "is not executable; chmod +x"),
         (vec!["--", dir.to_str().unwrap()], "is a directory"),
-        (vec!["sleep", "1"], "-- <CMD>"),
+        (vec!["sleep", "1"], "-- <COMMAND>"),
         (
-            vec!["--kill-grace", "1m", "--", "true"],
+            vec!["--set", "kill_grace=1m", "--", "true"],
             "raise the margin or lower kill_grace",
         ),
         (vec!["--restart", "sometimes", "--", "true"], "on-failure"),

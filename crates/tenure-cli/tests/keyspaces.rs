@@ -46,7 +46,7 @@ fn a_keyspace_that_can_be_seen_has_all_its_shards_and_creating_it_again_changes_
     assert_eq!(before.entries.len(), 3002);
     shop.run(&["keyspace", "create", "orders", "--shards", "3000"])
         .with(0)
-        .telling(&["there already"]);
+        .telling(&["already exists"]);
     let after = shop.runtime.block_on(shop.store().list("")).unwrap();
     assert_eq!(before, after);
     assert_eq!(generation(&shop, "orders"), (1, 0));
@@ -77,10 +77,15 @@ fn racing_creators_of_equal_keyspaces_all_succeed() {
 fn keyspaces_are_listed_and_shown() {
     let shop = Shop::with_orders(4);
     shop.run(&[
-        "keyspace", "create", "topics", "--named", "--mode", "greedy",
+        "keyspace",
+        "create",
+        "topics",
+        "--named",
+        "--assigned-by",
+        "greedy",
     ])
     .with(0);
-    let listed = shop.run(&["keyspace", "ls", "--json"]).with(0).json();
+    let listed = shop.run(&["keyspace", "list", "--json"]).with(0).json();
     let names: Vec<_> = listed["keyspaces"]
         .as_array()
         .unwrap()
@@ -100,20 +105,28 @@ fn keyspaces_are_listed_and_shown() {
             .out
             .contains("hashed(4)")
     );
-    shop.run(&["key", "user-42", "--keyspace", "topics"])
+    shop.run(&["shard", "lookup", "user-42", "--keyspace", "topics"])
         .with(1)
-        .telling(&["topics is named"]);
-    shop.run(&["key", "user-42"])
+        .telling(&["no record of shard topics/user-42"]);
+    shop.run(&["shard", "lookup", "user-42"])
         .with(2)
         .telling(&["orders, topics"]);
+    let unowned = shop
+        .run(&["shard", "lookup", "user-42", "--keyspace", "orders"])
+        .with(1);
+    assert!(unowned.out.contains("orders/0"), "{}", unowned.out);
+    assert!(unowned.err.contains("no node owns"), "{}", unowned.err);
     assert_eq!(
-        shop.run(&["key", "user-42", "--keyspace", "orders"])
-            .with(0)
-            .out,
-        "orders/0\n"
-    );
-    assert_eq!(
-        ran(&["key", "user-42", "--shards", "64"]).with(0).out,
+        ran(&[
+            "shard",
+            "lookup",
+            "user-42",
+            "--offline",
+            "--shard-count",
+            "64"
+        ])
+        .with(0)
+        .out,
         "14\n"
     );
 }
@@ -122,14 +135,14 @@ fn keyspaces_are_listed_and_shown() {
 fn a_keyspace_is_removed_only_when_nobody_serves_it_and_comes_back_with_higher_epochs() {
     let shop = Shop::new();
     let node = shop.node("n1", 4);
-    shop.run(&["keyspace", "rm", "orders", "--yes"])
+    shop.run(&["keyspace", "delete", "orders", "--yes"])
         .with(1)
         .telling(&["4 shards of keyspace orders", "--force"]);
     let before = shop::shard(&shop.status(), 0)["epoch"].as_u64().unwrap();
     shop.stop(&node);
-    shop.run(&["keyspace", "rm", "orders", "--yes"]).with(0);
+    shop.run(&["keyspace", "delete", "orders", "--yes"]).with(0);
     assert_eq!(shop.status()["keyspaces"], json!([]));
-    shop.run(&["owner", "k", "--keyspace", "orders"])
+    shop.run(&["shard", "lookup", "k", "--keyspace", "orders"])
         .with(1)
         .telling(&["was removed", "create orders"]);
     shop.run(&["keyspace", "create", "orders", "--named"])
@@ -151,9 +164,9 @@ fn a_keyspace_is_removed_only_when_nobody_serves_it_and_comes_back_with_higher_e
 fn removing_by_force_makes_the_nodes_let_go() {
     let shop = Shop::new();
     let node = shop.node("n1", 4);
-    shop.run(&["keyspace", "rm", "orders", "--yes", "--force"])
+    shop.run(&["keyspace", "delete", "orders", "--yes", "--force"])
         .with(0)
-        .telling(&["letting go of 4 shards"]);
+        .telling(&["releasing 4 shards"]);
     shop.until(|s| s["keyspaces"] == json!([]));
     shop.run(&["keyspace", "create", "orders", "--shards", "4"])
         .with(0);
@@ -166,7 +179,9 @@ fn a_raise_lifts_every_epoch_of_a_live_keyspace() {
     let node = shop.node("n1", 4);
     let before = shop::shard(&shop.status(), 2)["epoch"].as_u64().unwrap();
     assert_eq!(
-        shop.run(&["keyspace", "raise", "orders"]).with(0).out,
+        shop.run(&["keyspace", "bump-generation", "orders", "--yes"])
+            .with(0)
+            .out,
         "orders 2\n"
     );
     assert_eq!(generation(&shop, "orders"), (2, 2));
@@ -176,13 +191,21 @@ fn a_raise_lifts_every_epoch_of_a_live_keyspace() {
     let after = shop.until(raised);
     assert!(shop::shard(&after, 2)["epoch"].as_u64().unwrap() > before);
     assert_eq!(
-        shop.run(&["keyspace", "raise", "orders", "--above", "9"])
-            .with(0)
-            .out,
+        shop.run(&[
+            "keyspace",
+            "bump-generation",
+            "orders",
+            "--yes",
+            "--above",
+            "9"
+        ])
+        .with(0)
+        .out,
         "orders 10\n"
     );
-    shop.run(&["keyspace", "raise"]).with(2);
-    shop.run(&["keyspace", "raise", "orders", "--all"]).with(2);
+    shop.run(&["keyspace", "bump-generation"]).with(2);
+    shop.run(&["keyspace", "bump-generation", "orders", "--yes", "--all"])
+        .with(2);
     shop.stop(&node);
 }
 
@@ -200,20 +223,23 @@ fn an_exchanged_store_is_refused_until_all_keyspaces_are_raised() {
         shop::problems(&status),
         ["store_changed cluster", "unserved keyspaces/orders"]
     );
-    assert_eq!(status["problems"][0]["help"], "tenure keyspace raise --all");
+    assert_eq!(
+        status["problems"][0]["help"],
+        "tenure keyspace bump-generation --all"
+    );
     shop.run(&["keyspace", "create", "x", "--named"])
         .with(1)
-        .telling(&["raise --all"]);
-    shop.run(&["keyspace", "raise", "orders"])
+        .telling(&["bump-generation --all"]);
+    shop.run(&["keyspace", "bump-generation", "orders", "--yes"])
         .with(0)
-        .telling(&["stays refused until", "raise --all"]);
+        .telling(&["nodes reject it until", "bump-generation --all"]);
     assert_eq!(
         shop::problems(&shop.status()),
         ["store_changed cluster", "unserved keyspaces/orders"]
     );
-    shop.run(&["keyspace", "raise", "--all"])
+    shop.run(&["keyspace", "bump-generation", "--all", "--yes"])
         .with(0)
-        .telling(&["now the cluster's own"]);
+        .telling(&["accepted this store"]);
     assert_eq!(generation(&shop, "orders"), (3, 3));
     assert_eq!(generation(&shop, "topics"), (2, 2));
     assert_eq!(
@@ -234,10 +260,7 @@ fn a_lost_keyspace_record_is_not_made_anew_under_its_owners_feet() {
     assert!(shop::problems(&shop.status()).contains(&"missing keyspaces/orders".to_owned()));
     shop.run(&["keyspace", "create", "orders", "--shards", "4"])
         .with(1)
-        .telling(&[
-            "4 shards of keyspace orders are owned",
-            "write it anew by themselves",
-        ]);
+        .telling(&["missing while 4 of its shards are owned", "write it again"]);
     assert!(shop.get(&keyspace("orders")).is_none());
     assert!(shop.get(&order(0)).is_some());
 }
@@ -246,7 +269,8 @@ fn a_lost_keyspace_record_is_not_made_anew_under_its_owners_feet() {
 fn a_generation_is_drawn_in_the_clusters_record_before_it_is_used() {
     let shop = Shop::with_orders(4);
     assert_eq!(drawn(&shop, "orders"), Some(1));
-    shop.run(&["keyspace", "raise", "orders"]).with(0);
+    shop.run(&["keyspace", "bump-generation", "orders", "--yes"])
+        .with(0);
     assert_eq!(drawn(&shop, "orders"), Some(2));
     // Somebody has drawn 7 and not yet used it: nobody else may.
     edit_cluster(&shop, |record| {
@@ -255,11 +279,13 @@ fn a_generation_is_drawn_in_the_clusters_record_before_it_is_used() {
             .insert(KeyspaceName::new("orders").unwrap(), 7);
     });
     assert_eq!(
-        shop.run(&["keyspace", "raise", "orders"]).with(0).out,
+        shop.run(&["keyspace", "bump-generation", "orders", "--yes"])
+            .with(0)
+            .out,
         "orders 8\n"
     );
     assert_eq!(generation(&shop, "orders"), (8, 8));
-    shop.run(&["keyspace", "rm", "orders", "--yes"]).with(0);
+    shop.run(&["keyspace", "delete", "orders", "--yes"]).with(0);
     shop.run(&["keyspace", "create", "orders", "--shards", "6"])
         .with(0);
     assert_eq!(generation(&shop, "orders"), (9, 9));
@@ -279,12 +305,14 @@ fn a_lost_keyspace_that_nobody_can_be_serving_is_made_anew_above_all_its_epochs(
     shop.delete(&keyspace("orders"));
     shop.delete(&order(0));
     assert_eq!(shop::problems(&shop.status()), ["missing keyspaces/orders"]);
-    let raised = shop.run(&["keyspace", "raise", "--all"]).with(0);
+    let raised = shop
+        .run(&["keyspace", "bump-generation", "--all", "--yes"])
+        .with(0);
     assert_eq!(raised.telling(&["orders has no record"]).out, "orders 2\n");
     let begun = std::time::Instant::now();
     shop.run(&["keyspace", "create", "orders", "--shards", "4"])
         .with(0)
-        .telling(&["waiting for whoever makes it"]);
+        .telling(&["waiting for its creator"]);
     assert!(begun.elapsed() >= shop::TTL);
     assert_eq!(generation(&shop, "orders"), (3, 3));
     let node = shop.node("n1", 4);
@@ -302,7 +330,7 @@ fn a_lost_keyspace_is_left_to_the_nodes_while_one_may_be_live() {
     shop.delete(&keyspace("topics"));
     shop.run(&["keyspace", "create", "topics", "--named"])
         .with(1)
-        .telling(&["topics was lost", "write it anew by themselves"]);
+        .telling(&["topics was lost", "write it again"]);
     assert!(shop.get(&keyspace("topics")).is_none());
     shop.stop(&node);
     shop.run(&["keyspace", "create", "topics", "--named"])
@@ -313,15 +341,24 @@ fn a_lost_keyspace_is_left_to_the_nodes_while_one_may_be_live() {
 #[test]
 fn a_missing_cluster_record_is_made_anew_with_what_the_others_tell() {
     let shop = Shop::with_orders(4);
-    shop.run(&["keyspace", "raise", "orders", "--above", "4"])
-        .with(0);
+    shop.run(&[
+        "keyspace",
+        "bump-generation",
+        "orders",
+        "--yes",
+        "--above",
+        "4",
+    ])
+    .with(0);
     shop.delete(&Key::Cluster);
     assert_eq!(
         shop::problems(&shop.status()),
         ["missing cluster", "unserved keyspaces/orders"]
     );
     assert_eq!(
-        shop.run(&["keyspace", "raise", "--all"]).with(0).out,
+        shop.run(&["keyspace", "bump-generation", "--all", "--yes"])
+            .with(0)
+            .out,
         "orders 6\n"
     );
     assert_eq!(drawn(&shop, "orders"), Some(6));

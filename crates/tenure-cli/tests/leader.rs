@@ -1,4 +1,4 @@
-//! `tenure leader`: a real process that plans for nodes and owns nothing, stopped in every way. Names in comments are
+//! `tenure planner`: a real process that plans for nodes and owns nothing, stopped in every way. Names in comments are
 //! acceptance cases.
 
 mod shop;
@@ -16,7 +16,7 @@ use tenure_store::servers::etcd::{Etcd, Release};
 /// What a stop may take, whatever the store does.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// A running `tenure leader`. Killed when dropped.
+/// A running `tenure planner`. Killed when dropped.
 struct Leader {
     child: Child,
     log: std::path::PathBuf,
@@ -25,7 +25,7 @@ struct Leader {
 impl Leader {
     fn start(shop: &Shop, store: &str, name: &str) -> Self {
         let log = shop.dir.path().join(format!("{name}.err"));
-        let child = tenure(&["leader", "--node", name, "--log", "info", "--ttl", "2s"])
+        let child = tenure(&["planner", "--node", name, "--log", "info", "--ttl", "2s"])
             .args(["--store", store, "--cluster", "shop"])
             .stdout(Stdio::null())
             .stderr(File::create(&log).unwrap())
@@ -100,7 +100,7 @@ fn a_leader_alone_plans_for_nodes_and_its_standby_takes_over_when_it_is_stopped(
         "a stopping leader deletes nothing"
     );
     for line in [
-        "stands for leader",
+        "leader candidate started",
         "leads",
         "plan published",
         "leads no longer",
@@ -145,7 +145,7 @@ fn a_leader_whose_server_stands_still_is_gone_within_five_seconds() {
     assert!(took < LIMIT, "{took:?}: {}", leader.said());
     assert_eq!(ended.code(), Some(1));
     assert!(
-        leader.said().contains("another leads when the ttl is over"),
+        leader.said().contains("a standby takes over after the ttl"),
         "{}",
         leader.said()
     );
@@ -160,7 +160,7 @@ fn one_that_only_leads_takes_no_flags_of_owners_and_no_keyspaces() {
             Ok(())
         }
     }
-    let help = shop::ran(&["leader", "--help"]).with(0).out;
+    let help = shop::ran(&["planner", "--help"]).with(0).out;
     for flag in [
         "--weight",
         "--zone",
@@ -170,7 +170,7 @@ fn one_that_only_leads_takes_no_flags_of_owners_and_no_keyspaces() {
         "--drain-timeout",
     ] {
         assert!(!help.contains(flag), "{flag}");
-        shop::ran(&["leader", flag, "1"]).with(2);
+        shop::ran(&["planner", flag, "1"]).with(2);
     }
     let shop = Shop::new();
     let both = Node::builder(shop.url(), "shop")

@@ -22,10 +22,10 @@ fn settled_two() -> (Shop, [tenure::Node; 2]) {
 #[test]
 fn a_drain_moves_everything_tells_how_far_it_is_and_stays_until_an_activation() {
     let (shop, _nodes) = settled_two();
-    let first = shop.run(&["drain", "b", "--json"]).with(0).telling(&[
-        "node b gives away what it has",
-        "drained(operator), 0 shards left",
-    ]);
+    let first = shop
+        .run(&["node", "drain", "b", "--json"])
+        .with(0)
+        .telling(&["node b is draining", "drained(operator), 0 shards left"]);
     let told = first.json();
     assert_eq!(
         (&told["mode"], &told["shards"]),
@@ -39,17 +39,17 @@ fn a_drain_moves_everything_tells_how_far_it_is_and_stays_until_an_activation() 
         Vec::<String>::new(),
         "an operator's wish is no problem"
     );
-    let again = shop.run(&["drain", "b", "--json"]).with(0);
+    let again = shop.run(&["node", "drain", "b", "--json"]).with(0);
     assert_eq!(again.json()["changed"], false);
-    let active = shop.run(&["activate", "b", "--json"]).with(0).json();
+    let active = shop.run(&["node", "resume", "b", "--json"]).with(0).json();
     assert_eq!(
         (&active["was"], &active["changed"]),
         (&"drained(operator)".into(), &true.into())
     );
     shop.until(|status| has(status, "b") == 4);
-    let again = shop.run(&["activate", "b", "--json"]).with(0).json();
+    let again = shop.run(&["node", "resume", "b", "--json"]).with(0).json();
     assert_eq!(again["changed"], false);
-    shop.run(&["drain", "c"])
+    shop.run(&["node", "drain", "c"])
         .with(1)
         .telling(&["there is no node c", "a, b"]);
 }
@@ -59,7 +59,7 @@ fn an_interrupted_drain_goes_on_and_says_so() {
     let shop = Shop::with_lively_orders(8);
     let _only = shop.node("a", 8);
     let mut child = shop
-        .command(&["drain", "a"])
+        .command(&["node", "drain", "a"])
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
@@ -74,12 +74,14 @@ fn an_interrupted_drain_goes_on_and_says_so() {
     lines.read_to_string(&mut rest).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(1));
     assert!(
-        rest.contains("interrupted") && rest.contains("tenure activate a"),
+        rest.contains("interrupted") && rest.contains("tenure node resume a"),
         "{rest}"
     );
     assert_eq!(shop.status()["nodes"][0]["mode"], "draining");
-    let limit = shop.run(&["drain", "a", "--timeout", "300ms"]).with(1);
-    limit.telling(&["still has 8 shards", "tenure activate a"]);
+    let limit = shop
+        .run(&["node", "drain", "a", "--wait-timeout", "300ms"])
+        .with(1);
+    limit.telling(&["still has 8 shards", "tenure node resume a"]);
 }
 
 #[test]
@@ -89,14 +91,16 @@ fn a_move_puts_a_shard_where_it_is_wanted_and_says_what_it_cannot_do() {
     let shards = status["shards"].as_array().unwrap();
     let at_a = shards.iter().find(|s| s["owner"] == "a").unwrap();
     let id = format!("orders/{}", at_a["shard"].as_str().unwrap());
-    let moved = shop.run(&["move", &id, "--to", "b", "--json"]).with(0);
+    let moved = shop
+        .run(&["shard", "move", &id, "--to", "b", "--json"])
+        .with(0);
     let moved = moved.telling(&["is served by b"]).json();
     assert_eq!(
         (&moved["changed"], &moved["served_there"]),
         (&true.into(), &true.into())
     );
     let again = shop
-        .run(&["move", &id, "--to", "b", "--json"])
+        .run(&["shard", "move", &id, "--to", "b", "--json"])
         .with(0)
         .json();
     assert_eq!(again["changed"], false);
@@ -104,28 +108,38 @@ fn a_move_puts_a_shard_where_it_is_wanted_and_says_what_it_cannot_do() {
         shop.run(args).with(1).telling(&[said]);
     };
     refused(
-        &["move", "orders/99", "--to", "b"],
+        &["shard", "move", "orders/99", "--to", "b"],
         "there is no shard orders/99",
     );
-    refused(&["move", &id, "--to", "z"], "there is no node z");
-    shop.run(&["cordon", "a"]).with(0);
-    refused(&["move", &id, "--to", "a"], "tenure uncordon a");
-    shop.run(&["uncordon", "a"]).with(0);
-    shop.run(&["freeze", "--reason", "incident 7"]).with(0);
-    refused(&["move", &id, "--to", "a"], "tenure unfreeze");
-    shop.run(&["unfreeze"]).with(0);
+    refused(&["shard", "move", &id, "--to", "z"], "there is no node z");
+    shop.run(&["node", "cordon", "a"]).with(0);
+    refused(
+        &["shard", "move", &id, "--to", "a"],
+        "tenure node uncordon a",
+    );
+    shop.run(&["node", "uncordon", "a"]).with(0);
+    shop.run(&["cluster", "pause-moves", "--reason", "incident 7"])
+        .with(0);
+    refused(
+        &["shard", "move", &id, "--to", "a"],
+        "tenure cluster resume-moves",
+    );
+    shop.run(&["cluster", "resume-moves"]).with(0);
     shop.run(&[
         "keyspace",
         "create",
         "other",
         "--shards",
         "2",
-        "--mode",
+        "--assigned-by",
         "symmetric",
     ])
     .with(0);
-    refused(&["move", "other/0", "--to", "a"], "is in mode symmetric");
-    refused(&["rebalance", "other"], "is in mode symmetric");
+    refused(
+        &["shard", "move", "other/0", "--to", "a"],
+        "is in mode symmetric",
+    );
+    refused(&["keyspace", "rebalance", "other"], "is in mode symmetric");
 }
 
 #[test]
@@ -143,27 +157,24 @@ fn a_frozen_cluster_says_why_and_a_rebalance_evens_out_without_the_usual_waits()
     shop.run(&create).with(0);
     let _a = shop.node("a", 8);
     let frozen = shop
-        .run(&["freeze", "--reason", "incident 7", "--json"])
+        .run(&["cluster", "pause-moves", "--reason", "incident 7", "--json"])
         .with(0);
     assert_eq!(frozen.json()["changed"], true);
     assert_eq!(
-        shop.run(&["freeze", "--reason", "incident 7", "--json"])
+        shop.run(&["cluster", "pause-moves", "--reason", "incident 7", "--json"])
             .json()["changed"],
         false
     );
     assert_eq!(shop.status()["frozen"], "incident 7");
     let text = shop.run(&["status"]).with(0).out;
-    assert!(
-        text.contains("frozen: nothing that is served moves (incident 7)"),
-        "{text}"
-    );
-    shop.run(&["rebalance"])
+    assert!(text.contains("moves paused: incident 7"), "{text}");
+    shop.run(&["keyspace", "rebalance"])
         .with(1)
-        .telling(&["incident 7", "tenure unfreeze"]);
-    shop.run(&["unfreeze"]).with(0);
+        .telling(&["incident 7", "tenure cluster resume-moves"]);
+    shop.run(&["cluster", "resume-moves"]).with(0);
     let _b = shop.node_with("b", 8, |b| b);
     let dry = shop
-        .run(&["rebalance", "--dry-run", "--json"])
+        .run(&["keyspace", "rebalance", "--dry-run", "--json"])
         .with(0)
         .json();
     assert_eq!(
@@ -174,9 +185,9 @@ fn a_frozen_cluster_says_why_and_a_rebalance_evens_out_without_the_usual_waits()
         4
     );
     assert_eq!(has(&shop.status(), "b"), 0, "a dry run changes nothing");
-    shop.run(&["rebalance", "--timeout", "30s"])
+    shop.run(&["keyspace", "rebalance", "--wait-timeout", "30s"])
         .with(0)
-        .telling(&["keyspace orders is even"]);
+        .telling(&["keyspace orders is balanced"]);
     let status = shop.status();
     assert_eq!((has(&status, "a"), has(&status, "b")), (4, 4));
 }
@@ -199,10 +210,10 @@ fn a_node_that_comes_back_late_is_a_problem_until_it_is_activated() {
     let status = shop.until(|status| status["problems"] != serde_json::json!([]));
     assert_eq!(problems(&status), ["drained nodes/a"]);
     let text = shop.run(&["status"]).with(0).out;
-    for part in ["drained(stale_restart)", "tenure activate a"] {
+    for part in ["drained(stale_restart)", "tenure node resume a"] {
         assert!(text.contains(part), "{part}: {text}");
     }
-    shop.run(&["activate", "a"])
+    shop.run(&["node", "resume", "a"])
         .with(0)
         .telling(&["was drained(stale_restart)"]);
     let status = shop.until(|status| has(status, "a") == 4);
@@ -269,9 +280,15 @@ fn exec_runs_a_child_per_named_shard_with_what_is_attached_and_tells_its_service
     let meta = shop.dir.path().join("meta");
     std::fs::write(&meta, "{\"retention\":7}").unwrap();
     let meta = meta.to_str().unwrap();
-    shop.run(&["shard", "create", "topics/eu/payments", "--meta", meta])
-        .with(0)
-        .telling(&["1 of 1 shards created"]);
+    shop.run(&[
+        "shard",
+        "create",
+        "topics/eu/payments",
+        "--metadata-file",
+        meta,
+    ])
+    .with(0)
+    .telling(&["1 of 1 shards created"]);
     let path = shop.dir.path().join("notify");
     let socket = UnixDatagram::bind(&path).unwrap();
     socket
@@ -296,16 +313,16 @@ fn exec_runs_a_child_per_named_shard_with_what_is_attached_and_tells_its_service
     until("its child runs", &|| {
         out().contains("eu/payments 4294967297 {\"retention\":7}")
     });
-    shop.run(&["shard", "delete", "topics/eu/payments"])
+    shop.run(&["shard", "delete", "topics/eu/payments", "--yes"])
         .with(0)
         .telling(&["1 of 1 shards deleted"]);
-    assert_eq!(shop.run(&["shard", "ls", "topics"]).with(0).out, "");
+    assert_eq!(shop.run(&["shard", "list", "topics"]).with(0).out, "");
     shop.run(&["shard", "create", "topics/eu/payments"]).with(0);
     until("its child runs again, above", &|| {
         out().contains("eu/payments 4294967298")
     });
     // preStop: it gives away what it has, and stops; its mode is not touched.
-    let mut drain = shop.command(&["drain", "--self", "--timeout", "20s"]);
+    let mut drain = shop.command(&["node", "stop", "--self", "--wait-timeout", "20s"]);
     let ran = drain.env("TENURE_NODE", "a").output().unwrap();
     assert!(ran.status.success(), "{ran:?}");
     assert_eq!(node.0.wait().unwrap().code(), Some(0));
@@ -388,18 +405,21 @@ fn many_shards_are_created_and_deleted_by_the_list() {
             .unwrap();
         shop::Ran::from(child.wait_with_output().unwrap())
     };
-    let made = list(&["shard", "create", "topics", "--from", "-", "--json"]).with(0);
+    let made = list(&["shard", "create", "topics", "--file", "-", "--json"]).with(0);
     assert_eq!(made.json()["changed"], 2500);
-    let again = list(&["shard", "create", "topics", "--from", "-", "--json"])
+    let again = list(&["shard", "create", "topics", "--file", "-", "--json"])
         .with(0)
         .json();
     assert_eq!(
         (&again["changed"], &again["same"]),
         (&0.into(), &2500.into())
     );
-    let listed = shop.run(&["shard", "ls", "topics"]).with(0).out;
+    let listed = shop.run(&["shard", "list", "topics"]).with(0).out;
     assert_eq!(listed.lines().count(), 2500);
-    let gone = list(&["shard", "delete", "topics", "--from", "-", "--json"]).with(0);
+    let gone = list(&[
+        "shard", "delete", "topics", "--yes", "--file", "-", "--json",
+    ])
+    .with(0);
     assert_eq!(gone.json()["changed"], 2500);
     shop.run(&["shard", "create", "topics"])
         .with(2)
@@ -413,15 +433,15 @@ fn many_shards_are_created_and_deleted_by_the_list() {
 fn an_eviction_ends_the_process_in_good_order() {
     let (shop, nodes) = settled_two();
     let evicted = shop
-        .run(&["evict", "b", "--json"])
+        .run(&["node", "stop", "b", "--yes", "--json"])
         .with(0)
         .telling(&["node b has stopped"]);
     assert_eq!(evicted.json()["changed"], true);
     shop.runtime.block_on(nodes[1].ended()).unwrap();
     shop.until(|status| has(status, "a") == 8);
     let again = shop
-        .run(&["evict", "b", "--json"])
+        .run(&["node", "stop", "b", "--yes", "--json"])
         .with(0)
-        .telling(&["node b is not there"]);
+        .telling(&["node b is not running"]);
     assert_eq!(again.json()["changed"], false);
 }

@@ -67,12 +67,12 @@ fn exec(site: &Site, keyspace: &str, name: &str, options: &[&str]) -> Process {
 }
 
 const QUICK: &[&str] = &[
-    "--debounce",
-    "250ms",
-    "--cool-down",
-    "0ms",
-    "--rejoin-after",
-    "0ms",
+    "--set",
+    "debounce=250ms",
+    "--set",
+    "cool_down=0ms",
+    "--set",
+    "rejoin_after=0ms",
 ];
 
 /// Bound for a stop. About 0.1 s is usual; a stop that waits for `drain_timeout` takes 10 s for workers and 60 s for `exec`.
@@ -147,7 +147,7 @@ fn a_cordoned_worker_gets_no_shards_when_the_other_dies() {
     let _second = worker(&site, "a", "w2");
     until_serves(&site, "queue.a", "w1", 8);
     until_serves(&site, "queue.a", "w2", 8);
-    site.run(&["cordon", "w2"]).with(0);
+    site.run(&["node", "cordon", "w2"]).with(0);
     first.kill();
     until("the dead worker's shards are named as a problem", || {
         let found = problems(&site);
@@ -157,7 +157,7 @@ fn a_cordoned_worker_gets_no_shards_when_the_other_dies() {
     });
     pass(2 * TTL);
     assert_eq!(serves(&site, "queue.a", "w2"), 8);
-    site.run(&["uncordon", "w2"]).with(0);
+    site.run(&["node", "uncordon", "w2"]).with(0);
     until_serves(&site, "queue.a", "w2", 16);
 }
 
@@ -165,8 +165,8 @@ fn a_cordoned_worker_gets_no_shards_when_the_other_dies() {
 fn keyspaces_on_different_nodes_are_served_by_them_in_every_mode() {
     for mode in ["symmetric", "greedy", "coordinated"] {
         let site = Site::new();
-        let _a = exec(&site, "a", "na", &["--mode", mode]);
-        let _b = exec(&site, "b", "nb", &["--mode", mode]);
+        let _a = exec(&site, "a", "na", &["--assigned-by", mode]);
+        let _b = exec(&site, "b", "nb", &["--assigned-by", mode]);
         until_serves(&site, "a", "na", 8);
         until_serves(&site, "b", "nb", 8);
         assert_eq!(problems(&site), Vec::<Value>::new(), "{mode}");
@@ -180,11 +180,11 @@ fn a_node_that_stops_beside_nodes_of_another_keyspace_hands_over_at_once() {
     until_serves(&site, "a", "n1", 8);
     let _second = exec(&site, "a", "n2", QUICK);
     let _strangers = ["s1", "s2"].map(|name| exec(&site, "b", name, QUICK));
-    let mut planner = site.command(&["leader", "--node", "planner", "--ttl", "2s"]);
+    let mut planner = site.command(&["planner", "--node", "planner", "--ttl", "2s"]);
     let _planner = Process::spawn(planner.stderr(Stdio::null()).stdout(Stdio::null()));
     let listen = format!("127.0.0.1:{}", free_port());
     let mut router = site.command(&["router", "--listen", &listen, "--keyspace", "a"]);
-    let router = router.args(["--key", "header:X-Key"]);
+    let router = router.args(["--key-from", "header:X-Key"]);
     let _router = Process::spawn(router.stderr(Stdio::null()).stdout(Stdio::null()));
     until_serves(&site, "a", "n2", 4);
     until("the strangers have theirs", || {
@@ -204,23 +204,23 @@ fn settings_without_effect_are_rejected_with_the_reason() {
     let exec = ["exec", "--keyspace", "a", "--shards", "2"];
     for (options, reason) in [
         (
-            &["--mode", "symmetric", "--capacity", "3"][..],
+            &["--assigned-by", "symmetric", "--capacity", "3"][..],
             "capacity has no effect in mode symmetric",
         ),
         (
-            &["--mode", "greedy", "--labels", "disk=ssd"],
+            &["--assigned-by", "greedy", "--labels", "disk=ssd"],
             "labels have no effect",
         ),
         (
-            &["--mode", "symmetric", "--zone", "z1"],
+            &["--assigned-by", "symmetric", "--zone", "z1"],
             "zone has no effect",
         ),
         (
-            &["--mode", "greedy", "--cool-down", "5m"],
+            &["--assigned-by", "greedy", "--set", "cool_down=5m"],
             "have no effect in mode greedy",
         ),
         (
-            &["--measure", "load"],
+            &["--set", "measure=load"],
             "needs an application that reports the load",
         ),
     ] {
@@ -232,11 +232,11 @@ fn settings_without_effect_are_rejected_with_the_reason() {
     }
     for (options, reason) in [
         (
-            &["--policy", "jump", "--weight", "50"][..],
+            &["--set", "policy=jump", "--weight", "50"][..],
             "weight 50 has no effect with policy jump",
         ),
         (
-            &["--load-floor", "5"],
+            &["--set", "load_floor=5"],
             "load_floor has no effect without measure",
         ),
     ] {
@@ -247,12 +247,18 @@ fn settings_without_effect_are_rejected_with_the_reason() {
         );
     }
     let create = [
-        "keyspace", "create", "a", "--shards", "2", "--mode", "greedy",
+        "keyspace",
+        "create",
+        "a",
+        "--shards",
+        "2",
+        "--assigned-by",
+        "greedy",
     ];
     let ran = site.run(&[&create[..], &["--zones", "spread:40"]].concat());
     assert!(ran.code == 2 && ran.err.contains("mode greedy"), "{ran:?}");
     site.run(&create).with(0);
-    let ran = site.run(&["keyspace", "set", "a", "--cool-down", "5m"]);
+    let ran = site.run(&["keyspace", "update", "a", "--cool-down", "5m"]);
     assert!(ran.code == 2 && ran.err.contains("mode greedy"), "{ran:?}");
 }
 
@@ -267,7 +273,7 @@ fn settings_of_load_are_rejected_without_its_measure_when_a_keyspace_is_created_
         assert!(ran.code == 2 && ran.err.contains(reason), "{flag}: {ran:?}");
     }
     site.run(&create).with(0);
-    let set = ["keyspace", "set", "a"];
+    let set = ["keyspace", "update", "a"];
     let ran = site.run(&[&set[..], &["--load-window", "5s"]].concat());
     assert!(ran.code == 2 && ran.err.contains("load_window"), "{ran:?}");
     let load = ["--measure", "load", "--load-window", "5s"];
@@ -288,7 +294,7 @@ fn commands_whose_applications_cannot_report_load_do_not_start_for_a_keyspace_me
     assert!(ran.code == 0 && ran.err.contains(warning), "{ran:?}");
     let exec = ["exec", "--keyspace", "a", "--shards", "8", "--", "true"];
     let node = [
-        "node",
+        "sidecar",
         "--keyspace",
         "a",
         "--shards",
@@ -300,10 +306,10 @@ fn commands_whose_applications_cannot_report_load_do_not_start_for_a_keyspace_me
     ];
     for command in [&exec[..], &node] {
         let ran = run_to_end(&site, command);
-        let way_out = "tenure keyspace set a --measure shards";
+        let way_out = "tenure keyspace update a --measure shards";
         assert!(ran.code == 2 && ran.err.contains(way_out), "{ran:?}");
     }
-    let set = ["keyspace", "set", "a", "--measure"];
+    let set = ["keyspace", "update", "a", "--measure"];
     let ran = site.run(&[&set[..], &["shards"]].concat());
     assert!(ran.code == 0 && !ran.err.contains(warning), "{ran:?}");
     let ran = site.run(&[&set[..], &["load"]].concat());
@@ -332,9 +338,9 @@ fn a_weight_is_rejected_for_a_keyspace_that_exists_with_policy_jump() {
 fn routers_and_planners_offer_no_kill_grace_and_routers_serve_metrics_where_the_setting_says() {
     let site = Site::new();
     let listen = ["router", "--listen", ":0", "--keyspace", "a"];
-    for command in [&["leader"][..], &listen] {
-        let ran = run_to_end(&site, &[command, &["--kill-grace", "100ms"]].concat());
-        let reason = "unexpected argument '--kill-grace'";
+    for command in [&["planner"][..], &listen] {
+        let ran = run_to_end(&site, &[command, &["--set", "kill_grace=100ms"]].concat());
+        let reason = "--set kill_grace: this setting has no effect on this command";
         assert!(ran.code == 2 && ran.err.contains(reason), "{ran:?}");
     }
     let port = free_port();

@@ -26,14 +26,21 @@ fn planned(ran: &Ran) -> Value {
 fn a_plan_tells_moves_with_reasons_and_the_balance_before_and_after_and_changes_nothing() {
     let (shop, _nodes) = settled_two();
     let before = shop.record(&order(0));
-    let now = planned(&shop.run(&["plan", "--json"]).with(0));
+    let now = planned(&shop.run(&["keyspace", "plan", "--json"]).with(0));
     assert_eq!(
         (&now["mode"], &now["followed"]),
         (&"coordinated".into(), &true.into())
     );
     assert_eq!(now["plan"]["changes"], Value::Array(Vec::new()));
     let asked = shop
-        .run(&["plan", "orders", "--what-if", "remove b", "--json"])
+        .run(&[
+            "keyspace",
+            "plan",
+            "orders",
+            "--what-if",
+            "remove b",
+            "--json",
+        ])
         .with(0);
     let without = planned(&asked)["what_if"]["plan"].clone();
     let changes = without["changes"].as_array().unwrap();
@@ -48,13 +55,18 @@ fn a_plan_tells_moves_with_reasons_and_the_balance_before_and_after_and_changes_
         ("add 2", [2, 2, 2, 2].as_slice()),
         ("weight b=300", &[2, 6]),
     ] {
-        let asked = shop.run(&["plan", "--what-if", question, "--json"]).with(0);
+        let asked = shop
+            .run(&["keyspace", "plan", "--what-if", question, "--json"])
+            .with(0);
         let nodes = planned(&asked)["what_if"]["plan"]["nodes"].clone();
         let nodes = nodes.as_array().unwrap().iter();
         let after: Vec<u64> = nodes.map(|n| n["shards"][1].as_u64().unwrap()).collect();
         assert_eq!(after, shares, "{question}");
     }
-    let text = shop.run(&["plan", "--what-if", "drain a"]).with(0).out;
+    let text = shop
+        .run(&["keyspace", "plan", "--what-if", "drain a"])
+        .with(0)
+        .out;
     for part in [
         "what if drain a",
         "move",
@@ -74,19 +86,19 @@ fn a_keyspace_that_nobody_plans_is_planned_with_a_word_of_that() {
         "orders",
         "--shards",
         "4",
-        "--mode",
+        "--assigned-by",
         "symmetric",
     ])
     .with(0);
-    let text = shop.run(&["plan"]).with(0).out;
+    let text = shop.run(&["keyspace", "plan"]).with(0).out;
     assert!(
-        text.contains("in mode symmetric: nobody follows such a plan"),
+        text.contains("in mode symmetric: no leader carries out this plan"),
         "{text}"
     );
     assert!(text.contains("problem: no node takes shards"), "{text}");
-    let json = planned(&shop.run(&["plan", "--json"]).with(0));
+    let json = planned(&shop.run(&["keyspace", "plan", "--json"]).with(0));
     assert_eq!(json["followed"], false);
-    shop.run(&["plan", "users"])
+    shop.run(&["keyspace", "plan", "users"])
         .with(1)
         .telling(&["there is no keyspace users; there is: orders"]);
 }
@@ -97,7 +109,7 @@ fn of_several_keyspaces_those_are_answered_for_that_the_question_is_about() {
     shop.run(&["keyspace", "create", "logs", "--shards", "2"])
         .with(0);
     let asked = shop
-        .run(&["plan", "--what-if", "pin orders/1=a", "--json"])
+        .run(&["keyspace", "plan", "--what-if", "pin orders/1=a", "--json"])
         .with(0)
         .json();
     let all = asked["keyspaces"].as_array().unwrap();
@@ -125,7 +137,9 @@ fn questions_that_make_no_sense_are_refused_with_what_is_known() {
         ("load orders/1=x", "\"x\" is not a whole number"),
         ("add 0", "add 1 to"),
     ] {
-        let ran = shop.run(&["plan", "--what-if", question]).with(2);
+        let ran = shop
+            .run(&["keyspace", "plan", "--what-if", question])
+            .with(2);
         assert!(ran.err.contains(answer), "{question}: {}", ran.err);
         assert_eq!(ran.out, "");
     }
@@ -140,7 +154,7 @@ fn a_pin_moves_a_shard_and_keeps_it_there_until_it_is_taken_away() {
     } else {
         "a"
     };
-    shop.run(&["pin", "orders/3", "--to", to])
+    shop.run(&["shard", "pin", "orders/3", "--to", to])
         .with(0)
         .telling(&[&format!("pinned shard orders/3 to {to}")]);
     let moved = shop.until(|status| {
@@ -149,14 +163,16 @@ fn a_pin_moves_a_shard_and_keeps_it_there_until_it_is_taken_away() {
     });
     assert_eq!(shard(&moved, 3)["pin"], to);
     assert_eq!(moved["keyspaces"][0]["pinned"], 1);
-    let again = shop.run(&["pin", "orders/3", "--to", to, "--json"]).with(0);
+    let again = shop
+        .run(&["shard", "pin", "orders/3", "--to", to, "--json"])
+        .with(0);
     assert_eq!(again.json()["changed"], false);
     let text = shop.run(&["status"]).with(0).out;
     assert!(text.contains("PINNED SHARD"), "{text}");
-    shop.run(&["unpin", "orders/3"])
+    shop.run(&["shard", "unpin", "orders/3"])
         .with(0)
-        .telling(&["no longer pinned"]);
-    shop.run(&["unpin", "orders/3"])
+        .telling(&["unpinned shard"]);
+    shop.run(&["shard", "unpin", "orders/3"])
         .with(0)
         .telling(&["is not pinned"]);
     assert_eq!(shard(&shop.status(), 3)["pin"], Value::Null);
@@ -165,35 +181,41 @@ fn a_pin_moves_a_shard_and_keeps_it_there_until_it_is_taken_away() {
 #[test]
 fn pins_to_what_is_not_there_are_refused_or_warned_of() {
     let (shop, _nodes) = settled_two();
-    shop.run(&["pin", "orders/8", "--to", "a"])
+    shop.run(&["shard", "pin", "orders/8", "--to", "a"])
         .with(1)
         .telling(&["there is no shard orders/8; keyspace orders has the shards 0 to 7"]);
-    shop.run(&["pin", "users/1", "--to", "a"])
+    shop.run(&["shard", "pin", "users/1", "--to", "a"])
         .with(1)
         .telling(&["there is no keyspace users"]);
-    shop.run(&["pin", "orders", "--to", "a"]).with(2);
-    shop.run(&["unpin", "orders/9"])
+    shop.run(&["shard", "pin", "orders", "--to", "a"]).with(2);
+    shop.run(&["shard", "unpin", "orders/9"])
         .with(1)
         .telling(&["there is no shard orders/9"]);
     let owner = shard(&shop.status(), 2)["owner"].clone();
-    shop.run(&["pin", "orders/2", "--to", "zeta"])
+    shop.run(&["shard", "pin", "orders/2", "--to", "zeta"])
         .with(0)
-        .telling(&["warning: there is no node zeta yet (there is: a, b)"]);
-    let plan = planned(&shop.run(&["plan", "--json"]).with(0))["plan"].clone();
+        .telling(&["warning: node zeta does not exist yet (there is: a, b)"]);
+    let plan = planned(&shop.run(&["keyspace", "plan", "--json"]).with(0))["plan"].clone();
     assert_eq!(plan["stays"][0]["why"], "pin_unknown", "{plan:#}");
     assert!(
         plan["problems"][0]
             .as_str()
             .unwrap()
-            .contains("tenure unpin orders/2"),
+            .contains("tenure shard unpin orders/2"),
         "{plan:#}"
     );
     assert_eq!(shard(&shop.status(), 2)["owner"], owner);
     shop.run(&[
-        "keyspace", "create", "logs", "--shards", "2", "--mode", "greedy",
+        "keyspace",
+        "create",
+        "logs",
+        "--shards",
+        "2",
+        "--assigned-by",
+        "greedy",
     ])
     .with(0);
-    shop.run(&["pin", "logs/1", "--to", "a"])
+    shop.run(&["shard", "pin", "logs/1", "--to", "a"])
         .with(1)
         .telling(&["in mode greedy, in which no leader plans"]);
 }
@@ -203,14 +225,14 @@ fn a_cordoned_node_keeps_what_it_has_and_gets_nothing_over_restarts_too() {
     let shop = Shop::with_lively_orders(8);
     let a = shop.node_with("a", 8, |b| b);
     shop.until(|status| has(status, "a") == 8);
-    shop.run(&["cordon", "b"])
+    shop.run(&["node", "cordon", "b"])
         .with(1)
         .telling(&["there is no node b; there is: a"]);
-    shop.run(&["cordon", "a"])
+    shop.run(&["node", "cordon", "a"])
         .with(0)
-        .telling(&["node a is given no more shards"]);
+        .telling(&["cordoned node a"]);
     assert_eq!(
-        shop.run(&["cordon", "a", "--json"]).with(0).json()["changed"],
+        shop.run(&["node", "cordon", "a", "--json"]).with(0).json()["changed"],
         false
     );
     let status = shop.status();
@@ -223,10 +245,10 @@ fn a_cordoned_node_keeps_what_it_has_and_gets_nothing_over_restarts_too() {
     let _b = shop.node_with("b", 8, |b| b);
     let status = shop.until(|status| has(status, "b") == 8);
     assert_eq!(status["nodes"][0]["cordoned"], true);
-    shop.run(&["uncordon", "a"])
+    shop.run(&["node", "uncordon", "a"])
         .with(0)
-        .telling(&["node a may have shards again"]);
-    shop.run(&["uncordon", "a"])
+        .telling(&["uncordoned node a"]);
+    shop.run(&["node", "uncordon", "a"])
         .with(0)
         .telling(&["node a is not cordoned"]);
     shop.until(|status| has(status, "a") == 4);
@@ -260,19 +282,25 @@ fn with_ghosts() -> Shop {
 #[test]
 fn a_sweep_lists_what_is_stale_and_puts_it_right() {
     let shop = with_ghosts();
-    let listed = shop.run(&["sweep", "--dry-run", "--json"]).with(0).json();
+    let listed = shop
+        .run(&["cluster", "gc", "--dry-run", "--json"])
+        .with(0)
+        .json();
     assert_eq!(listed["counts"], serde_json::json!({ "intended_gone": 2 }));
     assert_eq!(listed["stale"][0]["key"], "shards/orders/1");
     assert_eq!(listed["swept"], 0);
-    let text = shop.run(&["sweep", "--dry-run"]).with(0).out;
+    let text = shop.run(&["cluster", "gc", "--dry-run"]).with(0).out;
     assert!(text.starts_with("2 stale: 2 intended_gone\n"), "{text}");
-    let swept = shop.run(&["sweep", "--json"]).with(0).json();
+    let swept = shop.run(&["cluster", "gc", "--json"]).with(0).json();
     assert_eq!((&swept["swept"], &swept["failed"]), (&2.into(), &0.into()));
     let Record::Shard(record) = shop.record(&order(1)) else {
         panic!("no shard");
     };
     assert_eq!((&record.assigned, record.plan), (&None, MARK));
-    assert_eq!(shop.run(&["sweep"]).with(0).out, "nothing is stale\n");
+    assert_eq!(
+        shop.run(&["cluster", "gc"]).with(0).out,
+        "nothing is stale\n"
+    );
 }
 
 #[test]
@@ -286,10 +314,13 @@ fn a_tombstone_that_nothing_refers_to_is_swept_after_a_ttl_and_one_that_somethin
     let Record::Node(node) = shop.record(&node_key("a")) else {
         panic!("no node");
     };
-    let listed = shop.run(&["sweep", "--dry-run", "--json"]).with(0).json();
+    let listed = shop
+        .run(&["cluster", "gc", "--dry-run", "--json"])
+        .with(0)
+        .json();
     assert_eq!(listed["counts"]["session_unused"], 1, "{listed:#}");
     let swept = shop
-        .run(&["sweep", "--json"])
+        .run(&["cluster", "gc", "--json"])
         .with(0)
         .telling(&["watching 1 tombstones for"]);
     let swept = swept.json();
@@ -309,7 +340,7 @@ fn a_sweep_that_fails_names_each_key_and_says_so_by_its_exit_code() {
     let shop = with_ghosts();
     let holder = rusqlite::Connection::open(shop.file()).unwrap();
     holder.execute_batch("BEGIN IMMEDIATE").unwrap();
-    let ran = shop.run(&["sweep", "--json"]).with(1);
+    let ran = shop.run(&["cluster", "gc", "--json"]).with(1);
     drop(holder);
     let told = ran.json();
     assert_eq!((&told["failed"], &told["swept"]), (&2.into(), &0.into()));
@@ -318,7 +349,7 @@ fn a_sweep_that_fails_names_each_key_and_says_so_by_its_exit_code() {
         "error: shards/orders/3: ",
         "locked",
     ]);
-    shop.run(&["sweep"]).with(0);
+    shop.run(&["cluster", "gc"]).with(0);
 }
 
 #[test]
@@ -357,15 +388,18 @@ fn how_a_keyspace_is_planned_is_checked_as_a_whole_and_can_be_changed_and_shown(
         "--required-labels: \"ssd\" is no label",
         "--debounce: ",
     ]);
-    assert!(shop.run(&["keyspace", "ls"]).code != 0, "nothing was made");
+    assert!(
+        shop.run(&["keyspace", "list"]).code != 0,
+        "nothing was made"
+    );
     shop.run(&[&create[..], &["--zones", "prefer:a,b", "--cool-down", "5m"]].concat())
         .with(0);
-    shop.run(&create).with(0).telling(&["is there already"]);
+    shop.run(&create).with(0).telling(&["already exists"]);
     shop.run(&[&create[..], &["--cool-down", "1m"]].concat())
         .with(1)
-        .telling(&["planned otherwise", "tenure keyspace set orders"]);
-    let set = |args: &[&str]| shop.run(&[&["keyspace", "set", "orders"], args].concat());
-    set(&[]).with(2).telling(&["nothing to change is given"]);
+        .telling(&["other planning settings", "tenure keyspace update orders"]);
+    let set = |args: &[&str]| shop.run(&[&["keyspace", "update", "orders"], args].concat());
+    set(&[]).with(2).telling(&["no setting is given"]);
     set(&["--unset", "ttl"])
         .with(2)
         .telling(&["--unset ttl: there is no such setting"]);
@@ -392,9 +426,9 @@ fn how_a_keyspace_is_planned_is_checked_as_a_whole_and_can_be_changed_and_shown(
     );
     let status = shop.status();
     assert_eq!(status["keyspaces"][0]["plan"], done["plan"]);
-    let listed = shop.run(&["keyspace", "ls"]).with(0).out;
+    let listed = shop.run(&["keyspace", "list"]).with(0).out;
     assert!(listed.contains("rendezvous"), "{listed}");
-    shop.run(&["keyspace", "set", "users", "--policy", "jump"])
+    shop.run(&["keyspace", "update", "users", "--policy", "jump"])
         .with(1);
 }
 
@@ -411,7 +445,7 @@ fn what_is_unset_or_unknown_in_a_keyspaces_record_stays_as_it_was() {
         &keyspace("orders"),
         &Record::Keyspace(Arc::new(record)).encode(),
     );
-    shop.run(&["keyspace", "set", "orders", "--band-shards", "2"])
+    shop.run(&["keyspace", "update", "orders", "--band-shards", "2"])
         .with(0);
     let plan = shop.status()["keyspaces"][0]["plan"].clone();
     assert_eq!(plan, serde_json::json!({ "band_shards": 2, "later": 7 }));
@@ -432,17 +466,17 @@ fn a_node_says_its_labels_and_capacity_and_what_makes_no_sense_is_refused() {
         "many",
         "--labels",
         "ssd",
-        "--zones",
-        "spread:x",
+        "--set",
+        "zones=spread:x",
     ])
     .with(2)
     .telling(&[
         "--capacity: \"many\" is not a whole number",
         "--labels: \"ssd\" is no label; write NAME=VALUE",
         "--weight: \"-1\" is not a whole number",
-        "--zones: \"spread:x\" is no rule",
+        "--set zones: \"spread:x\" is no rule",
     ]);
-    exec(&["--budget-total", "0"])
+    exec(&["--set", "budget_total=0"])
         .with(2)
         .telling(&["budget_total: 0 would let nothing move"]);
     let shop = Shop::with_lively_orders(8);
@@ -451,7 +485,7 @@ fn a_node_says_its_labels_and_capacity_and_what_makes_no_sense_is_refused() {
     let status = shop.until(|status| has(status, "a") == 3);
     assert_eq!(status["nodes"][0]["capacity"], 3);
     assert_eq!(status["nodes"][0]["labels"]["disk"], "ssd");
-    let plan = planned(&shop.run(&["plan", "--json"]).with(0))["plan"].clone();
+    let plan = planned(&shop.run(&["keyspace", "plan", "--json"]).with(0))["plan"].clone();
     let told = plan["problems"].to_string();
     assert!(
         told.contains("node b has weight 0 and gets nothing"),

@@ -1,4 +1,4 @@
-//! `tenure repair`: with and without live nodes, never at the price of a promise.
+//! `tenure shard repair`: with and without live nodes, never at the price of a promise.
 
 mod shop;
 
@@ -23,14 +23,14 @@ fn a_corrupt_record_under_a_live_owner_comes_back_at_a_higher_epoch_and_disturbs
     assert_eq!(problems(&damaged), ["damaged shards/orders/2"]);
     let help = damaged["problems"][0]["help"].as_str().unwrap();
     assert!(
-        help.ends_with("tenure repair orders/2") && help.contains("by themselves"),
+        help.ends_with("tenure shard repair orders/2") && help.contains("restore it by themselves"),
         "{help}"
     );
 
     // The node noticed it first, so its wait ends first: it restores the record while the command still watches.
-    shop.run(&["repair", "orders/2"])
+    shop.run(&["shard", "repair", "orders/2", "--yes"])
         .with(0)
-        .telling(&["corrupt record", "written by another process meanwhile"]);
+        .telling(&["corrupt record", "written by another process"]);
     let after = shop.until(|s| served(s) == 4);
     let epoch = |status: &serde_json::Value, i| shard(status, i)["epoch"].as_u64().unwrap();
     assert!(epoch(&after, 2) > epoch(&before, 2));
@@ -51,7 +51,7 @@ fn nobody_claims_a_rewritten_shard_before_every_session_that_may_own_it_has_deni
         .unwrap()
         .to_owned();
     shop.lay(&order(0), b"?");
-    shop.run(&["repair", "orders/0"]).with(0);
+    shop.run(&["shard", "repair", "orders/0", "--yes"]).with(0);
     let written = record(&shop, 0);
     let witnesses = Ownership::Free {
         awaiting_disclaimers: vec![session.parse().unwrap()],
@@ -75,9 +75,9 @@ fn a_missing_record_is_made_anew_after_a_ttl_at_a_raised_generation() {
         ["missing shards/orders/3", "unserved keyspaces/orders"]
     );
     let begun = std::time::Instant::now();
-    shop.run(&["repair", "orders/3"])
+    shop.run(&["shard", "repair", "orders/3", "--yes"])
         .with(0)
-        .telling(&["by themselves", "generation 2"]);
+        .telling(&["write it again", "generation 2"]);
     assert!(begun.elapsed() >= std::time::Duration::from_millis(2500));
     assert_eq!(record(&shop, 3).epoch.generation(), 2);
     assert_eq!(problems(&shop.status()), ["unserved keyspaces/orders"]);
@@ -90,9 +90,9 @@ fn a_missing_record_that_a_node_makes_anew_meanwhile_is_left_to_it() {
     shop.until(|s| served(s) == 4);
     shop.delete(&order(1));
     // The command watches for longer than the node's own ttl, by which time the node has done it.
-    let ran = shop.run(&["repair", "orders/1"]).with(0);
+    let ran = shop.run(&["shard", "repair", "orders/1", "--yes"]).with(0);
     assert!(
-        ran.err.contains("written by another process meanwhile") || ran.err.contains("is in order"),
+        ran.err.contains("written by another process") || ran.err.contains("needs no repair"),
         "{}",
         ran.err
     );
@@ -109,13 +109,13 @@ fn a_quarantined_shard_may_be_claimed_again() {
         reason: "could not be loaded by n1: disk on fire".to_owned(),
     });
     shop.lay(&order(0), &Record::Shard(bad.clone().into()).encode());
-    shop.run(&["repair", "orders/0", "--dry-run"])
+    shop.run(&["shard", "repair", "orders/0", "--yes", "--dry-run"])
         .with(0)
-        .telling(&["disk on fire", "would let"]);
+        .telling(&["disk on fire", "would end the quarantine"]);
     assert_eq!(record(&shop, 0), bad);
-    shop.run(&["repair", "orders/0"])
+    shop.run(&["shard", "repair", "orders/0", "--yes"])
         .with(0)
-        .telling(&["may claim it again"]);
+        .telling(&["may claim the shard again"]);
     let lifted = record(&shop, 0);
     assert_eq!(
         (lifted.quarantine, lifted.epoch, lifted.head.rev),
@@ -131,10 +131,10 @@ fn a_sound_shard_and_a_dry_run_change_nothing() {
     let shop = Shop::with_orders(2);
     shop.lay(&order(1), b"?");
     let before = shop.runtime.block_on(shop.store().list("")).unwrap();
-    shop.run(&["repair", "orders/0"])
+    shop.run(&["shard", "repair", "orders/0", "--yes"])
         .with(0)
-        .telling(&["is in order"]);
-    shop.run(&["repair", "orders/1", "--dry-run"])
+        .telling(&["needs no repair"]);
+    shop.run(&["shard", "repair", "orders/1", "--yes", "--dry-run"])
         .with(0)
         .telling(&["would watch", "0 witnesses"]);
     let after = shop.runtime.block_on(shop.store().list("")).unwrap();
@@ -149,13 +149,19 @@ fn a_sound_record_is_never_deleted_and_a_dry_run_deletes_nothing() {
     shop.lay(&keyspace("topics"), b"?");
     let before = shop.runtime.block_on(shop.store().list("")).unwrap();
     for sound in ["cluster", "keyspaces/orders"] {
-        shop.run(&["repair", "--key", sound])
+        shop.run(&["cluster", "repair-record", sound, "--yes"])
             .with(0)
-            .telling(&["is in order"]);
+            .telling(&["is valid"]);
     }
-    shop.run(&["repair", "--key", "keyspaces/topics", "--dry-run"])
-        .with(0)
-        .telling(&["corrupt record", "would delete"]);
+    shop.run(&[
+        "cluster",
+        "repair-record",
+        "keyspaces/topics",
+        "--yes",
+        "--dry-run",
+    ])
+    .with(0)
+    .telling(&["corrupt record", "would delete"]);
     let after = shop.runtime.block_on(shop.store().list("")).unwrap();
     assert_eq!(before, after);
 }
@@ -170,9 +176,9 @@ fn corrupt_records_of_a_live_node_come_back_once_they_are_deleted() {
     };
 
     shop.lay(&Key::Cluster, b"garbage");
-    shop.run(&["repair", "--key", "cluster"])
+    shop.run(&["cluster", "repair-record", "cluster", "--yes"])
         .with(0)
-        .telling(&["deleted cluster", "a node has written it anew"]);
+        .telling(&["deleted cluster", "a node has written it again"]);
     let Record::Cluster(again) = shop.record(&Key::Cluster) else {
         panic!("a cluster record");
     };
@@ -182,14 +188,15 @@ fn corrupt_records_of_a_live_node_come_back_once_they_are_deleted() {
     );
 
     shop.lay(&node_key("n1"), b"garbage");
-    shop.run(&["repair", "--key", "nodes/n1"]).with(0);
+    shop.run(&["cluster", "repair-record", "nodes/n1", "--yes"])
+        .with(0);
     shop.until(|s| problems(s).is_empty() && served(s) == 4);
 
     shop.lay(&keyspace("orders"), b"garbage");
     assert_eq!(problems(&shop.status()), ["damaged keyspaces/orders"]);
-    shop.run(&["repair", "--key", "keyspaces/orders"])
+    shop.run(&["cluster", "repair-record", "keyspaces/orders", "--yes"])
         .with(0)
-        .telling(&["write it anew by themselves"]);
+        .telling(&["write it again"]);
     // Right after the keyspace is back its shards still look as they did before: it is their epochs that tell.
     let epoch = |status: &serde_json::Value| shard(status, 0)["epoch"].as_u64();
     shop.until(|s| problems(s).is_empty() && served(s) == 4 && epoch(s) > epoch(&before));
@@ -199,16 +206,19 @@ fn corrupt_records_of_a_live_node_come_back_once_they_are_deleted() {
 #[test]
 fn without_nodes_a_corrupt_cluster_record_is_made_anew_from_the_others() {
     let shop = Shop::with_orders(2);
-    shop.run(&["keyspace", "raise", "orders"]).with(0);
+    shop.run(&["keyspace", "bump-generation", "orders", "--yes"])
+        .with(0);
     shop.lay(&Key::Cluster, b"garbage");
-    shop.run(&["keyspace", "raise", "orders"])
+    shop.run(&["keyspace", "bump-generation", "orders", "--yes"])
         .with(1)
-        .telling(&["tenure repair --key cluster"]);
-    shop.run(&["repair", "--key", "cluster"])
+        .telling(&["tenure cluster repair-record cluster"]);
+    shop.run(&["cluster", "repair-record", "cluster", "--yes"])
         .with(0)
-        .telling(&["no node runs", "raise --all"]);
+        .telling(&["no running node knows", "bump-generation --all"]);
     assert_eq!(
-        shop.run(&["keyspace", "raise", "--all"]).with(0).out,
+        shop.run(&["keyspace", "bump-generation", "--all", "--yes"])
+            .with(0)
+            .out,
         "orders 3\n"
     );
     let node = shop.node("n1", 2);

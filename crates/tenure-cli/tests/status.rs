@@ -135,9 +135,9 @@ fn a_node_that_crashed_is_overdue_once_its_lease_has_run_out() {
     assert_eq!(found.len(), 2, "{status:#}");
     assert_eq!(found[0], "unserved keyspaces/orders");
     assert!(found[1].starts_with("overdue sessions/"));
-    shop.run(&["owner", "user-42"])
+    shop.run(&["shard", "lookup", "user-42"])
         .with(0)
-        .telling(&["the lease of n1 ran out"]);
+        .telling(&["the lease of n1 expired"]);
 }
 
 /// A handler that finishes loading some shards only with a permit.
@@ -194,12 +194,15 @@ fn shards_that_do_not_come_to_be_served_are_a_problem_after_three_ttl() {
 fn the_owner_of_a_key_is_told_and_nobody_is_an_answer_too() {
     let shop = Shop::with_orders(64);
     let ran = shop
-        .run(&["owner", "user-42", "--json"])
+        .run(&["shard", "lookup", "user-42", "--json"])
         .with(1)
-        .telling(&["nobody owns shard orders/14"]);
+        .telling(&["no node owns shard orders/14"]);
     assert_eq!(ran.json()["owner"], Value::Null);
     let node = shop.node("n1", 64);
-    let answer = shop.run(&["owner", "user-42", "--json"]).with(0).json();
+    let answer = shop
+        .run(&["shard", "lookup", "user-42", "--json"])
+        .with(0)
+        .json();
     assert_eq!(
         (&answer["owner"], &answer["shard"], &answer["state"]),
         (&json!("n1"), &json!("14"), &json!("serving"))
@@ -207,15 +210,12 @@ fn the_owner_of_a_key_is_told_and_nobody_is_an_answer_too() {
     let status = shop.status();
     assert_eq!(answer["session"], status["nodes"][0]["session"]);
     assert_eq!(answer["epoch"], shard(&status, 14)["epoch"]);
-    let text = shop
-        .run(&["owner", "--shard", "14", "--keyspace", "orders"])
-        .with(0)
-        .out;
+    let text = shop.run(&["shard", "show", "orders/14"]).with(0).out;
     assert!(
         text.contains("owner    n1") && text.contains("http http://127.0.0.1/n1"),
         "{text}"
     );
-    shop.run(&["owner"]).with(2);
+    shop.run(&["shard", "lookup"]).with(2);
     shop.stop(&node);
 }
 
@@ -350,9 +350,9 @@ fn every_exception_is_listed_with_what_helps_and_none_is_fatal() {
     let text = shop.run(&["status"]).with(0).out;
     for wanted in [
         "disk on fire; n1: cannot read it",
-        "tenure repair orders/1",
+        "tenure shard repair orders/1",
         "restore it by themselves",
-        "tenure repair orders/2",
+        "tenure shard repair orders/2",
         "orders/5",
         "n2",
         "5min",
@@ -366,7 +366,7 @@ fn every_exception_is_listed_with_what_helps_and_none_is_fatal() {
             .out
             .contains("orders/8 ")
     );
-    shop.run(&["owner", "--shard", "2"])
+    shop.run(&["shard", "show", "orders/2"])
         .with(1)
         .telling(&["corrupt record"]);
 }

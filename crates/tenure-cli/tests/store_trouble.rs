@@ -276,7 +276,7 @@ fn wrong_passwords_and_missing_rights_end_a_start_on_postgres_and_are_told_while
         "pg_hba.conf",
     ];
     assert_tells(&refused(&site, &url("worker:hunter21")), &wrong);
-    let unmade = ["cannot be made", "doctor --create"];
+    let unmade = ["cannot be made", "store init"];
     assert_tells(&refused(&site, &url("viewer:hunter2")), &unmade);
     let mut a = site.beating_on("a", &url("worker:hunter2"));
     site.await_covered();

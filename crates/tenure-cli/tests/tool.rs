@@ -12,8 +12,13 @@ fn commands(path: Vec<String>, all: &mut Vec<Vec<String>>) {
     let mut args: Vec<&str> = path.iter().map(String::as_str).collect();
     args.push("--help");
     let help = ran(&args).with(0).out;
-    let listed = help.split("Commands:\n").nth(1).unwrap_or_default();
-    for line in listed.lines().take_while(|line| line.starts_with("  ")) {
+    // The top level groups its commands under headings before "Global options".
+    let listed = match path.is_empty() {
+        true => help.split("Global options:").next().unwrap_or_default(),
+        false => help.split("Commands:\n").nth(1).unwrap_or_default(),
+    };
+    let ends = |line: &&str| path.is_empty() || line.starts_with("  ");
+    for line in listed.lines().take_while(ends) {
         let name = line.split_whitespace().next().unwrap_or_default();
         if name != "help" && line.starts_with("  ") && !line.starts_with("   ") {
             let mut path = path.clone();
@@ -30,32 +35,51 @@ fn every_command_has_help_with_examples() {
     commands(Vec::new(), &mut all);
     let names: Vec<String> = all.iter().map(|path| path.join(" ")).collect();
     for wanted in [
+        "up",
+        "exec",
+        "sidecar",
+        "router",
+        "planner",
         "status",
-        "owner",
-        "key",
-        "keyspace create",
-        "keyspace ls",
+        "cluster list",
+        "cluster delete",
+        "cluster pause-moves",
+        "cluster resume-moves",
+        "cluster gc",
+        "cluster repair-record",
+        "node list",
+        "node show",
+        "node drain",
+        "node resume",
+        "node cordon",
+        "node uncordon",
+        "node stop",
+        "keyspace list",
         "keyspace show",
-        "keyspace set",
-        "keyspace rm",
-        "keyspace raise",
-        "cluster ls",
-        "cluster rm",
-        "plan",
-        "leader",
-        "pin",
-        "unpin",
-        "cordon",
-        "uncordon",
-        "sweep",
-        "repair",
-        "doctor",
-        "config check",
+        "keyspace create",
+        "keyspace update",
+        "keyspace delete",
+        "keyspace plan",
+        "keyspace rebalance",
+        "keyspace bump-generation",
+        "shard list",
+        "shard show",
+        "shard lookup",
+        "shard create",
+        "shard delete",
+        "shard move",
+        "shard pin",
+        "shard unpin",
+        "shard repair",
+        "store check",
+        "store init",
+        "grant check",
+        "config validate",
         "config show",
         "sim run",
         "sim replay",
         "sim model",
-        "completions",
+        "completion",
     ] {
         assert!(
             names.iter().any(|name| name == wanted),
@@ -73,13 +97,13 @@ fn every_command_has_help_with_examples() {
 #[test]
 fn completions_are_there_for_every_shell() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
-        let script = ran(&["completions", shell]).with(0).out;
-        for word in ["keyspace", "repair", "completions"] {
+        let script = ran(&["completion", shell]).with(0).out;
+        for word in ["keyspace", "repair", "completion"] {
             assert!(script.contains(word), "{shell}: {word}");
         }
     }
-    ran(&["completions", "cmd"]).with(2);
-    let script = ran(&["completions", "bash"]).with(0).out;
+    ran(&["completion", "cmd"]).with(2);
+    let script = ran(&["completion", "bash"]).with(0).out;
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("tenure.bash");
     std::fs::write(&file, script).unwrap();
@@ -104,7 +128,7 @@ fn usage_errors_exit_with_2_and_say_nothing_on_stdout() {
         &["frobnicate"][..],
         &[],
         &["status", "--frobnicate"],
-        &["key"],
+        &["shard", "lookup"],
         &["status", "--interval", "3"],
     ] {
         let ran = ran(args).with(2);

@@ -123,7 +123,7 @@ fn late_writes_of_a_paused_node_are_refused_and_a_killed_node_comes_back() {
 
 #[test]
 fn it_ends_by_itself_and_its_nodes_end_with_it_even_if_it_is_killed() {
-    let mut up = Up::start(&["--nodes", "2", "--for", "1500ms"]);
+    let mut up = Up::start(&["--nodes", "2", "--duration", "1500ms"]);
     until("it ends", || up.process.try_wait().unwrap().is_some());
     assert!(up.process.wait().unwrap().success());
     assert!(up.output().contains("changes made"), "{}", up.output());

@@ -32,7 +32,7 @@ fn the_traces_of_up_are_sound_and_a_spoilt_one_is_found_with_its_line() {
             "2",
             "--shards",
             "8",
-            "--for",
+            "--duration",
             "3s",
             "--trace",
         ])

@@ -424,7 +424,7 @@ impl std::fmt::Display for Refusal {
             Self::StoreChanged { found, expected } => write!(
                 f,
                 "the store's identity is {found}, but the cluster was created in {expected}: it was restored or \
-                 exchanged; run `tenure keyspace raise --all` to fence off the old epochs, then start again"
+                 exchanged; run `tenure keyspace bump-generation --all` to fence off the old epochs, then start again"
             ),
             Self::Damaged { key, damage } => write!(f, "{key}: {damage}"),
             Self::Denied(why) => write!(f, "the store refuses access: {why}"),

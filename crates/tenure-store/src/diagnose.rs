@@ -1,4 +1,4 @@
-//! What a store finds out about its own surroundings, for `tenure doctor`.
+//! What a store finds out about its own surroundings, for `tenure store check`.
 
 /// How good something is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

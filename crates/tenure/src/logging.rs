@@ -114,7 +114,7 @@ fn stands_back(mode: &NodeMode) {
     {
         warn!(
             reason,
-            "node takes no shards: `tenure activate NODE` lets it take part"
+            "node takes no shards: `tenure node resume NODE` lets it take part"
         );
     }
 }

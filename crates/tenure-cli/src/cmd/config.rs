@@ -1,4 +1,4 @@
-//! `tenure config`: what is configured, by whom, and whether it fits together.
+//! `tenure config`: effective settings with their sources, and validation.
 
 use std::process::ExitCode;
 
@@ -7,19 +7,20 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::cli::Global;
-use crate::config::flags::AllFlags;
 use crate::config::{Config, Effective, Value};
 use crate::exit::Exit;
 use crate::stdout;
 use crate::table::{Table, WIDTH};
 
-/// Check or show the configuration
+/// Show and validate the configuration
 #[derive(Debug, Args)]
 #[command(
-    after_help = "A flag goes before an environment variable, that before the file, that before the default.\n\
-    renew_interval in the file is --renew-interval as a flag and TENURE_RENEW_INTERVAL in the environment.\n\n\
+    after_help = "Precedence: flag or --set, environment, ./tenure.toml, the user's tenure/config.toml, default. --config or\n\
+    TENURE_CONFIG replace both files; an empty name stands for no file.\n\
+    The setting renew_interval is renew_interval in a file, TENURE_RENEW_INTERVAL in the environment and\n\
+    --set renew_interval=1s on the command line; common settings have a flag of their own.\n\n\
     Examples:\n  \
-    tenure --config shop.toml config check\n  \
+    tenure --config shop.toml config validate\n  \
     TENURE_TTL=5s tenure config show --json"
 )]
 pub(crate) struct ConfigCommand {
@@ -29,12 +30,15 @@ pub(crate) struct ConfigCommand {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Check everything, and name every problem at once
-    #[command(after_help = "Examples:\n  tenure --config shop.toml config check")]
-    Check(Settings),
-    /// Show every setting with its value and where that comes from
+    /// Validate the configuration and report all problems at once
     #[command(
-        after_help = "Examples:\n  tenure --config shop.toml config show\n  tenure config show --ttl 5s --json"
+        after_help = "Examples:\n  tenure --config shop.toml config validate\n  \
+        tenure config validate --set ttl=5s --json"
+    )]
+    Validate(Settings),
+    /// Show every setting with its value and source
+    #[command(
+        after_help = "Examples:\n  tenure config show\n  tenure config show --set ttl=5s --json"
     )]
     Show(Settings),
 }
@@ -44,31 +48,30 @@ struct Settings {
     /// Print JSON
     #[arg(long)]
     json: bool,
-    #[command(flatten)]
-    flags: AllFlags,
 }
 
 impl ConfigCommand {
     pub(crate) fn run(&self, global: &Global) -> Result<ExitCode, Exit> {
         match &self.action {
-            Action::Check(settings) => check(global, settings),
+            Action::Validate(settings) => validate(global, settings),
             Action::Show(settings) => show(global, settings),
         }
     }
 }
 
-/// Everything that is effective, or everything that is wrong.
-fn effective(global: &Global, settings: &Settings) -> Result<Vec<Effective>, Vec<String>> {
-    let (config, timing) = Config::check(&global.sources(settings.flags.0.clone()))?;
+/// All effective settings, or all problems.
+fn effective(global: &Global) -> Result<Vec<Effective>, Vec<String>> {
+    let sources = global.sources(Default::default());
+    let (config, timing) = Config::check(&sources.map_err(|e| vec![e.message])?)?;
     Ok(config.effective(&timing))
 }
 
-fn check(global: &Global, settings: &Settings) -> Result<ExitCode, Exit> {
-    let problems = effective(global, settings).err().unwrap_or_default();
+fn validate(global: &Global, settings: &Settings) -> Result<ExitCode, Exit> {
+    let problems = effective(global).err().unwrap_or_default();
     if settings.json {
         stdout::json(&json!({ "ok": problems.is_empty(), "problems": problems }));
     } else if problems.is_empty() {
-        stdout::line("the configuration is in order");
+        stdout::line("the configuration is valid");
     }
     match problems.is_empty() {
         true => Ok(ExitCode::SUCCESS),
@@ -77,7 +80,7 @@ fn check(global: &Global, settings: &Settings) -> Result<ExitCode, Exit> {
 }
 
 fn show(global: &Global, settings: &Settings) -> Result<ExitCode, Exit> {
-    let effective = effective(global, settings).map_err(|all| Exit::usage(all.join("\n")))?;
+    let effective = effective(global).map_err(|all| Exit::usage(all.join("\n")))?;
     if settings.json {
         let shown: Vec<Shown> = effective.iter().map(Shown::of).collect();
         stdout::json(&json!({ "settings": shown }));
@@ -103,7 +106,8 @@ struct Shown {
     value: serde_json::Value,
     source: String,
     env: String,
-    flag: String,
+    /// The flag of processes that take one.
+    flag: Option<String>,
 }
 
 impl Shown {
@@ -119,7 +123,10 @@ impl Shown {
             value,
             source: setting.source.to_string(),
             env: setting.knob.env(),
-            flag: format!("--{}", setting.knob.flag()),
+            flag: setting
+                .knob
+                .is_common()
+                .then(|| format!("--{}", setting.knob.flag())),
         }
     }
 }

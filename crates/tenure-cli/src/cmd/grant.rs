@@ -1,40 +1,65 @@
-//! `tenure check`: whether the caller, a child of `tenure exec`, still owns its shard.
+//! `tenure grant check`.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::Args;
+use clap::{Args, Subcommand};
+use serde_json::json;
 
 use crate::cmd::exec::grant_file::GrantState;
 use crate::exit::Exit;
+use crate::stdout;
 use crate::supervise::boot_now;
 
-/// Ask, from a child of `tenure exec`, whether its grant still holds
+/// Check the grant of a child process of `tenure exec`
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  tenure grant check && ./send-invoices")]
+pub(crate) struct GrantCommand {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    Check(Check),
+}
+
+/// Exit with 0 if this child process still owns its shard, with 1 if not
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Exits with 0 if the grant holds, with 1 if it does not, with 2 if there is none to ask about. \
-    Reads one file and the clock; asks no store.\n\n\
-    A child that checks and then acts may be paused in between: what must not happen twice carries TENURE_EPOCH to a \
-    resource that refuses older ones.\n\n\
-    Example:\n  tenure check && ./send-the-invoices --fencing-token \"$TENURE_EPOCH\""
+    after_help = "Reads the grant file and the clock; does not contact the store. Exits with 2 if no grant is given.\n\n\
+    A process may be paused between the check and its effect. Pass TENURE_EPOCH to a resource that rejects older\n\
+    epochs if an effect must not happen twice.\n\n\
+    Examples:\n  tenure grant check && ./send-invoices --fencing-token \"$TENURE_EPOCH\"\n  \
+    tenure grant check --json"
 )]
-pub(crate) struct Check {
-    /// The grant file [env: TENURE_GRANT]
+struct Check {
+    /// Grant file [env: TENURE_GRANT]
     #[arg(long, value_name = "FILE")]
     grant: Option<PathBuf>,
-    /// The epoch that must be the one in the file [env: TENURE_EPOCH]
+    /// Epoch that the grant must have [env: TENURE_EPOCH]
     #[arg(long, value_name = "EPOCH")]
     epoch: Option<u64>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl GrantCommand {
+    pub(crate) fn run(self) -> Result<ExitCode, Exit> {
+        let Action::Check(check) = self.action;
+        check.run()
+    }
 }
 
 impl Check {
-    pub(crate) fn run(self) -> Result<ExitCode, Exit> {
+    fn run(self) -> Result<ExitCode, Exit> {
         let path = self
             .grant
             .or_else(|| std::env::var_os("TENURE_GRANT").map(PathBuf::from))
             .ok_or_else(|| {
-                Exit::usage("no grant is named: TENURE_GRANT is not set; run this under `tenure exec`, or pass --grant")
+                Exit::usage("no grant is given: TENURE_GRANT is not set; run the command in a child of `tenure exec`, or pass --grant")
             })?;
         let epoch = match (self.epoch, std::env::var("TENURE_EPOCH")) {
             (Some(epoch), _) => Some(epoch),
@@ -43,7 +68,12 @@ impl Check {
             })?),
             (None, Err(_)) => None,
         };
-        check(&path, epoch).map(|()| ExitCode::SUCCESS)
+        let checked = check(&path, epoch);
+        if self.json {
+            let reason = checked.as_ref().err().map(|e| &e.message);
+            stdout::json(&json!({ "valid": checked.is_ok(), "reason": reason }));
+        }
+        checked.map(|()| ExitCode::SUCCESS)
     }
 }
 
@@ -52,7 +82,7 @@ fn check(path: &Path, epoch: Option<u64>) -> Result<(), Exit> {
         Ok(state) => state,
         Err(e) if e.kind() == ErrorKind::NotFound => {
             return Err(Exit::failed(format!(
-                "the grant is over: {} is gone",
+                "the grant has ended: {} does not exist",
                 path.display()
             )));
         }
@@ -66,7 +96,7 @@ fn check(path: &Path, epoch: Option<u64>) -> Result<(), Exit> {
     if epoch.is_some_and(|epoch| epoch != state.epoch) {
         let was = epoch.unwrap_or_default();
         return Err(Exit::failed(format!(
-            "the grant at epoch {was} is over: the shard is at epoch {}",
+            "the grant at epoch {was} has ended: the shard is at epoch {}",
             state.epoch
         )));
     }
@@ -79,7 +109,7 @@ fn check(path: &Path, epoch: Option<u64>) -> Result<(), Exit> {
     if now >= state.closes_at_ns {
         let late = now.since(state.closes_at_ns);
         return Err(Exit::failed(format!(
-            "the grant is over since {} ms",
+            "the grant ended {} ms ago",
             late.as_millis()
         )));
     }

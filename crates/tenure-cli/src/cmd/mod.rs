@@ -1,32 +1,21 @@
-//! One file per command: what it takes, and what it does.
+//! One module per command: arguments, calls into the library, and output.
 
 pub(crate) mod bench;
-pub(crate) mod check;
 pub(crate) mod cluster;
-pub(crate) mod completions;
+pub(crate) mod completion;
 pub(crate) mod config;
 mod confirm;
-pub(crate) mod cordon;
-pub(crate) mod doctor;
-pub(crate) mod drain;
-pub(crate) mod evict;
 pub(crate) mod exec;
-pub(crate) mod freeze;
-pub(crate) mod key;
+pub(crate) mod grant;
 pub(crate) mod keyspace;
-pub(crate) mod leader;
-pub(crate) mod move_shard;
 pub(crate) mod node;
-pub(crate) mod owner;
-pub(crate) mod pin;
-pub(crate) mod plan;
+pub(crate) mod planner;
 pub(crate) mod queue;
-pub(crate) mod rebalance;
-pub(crate) mod repair;
 pub(crate) mod router;
 pub(crate) mod shard;
+pub(crate) mod sidecar;
 pub(crate) mod sim;
 pub(crate) mod status;
-pub(crate) mod sweep;
+pub(crate) mod store;
 pub(crate) mod up;
 mod wait;

@@ -1,4 +1,4 @@
-//! `tenure leader`: a candidate that plans for the nodes and owns nothing.
+//! `tenure planner`: a candidate for leader that owns no shards.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -11,28 +11,28 @@ use crate::cli::Global;
 use crate::cluster_client;
 use crate::config::Config;
 use crate::config::flags::LeaderFlags;
+use crate::config::settings_table::Knob;
 use crate::exit::Exit;
 
-/// How long giving up the office may take, whatever the store does.
+/// Limit for resigning leadership, whatever the store does.
 const STOP_LIMIT: Duration = Duration::from_millis(4500);
 
-/// Plan for the nodes of a cluster, and own nothing
+/// Run a dedicated planner: a candidate for leader that owns no shards
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Every node is a candidate for leader, so this is needed only by those who want planning in a process of its\n\
-    own. Run several: one leads, the others stand by, and take over at once when it is stopped, or when its\n\
-    lease has run out. At SIGTERM it gives up the office and deletes nothing; it is gone within 5 seconds even\n\
-    if the store does not answer.\n\n\
-    Examples:\n  tenure --store sqlite:shop.db --cluster shop leader --node planner-1 --log info"
+    after_help = "Every node is a candidate for leader; a planner is needed only to run planning in a separate process. Run\n\
+    several: one leads, the others are standby and take over when the leader stops or its lease expires. On\n\
+    SIGTERM the planner resigns leadership and exits within 5 seconds, even if the store does not respond.\n\n\
+    Examples:\n  tenure planner --node planner-1 --log info"
 )]
-pub(crate) struct Leader {
+pub(crate) struct PlannerCommand {
     #[command(flatten)]
     flags: LeaderFlags,
 }
 
-impl Leader {
+impl PlannerCommand {
     pub(crate) fn config(&self, global: &Global) -> Result<Config, Exit> {
-        global.load(self.flags.0.clone())
+        global.load(self.flags.0.clone(), Knob::is_leaders)
     }
 
     pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
@@ -70,7 +70,7 @@ impl Leader {
             ),
             None => None,
         };
-        tracing::info!(node = %node.name(), "stands for leader");
+        tracing::info!(node = %node.name(), "leader candidate started");
         match signals.or(node.ended()).await {
             Waited::Done(ended) => ended.map_err(|e| Exit::failed(e.to_string()))?,
             Waited::Signal => stop(&node).await?,
@@ -83,7 +83,7 @@ async fn stop(node: &Node) -> Result<(), Exit> {
     match tokio::time::timeout(STOP_LIMIT, node.stop()).await {
         Ok(ended) => ended.map_err(|e| Exit::failed(e.to_string())),
         Err(_) => Err(Exit::failed(
-            "stopped without giving up the office, because the store does not answer; another leads when the ttl is over",
+            "store unreachable: exiting without resigning leadership; a standby takes over after the ttl",
         )),
     }
 }

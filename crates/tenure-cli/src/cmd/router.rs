@@ -1,4 +1,4 @@
-//! `tenure router`: a reverse proxy that sends each request to the owner of its key.
+//! `tenure router`: a reverse proxy that forwards each request to the owner of its key.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -23,75 +23,74 @@ use crate::cluster_client;
 use crate::config::Config;
 use crate::config::duration;
 use crate::config::flags::RouterFlags;
+use crate::config::settings_table::Knob;
 use crate::exit::Exit;
 
-/// Send HTTP requests to the owners of their keys, and hold them while a shard changes hands
+/// Run a router: forward HTTP requests to the owners of their keys and hold them during moves
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Nodes are found by what they say in their sessions (`tenure node`, or the address `http` of an application that\n\
-    embeds Tenure). A request that no owner has seen is held and sent again; one that an owner has seen never is.\n\
-    At SIGTERM it takes no new connections and ends when what it has is answered; at the second it ends at once.\n\n\
+    after_help = "The router finds nodes by the `http` address in their sessions, which `tenure sidecar` or an embedding\n\
+    application publishes. It holds and retries a request only if no owner has received it.\n\
+    On SIGTERM it accepts no new connections and exits when all requests are answered; on a second SIGTERM it exits\n\
+    immediately.\n\n\
     Examples:\n  \
-    tenure --store sqlite:shop.db --cluster shop router --listen :8080 --keyspace orders --key header:X-User\n  \
-    tenure --store sqlite:shop.db --cluster shop router --listen 0.0.0.0:80 --keyspace tenants --key path:2 --admin :9090"
+    tenure router --listen :8080 -k orders --key-from header:X-User\n  \
+    tenure router --listen 0.0.0.0:80 -k tenants --key-from path:2 --metrics :9090"
 )]
 pub(crate) struct RouterCommand {
-    /// Where to take requests, as HOST:PORT; :PORT is the loopback interface alone
+    /// Address for requests, as HOST:PORT; :PORT listens on loopback only
     #[arg(long, value_name = "ADDR")]
     listen: String,
     #[command(flatten)]
     pub(super) keys: Keys,
     #[command(flatten)]
     pub(super) holding: Holding,
-    /// Where to serve /livez, /readyz and /metrics; default: the setting `metrics`
-    #[arg(long, value_name = "ADDR")]
-    admin: Option<String>,
     #[command(flatten)]
     flags: RouterFlags,
 }
 
-/// How requests say what they are about.
+/// Keyspace and key of requests.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Keys {
-    /// The keyspace that keys are of
-    #[arg(long, value_name = "NAME")]
+    /// Keyspace of the keys
+    #[arg(short = 'k', long, value_name = "NAME")]
     pub(crate) keyspace: KeyspaceName,
-    /// Where a request has its key: header:NAME, path:N, query:NAME, cookie:NAME, or shard-header:NAME for the shard itself;
-    /// may be repeated, the first that is there counts [default: header:Tenure-Key, then shard-header:Tenure-Shard]
-    #[arg(long, value_name = "PLACE")]
-    key: Vec<KeySource>,
-    /// How long an owner may take to begin its answer
+    /// Source of the key: header:NAME, path:N, query:NAME, cookie:NAME, or shard-header:NAME for the shard itself;
+    /// repeatable, the first one present counts [default: header:Tenure-Key, then shard-header:Tenure-Shard]
+    #[arg(long, value_name = "SOURCE")]
+    key_from: Vec<KeySource>,
+    /// Time for an owner to start its response
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration::parse)]
-    pub(crate) timeout: Duration,
+    pub(crate) response_timeout: Duration,
 }
 
 impl Keys {
     pub(crate) fn rule(&self) -> KeyRule {
-        KeyRule::new(self.keyspace.clone(), self.key.clone())
+        KeyRule::new(self.keyspace.clone(), self.key_from.clone())
     }
 }
 
-/// How much a router holds.
+/// Limits of the hold queue.
 #[derive(Clone, Debug, Args)]
-#[command(next_help_heading = "What is held while shards change hands")]
+#[command(next_help_heading = "Hold queue")]
 pub(crate) struct Holding {
-    /// How many requests are held at most
+    /// Maximum number of held requests
     #[arg(long, value_name = "NUMBER", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..))]
-    hold_count: u64,
-    /// How many bytes of them at most
+    hold_max_requests: u64,
+    /// Maximum size of all held requests, in bytes
     #[arg(long, value_name = "NUMBER", default_value_t = 64 << 20, value_parser = clap::value_parser!(u64).range(1..))]
-    hold_bytes: u64,
-    /// How long each of them at most
+    hold_max_bytes: u64,
+    /// Maximum time to hold a request
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration::parse)]
-    hold_age: Duration,
+    hold_max_age: Duration,
 }
 
 impl Holding {
     pub(crate) fn limits(&self) -> HoldLimits {
         HoldLimits {
-            count: self.hold_count,
-            bytes: self.hold_bytes,
-            age: self.hold_age,
+            count: self.hold_max_requests,
+            bytes: self.hold_max_bytes,
+            age: self.hold_max_age,
         }
     }
 }
@@ -125,7 +124,7 @@ impl Health for Doing {
 
 impl RouterCommand {
     pub(crate) fn config(&self, global: &Global) -> Result<Config, Exit> {
-        global.load(self.flags.0.clone())
+        global.load(self.flags.0.clone(), Knob::is_routers)
     }
 
     pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
@@ -141,7 +140,7 @@ impl RouterCommand {
         config.timing().map_err(unfit)?;
         let listener = bind(&self.listen).await.map_err(bad_address)?;
         let address = listener.local_addr().map_err(bad_address)?;
-        let at_admin = bind_admin(self.admin.as_deref().or(config.text("metrics"))).await?;
+        let at_admin = bind_admin(config.text("metrics")).await?;
         let mut builder = Router::builder(url, cluster.as_str())
             .settings(config.settings())
             .hold(self.holding.limits())
@@ -156,7 +155,7 @@ impl RouterCommand {
         };
         let http = HttpMetrics::new("router");
         let settings = ProxySettings {
-            timeout: self.keys.timeout,
+            timeout: self.keys.response_timeout,
             ..ProxySettings::default()
         };
         let proxy = Proxy::new(router.clone(), self.keys.rule(), settings, http.clone());
@@ -168,7 +167,7 @@ impl RouterCommand {
             stopping: AtomicBool::new(false),
         });
         let _admin = admin(at_admin, doing.clone())?;
-        tracing::info!(router = %router.name(), %address, "routes");
+        tracing::info!(router = %router.name(), %address, "router started");
         eprintln!("listening at http://{address}");
         signals.any().await;
         doing.stopping.store(true, Ordering::Release);
@@ -180,7 +179,7 @@ impl RouterCommand {
             Waited::Done(ended) => ended.map_err(|e| Exit::failed(e.to_string()))?,
             Waited::Signal => {
                 return Err(Exit::failed(
-                    "stopped at once; what it held was not answered",
+                    "exited immediately; held requests were not answered",
                 ));
             }
         }
@@ -188,7 +187,7 @@ impl RouterCommand {
     }
 }
 
-/// Takes the address for health and metrics, if there is to be one: early, so that one that is taken costs nothing.
+/// Binds the address for health checks and metrics early, so that an address in use fails before anything else starts.
 pub(crate) async fn bind_admin(address: Option<&str>) -> Result<Option<TcpListener>, Exit> {
     match address {
         Some(address) => bind(address).await.map(Some).map_err(bad_address),
@@ -196,18 +195,19 @@ pub(crate) async fn bind_admin(address: Option<&str>) -> Result<Option<TcpListen
     }
 }
 
-/// Serves requests, on threads that do nothing else.
+/// Serves requests on dedicated threads.
 pub(crate) fn serve(
     listener: TcpListener,
     limits: ServeLimits,
     service: Arc<impl Service>,
 ) -> Result<Server, Exit> {
     let lanes = Lanes::per_processor();
-    let lanes = lanes.map_err(|e| Exit::failed(format!("no threads to serve on: {e}")))?;
+    let lanes =
+        lanes.map_err(|e| Exit::failed(format!("worker threads cannot be started: {e}")))?;
     Server::start_on(Some(lanes), listener, limits, service).map_err(bad_address)
 }
 
-/// Serves health and metrics, if asked to.
+/// Serves health checks and metrics if there is a listener.
 pub(crate) fn admin(
     listener: Option<TcpListener>,
     health: Arc<impl Health>,
@@ -220,7 +220,7 @@ pub(crate) fn admin(
         ..ServeLimits::default()
     };
     let server = Server::start(listener, limits, HealthServer::new(health)).map_err(bad_address)?;
-    tracing::info!(address = %server.address(), "serves health and metrics");
+    tracing::info!(address = %server.address(), "serving health checks and metrics");
     Ok(Some(server))
 }
 

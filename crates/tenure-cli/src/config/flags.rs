@@ -41,13 +41,8 @@ macro_rules! flags {
 }
 
 flags! {
-    /// All settings.
-    AllFlags, |_| true
-}
-
-flags! {
-    /// Those that matter to a node.
-    Flags, |knob: &Knob| !knob.is_leasing()
+    /// Those that matter to a node and are changed often. The others are set by file, environment or `--set`.
+    Flags, |knob: &Knob| !knob.is_plan() && !knob.is_leasing() && knob.is_common()
 }
 
 flags! {
@@ -62,12 +57,12 @@ flags! {
 
 flags! {
     /// Those that matter to a process that only leads.
-    LeaderFlags, Knob::is_leaders
+    LeaderFlags, |knob: &Knob| knob.is_leaders() && knob.is_common()
 }
 
 flags! {
     /// Those that matter to a router.
-    RouterFlags, Knob::is_routers
+    RouterFlags, |knob: &Knob| knob.is_routers() && knob.is_common()
 }
 
 fn arg(knob: &'static Knob) -> Arg {

@@ -11,7 +11,7 @@ pub(crate) mod settings_table;
 mod suggest;
 mod value;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::OnceLock;
@@ -70,10 +70,48 @@ impl fmt::Display for Source {
 pub(crate) struct Sources {
     /// Flags by the name of their setting.
     pub(crate) flags: BTreeMap<&'static str, String>,
+    /// Those of `flags` that were given by `--set`.
+    pub(crate) set: BTreeSet<&'static str>,
     /// The whole environment.
     pub(crate) env: Vec<(String, String)>,
-    /// The file that a flag names; without it, the environment may name one.
-    pub(crate) file: Option<PathBuf>,
+    /// Configuration files, lowest precedence first.
+    pub(crate) files: Vec<PathBuf>,
+}
+
+impl Sources {
+    /// Sources with the configuration files that apply: the file of the flag, else that of `TENURE_CONFIG`, else the
+    /// user's `tenure/config.toml` and `./tenure.toml`, as far as they exist. An empty name stands for no file.
+    pub(crate) fn new(
+        flags: BTreeMap<&'static str, String>,
+        set: BTreeSet<&'static str>,
+        env: Vec<(String, String)>,
+        file: Option<PathBuf>,
+    ) -> Self {
+        let of = |wanted: &str| {
+            let found = env.iter().find(|(name, _)| name == wanted);
+            found.map(|(_, text)| PathBuf::from(text))
+        };
+        let files = match file.or_else(|| of(ENV_FILE)) {
+            Some(file) if file.as_os_str().is_empty() => Vec::new(),
+            Some(file) => vec![file],
+            None => {
+                let absolute = |dir: &PathBuf| dir.is_absolute();
+                let user = of("XDG_CONFIG_HOME")
+                    .filter(absolute)
+                    .or_else(|| Some(of("HOME").filter(absolute)?.join(".config")));
+                let user = user.map(|dir| dir.join("tenure/config.toml"));
+                let local = Some(PathBuf::from("tenure.toml"));
+                let all = [user, local].into_iter().flatten();
+                all.filter(|path| path.exists()).collect()
+            }
+        };
+        Self {
+            flags,
+            set,
+            env,
+            files,
+        }
+    }
 }
 
 /// The configuration. Each value fits its setting; whether they fit together, [`Config::timing`] says.
@@ -123,13 +161,16 @@ impl Config {
     fn read(sources: &Sources) -> (Self, Vec<String>) {
         let mut config = Self::default();
         let mut problems = Vec::new();
-        if let Some(path) = file_path(sources) {
-            config.read_file(&path, &mut problems);
+        for path in &sources.files {
+            config.read_file(path, &mut problems);
         }
         config.read_env(&sources.env, &mut problems);
         for (name, text) in &sources.flags {
             if let Some(knob) = settings_table::find(name) {
-                let at = format!("--{}", knob.flag());
+                let at = match sources.set.contains(name) {
+                    true => format!("--set {name}"),
+                    false => format!("--{}", knob.flag()),
+                };
                 let value = value::from_text(knob, text);
                 config.take(knob, value, Source::Flag, &at, &mut problems);
             }
@@ -318,19 +359,12 @@ fn default_of(knob: &Knob, timing: &Timing) -> Option<Value> {
     })
 }
 
-fn file_path(sources: &Sources) -> Option<PathBuf> {
-    let from_env = || {
-        let (_, path) = sources.env.iter().find(|(name, _)| name == ENV_FILE)?;
-        (!path.is_empty()).then(|| PathBuf::from(path))
-    };
-    sources.file.clone().or_else(from_env)
-}
-
 fn nearest(key: &str) -> Option<&'static str> {
     suggest::nearest(key, KNOBS.iter().map(|knob| knob.name))
 }
 
-fn meant(key: &str) -> String {
+/// Suggestion for a setting name that does not exist.
+pub(crate) fn meant(key: &str) -> String {
     match nearest(key) {
         Some(name) => format!("; did you mean {name:?}?"),
         None => "; `tenure config show` lists what there is".to_owned(),

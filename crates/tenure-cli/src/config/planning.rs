@@ -238,7 +238,7 @@ impl Config {
         if record.mode == KeyspaceMode::Coordinated && record.plan.measure == Some(Measure::Load) {
             return Err(Exit::usage(format!(
                 "keyspace {name} has measure = \"load\", and an application of `tenure {command}` has no way to report the load \
-                 of its shards; run `tenure keyspace set {name} --measure shards`, or use the library (`Grant::report_load`)"
+                 of its shards; run `tenure keyspace update {name} --measure shards`, or use the library (`Grant::report_load`)"
             )));
         }
         let weight = match self.value("weight") {

@@ -76,6 +76,15 @@ impl Knob {
         matches!(self.kind, Kind::Url | Kind::Cluster | Kind::Filter)
     }
 
+    /// Whether processes offer it as a flag. Rare settings are set by file, environment or `--set`.
+    pub(crate) fn is_common(&self) -> bool {
+        const TIMES: [&str; 3] = ["ttl", "drain_timeout", "load_timeout"];
+        match self.kind {
+            Kind::Time(..) | Kind::Count(..) | Kind::Switch(..) => TIMES.contains(&self.name),
+            _ => true,
+        }
+    }
+
     /// Whether it says how a leader plans for a keyspace.
     pub(crate) fn is_plan(&self) -> bool {
         matches!(
@@ -114,6 +123,16 @@ impl Knob {
             && !of_owners
             && !of_shards
             && !OTHERS.contains(&self.name)
+    }
+
+    /// Whether it matters to commands that write records themselves.
+    pub(crate) fn is_operators(&self) -> bool {
+        matches!(self.name, "ttl" | "clock_drift_max_permille")
+    }
+
+    /// Whether it matters to a process that owns shards.
+    pub(crate) fn is_nodes(&self) -> bool {
+        !self.is_leasing()
     }
 
     /// Whether it matters to a router.
@@ -209,7 +228,7 @@ pub(crate) const KNOBS: &[Knob] = &[
     knob(
         "join",
         Kind::YesNo,
-        "whether its first start only joins, and takes no shards until `tenure activate`",
+        "whether its first start only joins, and takes no shards until `tenure node resume`",
     ),
     knob(
         "metrics",

@@ -95,7 +95,7 @@ fn file_environment_and_flag_each_take_effect_for_every_knob_and_in_this_order()
         let [(toml, in_file), (_, in_env), (_, in_flag)] = samples(knob);
         let file = file(&format!("{} = {toml}\n", knob.name));
         let mut sources = Sources {
-            file: Some(file.path().to_owned()),
+            files: vec![file.path().to_owned()],
             ..Sources::default()
         };
         let load = |sources: &Sources| given(&Config::load(sources).unwrap(), knob);
@@ -228,7 +228,8 @@ fn every_setting_has_a_knob() {
 fn problems(file_text: &str, env: &[(&str, &str)], flags: &[(&'static str, &str)]) -> Vec<String> {
     let file = file(file_text);
     let sources = Sources {
-        file: Some(file.path().to_owned()),
+        set: BTreeSet::new(),
+        files: vec![file.path().to_owned()],
         env: env
             .iter()
             .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
@@ -278,7 +279,7 @@ fn every_problem_of_every_source_is_reported_at_once() {
 #[test]
 fn a_file_that_is_missing_or_is_not_toml_is_named() {
     let sources = Sources {
-        file: Some(PathBuf::from("nowhere/shop.toml")),
+        files: vec![PathBuf::from("nowhere/shop.toml")],
         ..Sources::default()
     };
     let all = Config::load(&sources).unwrap_err();
@@ -294,15 +295,44 @@ fn a_file_that_is_missing_or_is_not_toml_is_named() {
 }
 
 #[test]
-fn the_environment_may_name_the_file_and_a_flag_goes_before_it() {
+fn files_are_found_by_flag_then_environment_then_at_their_usual_places() {
     let (one, two) = (file("zone = \"one\""), file("zone = \"two\""));
-    let mut sources = Sources {
-        env: vec![(ENV_FILE.to_owned(), one.path().display().to_string())],
+    let zone = |sources: &Sources| {
+        let config = Config::load(sources).unwrap();
+        config.text("zone").map(ToOwned::to_owned)
+    };
+    let home = tempfile::tempdir().unwrap();
+    let user = home.path().join(".config/tenure");
+    std::fs::create_dir_all(&user).unwrap();
+    std::fs::write(user.join("config.toml"), "zone = \"user\"\n").unwrap();
+    let find = |env: &[(&str, &str)], flag: Option<&std::path::Path>| {
+        let env = env.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned()));
+        let flag = flag.map(ToOwned::to_owned);
+        Sources::new(BTreeMap::new(), BTreeSet::new(), env.collect(), flag)
+    };
+    let at_home = ("HOME", home.path().to_str().unwrap());
+    let by_env = (ENV_FILE, one.path().to_str().unwrap());
+    assert_eq!(zone(&find(&[at_home], None)), Some("user".to_owned()));
+    let xdg = home.path().join("elsewhere");
+    let xdg = ("XDG_CONFIG_HOME", xdg.to_str().unwrap());
+    assert_eq!(zone(&find(&[at_home, xdg], None)), None);
+    assert_eq!(
+        zone(&find(&[at_home, by_env], None)),
+        Some("one".to_owned())
+    );
+    let flagged = find(&[at_home, by_env], Some(two.path()));
+    assert_eq!(zone(&flagged), Some("two".to_owned()));
+    assert_eq!(zone(&find(&[at_home, (ENV_FILE, "")], None)), None);
+    assert_eq!(zone(&find(&[at_home, by_env], Some("".as_ref()))), None);
+    let layered = Sources {
+        files: vec![one.path().to_owned(), two.path().to_owned()],
         ..Sources::default()
     };
-    assert_eq!(Config::load(&sources).unwrap().text("zone"), Some("one"));
-    sources.file = Some(two.path().to_owned());
-    assert_eq!(Config::load(&sources).unwrap().text("zone"), Some("two"));
+    assert_eq!(
+        zone(&layered),
+        Some("two".to_owned()),
+        "the later file wins"
+    );
 }
 
 #[test]
@@ -377,7 +407,7 @@ fn the_section_of_a_worker_says_the_same_as_its_settings() {
         lease_ttl_secs = 30\nlease_renew_interval_secs = 2.5\n";
     let section = file(text);
     let by_file = Sources {
-        file: Some(section.path().to_owned()),
+        files: vec![section.path().to_owned()],
         ..Sources::default()
     };
     let pairs = [
@@ -403,7 +433,7 @@ fn the_section_of_a_worker_says_the_same_as_its_settings() {
     assert_eq!(nothing.leasing(), ShardLeasing::default());
     let odd = file("[worker]\nshards = 3\n[worker.shard_leasing]\nttl = 3\nenabled = 1\n");
     let sources = Sources {
-        file: Some(odd.path().to_owned()),
+        files: vec![odd.path().to_owned()],
         ..Sources::default()
     };
     let told = Config::load(&sources).unwrap_err().join("\n");

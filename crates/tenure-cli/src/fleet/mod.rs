@@ -56,7 +56,7 @@ impl Site {
             .map(String::from)
             .to_vec();
         args.extend(["--node", name, "--listen", &listen, "--keyspace", "demo"].map(String::from));
-        args.extend(["--key", "header:X-Key"].map(String::from));
+        args.extend(["--key-from", "header:X-Key"].map(String::from));
         if let Some(ttl) = self.ttl {
             args.extend(["--ttl".to_owned(), format!("{}ms", ttl.as_millis())]);
         }
@@ -66,7 +66,7 @@ impl Site {
     /// Starts a sidecar with the example application behind it; returns when it serves.
     pub(crate) fn node(&self, name: &str) -> Result<Proc, Exit> {
         let app = free_port()?;
-        let mut args = self.command("node", name, ANY_PORT);
+        let mut args = self.command("sidecar", name, ANY_PORT);
         let data = self.dir.join(name).to_string_lossy().into_owned();
         let shards = self.shards.to_string();
         let (url, hooks) = (format!("http://{app}"), format!("http://{app}/hooks"));
@@ -78,12 +78,12 @@ impl Site {
         );
         args.extend(
             [
-                "--debounce",
-                "200ms",
-                "--rejoin-after",
-                "500ms",
-                "--cool-down",
-                "500ms",
+                "--set",
+                "debounce=200ms",
+                "--set",
+                "rejoin_after=500ms",
+                "--set",
+                "cool_down=500ms",
             ]
             .map(String::from),
         );
@@ -96,7 +96,7 @@ impl Site {
         let me = me.to_string_lossy().into_owned();
         args.extend(
             [
-                "--app-cmd",
+                "--",
                 &me,
                 "__app",
                 &app.to_string(),
@@ -117,7 +117,7 @@ impl Site {
     /// Starts a router where clients look for it.
     pub(crate) fn router_at(&self, name: &str, listen: SocketAddr) -> Result<Proc, Exit> {
         let mut args = self.command("router", name, listen);
-        args.extend(["--hold-count".to_owned(), self.hold.to_string()]);
+        args.extend(["--hold-max-requests".to_owned(), self.hold.to_string()]);
         Proc::start(name, &args)
     }
 }

@@ -82,8 +82,8 @@ impl Site {
             .args(["--store", store])
             .args(["--shards", &self.shards.to_string()])
             // The leader does not take its time, so that a test need not wait.
-            .args(["--debounce", "250ms", "--cool-down", "0ms"])
-            .args(["--rejoin-after", "0ms"])
+            .args(["--set", "debounce=250ms", "--set", "cool_down=0ms"])
+            .args(["--set", "rejoin_after=0ms"])
             .arg("--data")
             .arg(self.path(node))
             .arg("--trace")

@@ -48,17 +48,17 @@ async fn what_cannot_be_held_is_answered_with_503_and_counted() {
     let (made, said) = site.run(&["keyspace", "create", "orders", "--shards", "2"]);
     assert!(made, "{said}");
     let short = [
-        "--freeze-timeout",
-        "100ms",
+        "--set",
+        "freeze_timeout=100ms",
         "--drain-timeout",
         "200ms",
-        "--take-timeout",
-        "200ms",
-        "--hold-age",
+        "--set",
+        "take_timeout=200ms",
+        "--hold-max-age",
         "600ms",
-        "--hold-count",
+        "--hold-max-requests",
         "4",
-        "--hold-bytes",
+        "--hold-max-bytes",
         "20000",
     ];
     let router = site.router("r1", &short);
@@ -97,7 +97,7 @@ async fn an_application_that_is_down_or_slow_is_named_and_the_node_says_that_it_
         .arg(site.journals());
     let mut process = process.spawn().unwrap();
     let hooks = format!("http://{app}/hooks");
-    let args = ["--hooks", &hooks, "--timeout", "400ms"];
+    let args = ["--hooks", &hooks, "--response-timeout", "400ms"];
     let node = site.gate("n1", &format!("http://{app}"), &args);
     let router = site.router("r1", &[]);
     site.settled(1).await;
@@ -158,7 +158,12 @@ async fn a_move_is_undone(first: (&[&str], &[&str]), second: &[&str], told: &str
     let router = site.router("r1", &[]);
     site.settled(1).await;
     let load = Load::begin(&[router.address], 8, Duration::from_millis(40), 100_000);
-    let short = ["--load-retry-min", "50ms", "--load-retry-max", "100ms"];
+    let short = [
+        "--set",
+        "load_retry_min=50ms",
+        "--set",
+        "load_retry_max=100ms",
+    ];
     let second_args = [&QUICK[..], &short[..]].concat();
     let new = site.node_with("n2", &second_args, second);
     until("the hook has failed", || {
@@ -221,7 +226,7 @@ fn what_cannot_be_started_is_refused_with_the_way_out() {
             assert!(said.contains(text), "{text:?} is not in {said}");
         }
     };
-    let node = ["node", "--keyspace", "orders", "--shards", "1"];
+    let node = ["sidecar", "--keyspace", "orders", "--shards", "1"];
     let with = |more: &[&'static str]| [&node[..], more].concat();
     check(
         &with(&["--listen", ":0", "--app", "localhost:1"]),
@@ -249,11 +254,11 @@ fn what_cannot_be_started_is_refused_with_the_way_out() {
     let router = ["router", "--keyspace", "orders", "--listen"];
     check(&[&router[..], &[&taken]].concat(), &[&taken, "listen"]);
     check(
-        &[&router[..], &[":0", "--key", "body:x"]].concat(),
+        &[&router[..], &[":0", "--key-from", "body:x"]].concat(),
         &["header:NAME"],
     );
     check(
-        &[&router[..], &[":0", "--hold-age", "1s"]].concat(),
+        &[&router[..], &[":0", "--hold-max-age", "1s"]].concat(),
         &["freeze_timeout"],
     );
 }

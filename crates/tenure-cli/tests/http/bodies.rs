@@ -70,7 +70,7 @@ async fn held_now(router: &crate::site::Proc, count: f64) {
 async fn a_slow_body_is_waited_for_and_one_that_stops_is_not() {
     let site = Site::new(2);
     let _node = site.node("n1", &QUICK);
-    let router = site.router("r1", &["--timeout", "700ms"]);
+    let router = site.router("r1", &["--response-timeout", "700ms"]);
     site.settled(1).await;
     for (length, pieces) in [(8, 8), (100_008, 8)] {
         let mut stream = TcpStream::connect(router.address).await.unwrap();

@@ -43,8 +43,8 @@ async fn requests_do_not_wait_for_a_load() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_router_that_says_nothing_delays_a_move_by_the_freeze_timeout_only() {
     let site = Site::new(4);
-    let args = [&QUICK[..], &["--freeze-timeout", "700ms"]].concat();
-    let short = ["--freeze-timeout", "700ms", "--ttl", "60s"];
+    let args = [&QUICK[..], &["--set", "freeze_timeout=700ms"]].concat();
+    let short = ["--set", "freeze_timeout=700ms", "--ttl", "60s"];
     let _first = site.node("n1", &args);
     let router = site.router("r1", &short);
     let silent = site.router("r2", &short);
@@ -71,7 +71,7 @@ async fn a_router_that_says_nothing_delays_a_move_by_the_freeze_timeout_only() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn three_identical_processes_need_no_router_of_their_own() {
     let site = Site::new(6);
-    let args = [&QUICK[..], &["--route"]].concat();
+    let args = [&QUICK[..], &["--forward"]].concat();
     let mut nodes = ["n1", "n2", "n3"].map(|n| site.node(n, &args));
     site.settled(3).await;
     let mut seen = std::collections::BTreeSet::new();
@@ -122,7 +122,7 @@ async fn an_application_in_another_language_hands_its_state_over() {
         let (app, hooks) = (format!("http://{at}"), format!("http://{at}/hooks"));
         let port = at.port().to_string();
         let mut args = QUICK.to_vec();
-        args.extend(["--hooks", &hooks, "--app-cmd", "python3", script, &port]);
+        args.extend(["--hooks", &hooks, "--", "python3", script, &port]);
         args.push(state.to_str().unwrap());
         site.gate(name, &app, &args)
     };

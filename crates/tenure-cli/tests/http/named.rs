@@ -52,7 +52,7 @@ async fn named_shards_are_served_routed_by_their_names_and_moved_under_load() {
             .all(|(shard, _, key, _)| *shard == format!("orders-{key}"))
     );
     // One that is deleted is served no longer, the others are.
-    let (deleted, said) = site.run(&["shard", "delete", "orders/k3"]);
+    let (deleted, said) = site.run(&["shard", "delete", "orders/k3", "--yes"]);
     assert!(deleted, "{said}");
     site.served(7, 1).await;
     client.ask("GET", "/count", "k4", "").await.with(200);

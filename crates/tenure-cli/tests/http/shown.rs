@@ -7,7 +7,17 @@ fn up_shows_requests_that_do_not_fail() {
     let site = Site::new(1);
     let data = site.dir.path().join("up").to_string_lossy().into_owned();
     let args = [
-        "up", "--nodes", "2", "--shards", "8", "--for", "4s", "--ttl", "15s", "--data", &data,
+        "up",
+        "--nodes",
+        "2",
+        "--shards",
+        "8",
+        "--duration",
+        "4s",
+        "--ttl",
+        "15s",
+        "--data",
+        &data,
     ];
     let (fine, said) = site.run(&args);
     assert!(fine, "{said}");

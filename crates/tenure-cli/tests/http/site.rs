@@ -19,12 +19,12 @@ pub(crate) const SOON: Duration = Duration::from_secs(60);
 /// Times that suit a test: shards come back soon. Leases last for long, so that a machine that is busy with other tests does
 /// not cost anybody its shards.
 pub(crate) const QUICK: [&str; 8] = [
-    "--debounce",
-    "100ms",
-    "--rejoin-after",
-    "100ms",
-    "--cool-down",
-    "100ms",
+    "--set",
+    "debounce=100ms",
+    "--set",
+    "rejoin_after=100ms",
+    "--set",
+    "cool_down=100ms",
     "--ttl",
     "15s",
 ];
@@ -106,15 +106,20 @@ impl Site {
         let at = free_port();
         let mut command = self.command();
         command
-            .args(["node", "--node", name, "--data"])
+            .args(["sidecar", "--node", name, "--data"])
             .arg(self.dir.path().join(name))
             .args(["--listen", ":0", "--keyspace", "orders"])
             .args(self.kind())
-            .args(["--key", "header:X-Key", "--key", "shard-header:X-Shard"])
+            .args([
+                "--key-from",
+                "header:X-Key",
+                "--key-from",
+                "shard-header:X-Shard",
+            ])
             .args(["--app", &format!("http://{at}")])
             .args(["--hooks", &format!("http://{at}/hooks")])
             .args(args)
-            .args(["--app-cmd", env!("CARGO_BIN_EXE_tenure"), "__app"])
+            .args(["--", env!("CARGO_BIN_EXE_tenure"), "__app"])
             .arg(at.to_string())
             .arg(self.journals())
             .args(app);
@@ -126,9 +131,9 @@ impl Site {
         let mut command = self.command();
         let shards = self.shards.to_string();
         command
-            .args(["node", "--node", name, "--listen", ":0", "--app", app])
+            .args(["sidecar", "--node", name, "--listen", ":0", "--app", app])
             .args(["--keyspace", "orders", "--shards", &shards])
-            .args(["--key", "header:X-Key"])
+            .args(["--key-from", "header:X-Key"])
             .args(args);
         Proc::start(command, name)
     }
@@ -138,7 +143,12 @@ impl Site {
         command
             .args(["router", "--node", name, "--listen", ":0"])
             .args(["--keyspace", "orders"])
-            .args(["--key", "header:X-Key", "--key", "shard-header:X-Shard"])
+            .args([
+                "--key-from",
+                "header:X-Key",
+                "--key-from",
+                "shard-header:X-Shard",
+            ])
             .args(args);
         if !args.contains(&"--ttl") {
             command.args(["--ttl", "15s"]);
@@ -202,7 +212,7 @@ impl Proc {
         // Before the rest of the line that the application takes.
         let mut args: Vec<_> = command.get_args().map(ToOwned::to_owned).collect();
         let at = args.iter().position(|a| a == "--listen").unwrap();
-        let more = ["--log", "info", "--admin", &admin.to_string()].map(Into::into);
+        let more = ["--log", "info", "--metrics", &admin.to_string()].map(Into::into);
         args.splice(at..at, more);
         let mut all = Command::new(command.get_program());
         all.env("NO_COLOR", "1");

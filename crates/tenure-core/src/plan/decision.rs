@@ -155,12 +155,12 @@ impl fmt::Display for PlanProblem {
             ),
             Self::PinUnknown { first, shards: 1 } => write!(
                 f,
-                "shard {first} is pinned to a node that is not known; start that node, or `tenure unpin {first}`"
+                "shard {first} is pinned to a node that is not known; start that node, or `tenure shard unpin {first}`"
             ),
             Self::PinUnknown { first, shards } => write!(
                 f,
                 "{shards} shards, {first} among them, are pinned to nodes that are not known; start those nodes, or \
-                 `tenure unpin` the shards"
+                 `tenure shard unpin` the shards"
             ),
             Self::PolicyRefused(nonsense) => {
                 write!(f, "the policy's answer was refused, the old plan stands: {nonsense}")

@@ -1,4 +1,4 @@
-//! A planner's view out of the records: what a leader plans from, and what `tenure plan` shows of a running cluster.
+//! A planner's view out of the records: what a leader plans from, and what `tenure keyspace plan` shows of a running cluster.
 //!
 //! Whoever reads the same records gets the same view, but for what only a leader remembers ([`Memory`]): since when nodes are
 //! as they are, what was moved lately, what it is just writing.

@@ -1,4 +1,4 @@
-//! What `tenure doctor` wants to know of an etcd cluster.
+//! What `tenure store check` wants to know of an etcd cluster.
 
 use super::EtcdStore;
 use super::proto::{

@@ -24,7 +24,7 @@ impl NatsStore {
                 let servers = self.client.cluster.settings.endpoints.join(", ");
                 return Err(StoreError::denied(format!(
                     "NATS at {servers} has no bucket {:?}; check the name, or make it: start a node, create a keyspace, or run: tenure \
-                     doctor --create --store URL",
+                     store init --store URL",
                     self.keys.bucket
                 )));
             }

@@ -1,4 +1,4 @@
-//! What `tenure doctor` wants to know of a NATS bucket.
+//! What `tenure store check` wants to know of a NATS bucket.
 
 use std::time::Duration;
 
@@ -120,7 +120,7 @@ fn fsync(told: Option<Result<VarzConfig, String>>, copies: usize) -> Finding {
         format!("every {every:?}"),
         format!(
             "{lost} takes back writes that were confirmed, epochs included; set `sync_interval: always`, or raise the \
-             generations after it (tenure keyspace raise --all)"
+             generations after it (tenure keyspace bump-generation --all)"
         ),
     )
 }

@@ -1,4 +1,4 @@
-//! What `tenure doctor` wants to know of a PostgreSQL server.
+//! What `tenure store check` wants to know of a PostgreSQL server.
 
 use tokio_postgres::Row;
 
@@ -103,7 +103,7 @@ fn replication(wanted: &str, replicas: &[(String, String)]) -> Finding {
             ABOUT,
             format!("asynchronous: {shown}"),
             "if one of these takes over, confirmed writes may be missing: set synchronous_standby_names, or run \
-             `tenure keyspace raise --all` before nodes start after every failover",
+             `tenure keyspace bump-generation --all` before nodes start after every failover",
         ),
         (false, _, true) => Finding::ok(ABOUT, format!("synchronous: {shown}")),
         (false, _, false) => Finding::fail(

@@ -98,7 +98,7 @@ pub(super) fn refused(place: &str, key: &str, db: &DbError) -> StoreError {
         c if *c == SqlState::DATA_CORRUPTED || *c == SqlState::INDEX_CORRUPTED => {
             if key.is_empty() {
                 denied(
-                    "restore the database from a backup, then raise the generation (tenure keyspace raise --all)",
+                    "restore the database from a backup, then raise the generation (tenure keyspace bump-generation --all)",
                 )
             } else {
                 StoreError::corrupt(key, format!("{place}: {said}"))

@@ -77,13 +77,13 @@ pub(super) async fn check(client: &Client, target: &Target) -> Result<u32, Store
         Some(older) => {
             return Err(StoreError::denied(format!(
                 "{}: tables {shown} have layout {older}, this program needs {LAYOUT}; open the store once as their owner: \
-                 tenure doctor --create --store URL",
+                 tenure store init --store URL",
                 target.shown
             )));
         }
         None => {
             return Err(StoreError::denied(format!(
-                "{}: there are no tables {shown} yet; start a node, create a keyspace, or run: tenure doctor --create \
+                "{}: there are no tables {shown} yet; start a node, create a keyspace, or run: tenure store init \
                  --store URL",
                 target.shown
             )));
@@ -133,7 +133,7 @@ fn refuse_newer(found: Option<usize>, target: &Target) -> Result<(), StoreError>
 fn cannot_make(target: &Target, e: &tokio_postgres::Error) -> StoreError {
     match errors::explain(&target.shown, "", Stage::Read, e) {
         StoreError::Denied { .. } if e.as_db_error().is_some() => StoreError::denied(format!(
-            "{}: the tables {} cannot be made: {}; have their owner make them (tenure doctor --create --store URL) and \
+            "{}: the tables {} cannot be made: {}; have their owner make them (tenure store init --store URL) and \
              grant this user the rights in docs/stores/postgres.md",
             target.shown,
             target.names.shown(),

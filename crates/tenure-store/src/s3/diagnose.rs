@@ -1,4 +1,4 @@
-//! What `tenure doctor` asks a bucket.
+//! What `tenure store check` asks a bucket.
 
 use std::time::{Duration, Instant};
 

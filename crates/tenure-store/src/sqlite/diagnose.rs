@@ -1,4 +1,4 @@
-//! What `tenure doctor` wants to know of a SQLite file.
+//! What `tenure store check` wants to know of a SQLite file.
 
 use rusqlite::Connection;
 
@@ -44,7 +44,7 @@ fn whole(check: &str) -> Finding {
     if check == "ok" {
         return Finding::ok("integrity", "no damage found");
     }
-    let advice = "restore the file from a backup, then run `tenure keyspace raise --all`";
+    let advice = "restore the file from a backup, then run `tenure keyspace bump-generation --all`";
     Finding::fail("integrity", check, advice)
 }
 

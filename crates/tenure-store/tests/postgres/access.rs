@@ -139,7 +139,7 @@ async fn a_user_who_may_not_make_the_tables_is_told_who_may() {
     let url = url_of(&postgres, "shop");
     let why = refusal(&url).await;
     assert!(why.contains("tenure.kv cannot be made"), "{why}");
-    assert!(why.contains("tenure doctor --create"), "{why}");
+    assert!(why.contains("tenure store init"), "{why}");
     let e = open_existing(&url).await.unwrap_err().to_string();
     assert!(e.contains("there are no tables tenure.kv yet"), "{e}");
 }

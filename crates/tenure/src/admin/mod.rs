@@ -338,7 +338,7 @@ fn thawed(view: &View) -> Result<(), AdminError> {
     match view.cluster.get(&()).and_then(|c| c.freeze.as_ref()) {
         None => Ok(()),
         Some(reason) => Err(AdminError::Refused(format!(
-            "the cluster is frozen ({reason}): nothing that is served moves; `tenure unfreeze` takes it back"
+            "the cluster is frozen ({reason}): nothing that is served moves; `tenure cluster resume-moves` takes it back"
         ))),
     }
 }

@@ -219,24 +219,24 @@ fn movable<'a>(
     }
     if seen.record.quarantine.is_some() {
         return refuse(format!(
-            "shard {id} is quarantined; remove the cause, then `tenure repair {id}`"
+            "shard {id} is quarantined; remove the cause, then `tenure shard repair {id}`"
         ));
     }
     if let Some(pin) = seen.record.pin.as_ref().filter(|pin| *pin != to) {
         return refuse(format!(
-            "shard {id} is pinned to {pin}; `tenure unpin {id}` first, or pin it to {to}"
+            "shard {id} is pinned to {pin}; `tenure shard unpin {id}` first, or pin it to {to}"
         ));
     }
     let target = &node(view, to)?.record;
     if target.mode != NodeMode::Active {
         return refuse(format!(
-            "node {to} is {} and takes no shards; `tenure activate {to}` first",
+            "node {to} is {} and takes no shards; `tenure node resume {to}` first",
             target.mode
         ));
     }
     if target.cordoned {
         return refuse(format!(
-            "node {to} is cordoned and is given no shards; `tenure uncordon {to}` first"
+            "node {to} is cordoned and is given no shards; `tenure node uncordon {to}` first"
         ));
     }
     let session = view.sessions.get(&target.session);

@@ -109,7 +109,7 @@ impl AdminClient {
         let left = last.map_or(0, |standing| standing.shards);
         done.ok_or_else(|| {
             AdminError::TimedOut(format!(
-                "node {name} still has {left} shards; it goes on giving them away, and `tenure activate {name}` takes the \
+                "node {name} still has {left} shards; it goes on giving them away, and `tenure node resume {name}` takes the \
                  drain back"
             ))
         })

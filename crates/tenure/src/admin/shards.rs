@@ -114,7 +114,7 @@ impl AdminClient {
         let key = Key::Shard(id.clone());
         match view.shards.cell(id) {
             Some(KeyState::Damaged { damage, .. }) => Err(AdminError::Refused(format!(
-                "shard {id}: {damage}; `tenure repair {id}` first"
+                "shard {id}: {damage}; `tenure shard repair {id}` first"
             ))),
             Some(KeyState::Present(seen)) if seen.record.ownership == Ownership::Deleted => {
                 let meta = meta.clone();
@@ -175,7 +175,7 @@ impl AdminClient {
         let seen = match view.shards.cell(id) {
             Some(KeyState::Damaged { damage, .. }) => {
                 return Err(AdminError::Refused(format!(
-                    "shard {id}: {damage}; `tenure repair {id}` first"
+                    "shard {id}: {damage}; `tenure shard repair {id}` first"
                 )));
             }
             Some(KeyState::Present(seen)) if seen.record.ownership != Ownership::Deleted => seen,

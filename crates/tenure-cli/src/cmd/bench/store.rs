@@ -186,7 +186,7 @@ impl Bed {
             }
             if left {
                 return Err(Exit::failed(format!(
-                    "keys of this run may be left in store {}; remove them with: tenure cluster rm {cluster}",
+                    "keys of this run may be left in store {}; remove them with: tenure cluster delete {cluster}",
                     self.store.info().url
                 )));
             }

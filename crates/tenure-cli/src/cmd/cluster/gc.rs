@@ -1,6 +1,6 @@
-//! `tenure sweep`: what names somebody who is gone, and what any participant may put right of it.
+//! `tenure cluster gc`: references to departed nodes and ended sessions.
 //!
-//! Nodes do the same by themselves. This is for those who want to see it, and for clusters in which nothing runs.
+//! Running nodes do the same. The command shows what is stale, and cleans up clusters without running nodes.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -26,20 +26,19 @@ use crate::stdout;
 /// How many records are listed as text before "and so many more".
 const SHOWN: usize = 40;
 
-/// List what names somebody who is gone, and put right what anybody may
+/// Find stale references to departed nodes and delete unused tombstones
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Nodes and the leader do this by themselves; a cluster in which some run needs no sweeping. Put right is\n\
-    what anybody may: an intention that names a node that is gone is taken back, and the tombstone of a session\n\
-    that nothing refers to is deleted after it has been watched unchanged for the longest ttl. Shards of ended\n\
-    sessions are left to the nodes that claim them, and the office to the next leader. A record that changed\n\
-    meanwhile is left alone. Exits with 1 if something failed.\n\n\
-    Examples:\n  tenure --store sqlite:shop.db --cluster shop sweep --dry-run\n  \
-    tenure --store sqlite:shop.db --cluster shop sweep --dry-run --json | jq .counts\n  \
-    tenure --store sqlite:shop.db --cluster shop sweep"
+    after_help = "Running nodes and the leader do this continuously, so a cluster with running nodes needs no gc. The command\n\
+    removes assignments to departed nodes, and deletes the tombstone of a session that no record refers to after\n\
+    it was unchanged for the longest ttl. Nodes claim shards of ended sessions themselves, and the next leader\n\
+    replaces the leader record. A record that changed meanwhile is skipped. Exits with 1 if a write failed.\n\n\
+    Examples:\n  tenure cluster gc --dry-run\n  \
+    tenure cluster gc --dry-run --json | jq .counts\n  \
+    tenure cluster gc"
 )]
-pub(crate) struct Sweep {
-    /// Only list what is stale
+pub(crate) struct Gc {
+    /// List stale records without changing anything
     #[arg(long)]
     dry_run: bool,
     /// Print JSON
@@ -72,7 +71,7 @@ struct Swept {
     stale: Vec<Line>,
 }
 
-impl Sweep {
+impl Gc {
     pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
         let mut place = match self.dry_run {
             true => ClusterClient::look(config).await?,
@@ -202,7 +201,7 @@ async fn take_back(
     let seen = snapshot.shard(id)?;
     let writer = Writer {
         owner: Owner {
-            node: NodeName::new("tenure sweep")?,
+            node: NodeName::new("tenure cluster gc")?,
             session: place.writer(),
         },
         nonce: place.nonce(),

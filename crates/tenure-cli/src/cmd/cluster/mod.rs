@@ -1,4 +1,8 @@
-//! `tenure cluster`: what a store holds, and taking a whole cluster away.
+//! `tenure cluster`: clusters of a store, pause of moves, garbage collection and repair of records.
+
+mod gc;
+mod pause_moves;
+mod repair_record;
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -20,15 +24,15 @@ use crate::snapshot::Snapshot;
 use crate::stdout;
 use crate::table::{Table, WIDTH};
 
-/// How often sessions are looked at while it is decided whether they are live.
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
+/// Poll interval while checking whether sessions are live.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// List or remove clusters
+/// List, delete and maintain clusters
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  tenure --store sqlite:shop.db cluster ls\n  \
-    tenure --store sqlite:shop.db cluster rm shop --yes"
-)]
+#[command(after_help = "Examples:\n  \
+    tenure cluster list\n  \
+    tenure cluster pause-moves --reason 'incident 42'\n  \
+    tenure cluster delete shop --yes")]
 pub(crate) struct Cluster {
     #[command(subcommand)]
     action: Action,
@@ -37,43 +41,55 @@ pub(crate) struct Cluster {
 #[derive(Debug, Subcommand)]
 enum Action {
     /// List all clusters of the store
-    #[command(after_help = "Examples:\n  tenure --store sqlite:shop.db cluster ls --json")]
-    Ls {
+    #[command(after_help = "Examples:\n  tenure cluster list\n  tenure cluster list --json")]
+    List {
         /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Delete everything that the store holds of a cluster
+    /// Delete all records of a cluster, including its queues
     #[command(
-        after_help = "Epochs begin anew if a cluster of this name is created later: only for clusters whose epochs no\n\
-        resource remembers. Refused while a session is live, that is, while any of them changes during its ttl.\n\n\
-        Examples:\n  tenure --store sqlite:shop.db cluster rm shop --yes"
+        after_help = "Epochs start again at 1 if a cluster of this name is created later. Delete only clusters whose epochs no\n\
+        external resource checks. The command is rejected while a session is live: it watches all sessions for the\n\
+        longest ttl first.\n\n\
+        Examples:\n  tenure cluster delete shop --yes"
     )]
-    Rm(Rm),
+    Delete(Delete),
+    PauseMoves(pause_moves::PauseMoves),
+    ResumeMoves(pause_moves::ResumeMoves),
+    Gc(gc::Gc),
+    RepairRecord(repair_record::RepairRecord),
 }
 
 #[derive(Debug, Args)]
-struct Rm {
-    /// The cluster's name
+struct Delete {
+    /// Cluster name
     name: ClusterName,
-    /// Do not ask
+    /// Skip the confirmation
     #[arg(long)]
     yes: bool,
-    /// Even while nodes are live: they stop serving as soon as they notice
+    /// Delete even while nodes are live; they stop serving as soon as they notice
     #[arg(long)]
     force: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
 }
 
 impl Cluster {
     pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
         match &self.action {
-            Action::Ls { json } => ls(config, *json).await,
-            Action::Rm(rm) => rm.run(config).await,
+            Action::List { json } => list(config, *json).await,
+            Action::Delete(action) => action.run(config).await,
+            Action::PauseMoves(action) => action.run(config).await,
+            Action::ResumeMoves(action) => action.run(config).await,
+            Action::Gc(action) => action.run(config).await,
+            Action::RepairRecord(action) => action.run(config).await,
         }
     }
 }
 
-async fn ls(config: &Config, as_json: bool) -> Result<ExitCode, Exit> {
+async fn list(config: &Config, as_json: bool) -> Result<ExitCode, Exit> {
     let store = open_store(config).await?;
     let names = clusters(&*store).await?;
     let mut shown = Vec::new();
@@ -114,7 +130,7 @@ async fn ls(config: &Config, as_json: bool) -> Result<ExitCode, Exit> {
     Ok(ExitCode::SUCCESS)
 }
 
-impl Rm {
+impl Delete {
     async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
         let name = &self.name;
         if config
@@ -122,7 +138,7 @@ impl Rm {
             .is_some_and(|given| given != name.as_str())
         {
             return Err(Exit::usage(format!(
-                "--cluster (or TENURE_CLUSTER) names another cluster than {name}; name one"
+                "--cluster (or TENURE_CLUSTER) and the argument {name} name different clusters; pass only one"
             )));
         }
         let place = ClusterClient::open_named(config, name.clone()).await?;
@@ -137,10 +153,13 @@ impl Rm {
         }
         let deleted = delete_all(&place).await?;
         eprintln!("deleted {deleted} records of cluster {name}");
+        if self.json {
+            stdout::json(&json!({ "cluster": name, "deleted": deleted }));
+        }
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Watches the sessions for as long as the longest of their leases: one that changes meanwhile is live.
+    /// Watches all sessions for the longest of their leases. A session that changes meanwhile is live.
     async fn refuse_if_live(
         &self,
         place: &ClusterClient,
@@ -154,14 +173,14 @@ impl Rm {
         let settings = config.settings();
         let proof = snapshot.proof(Duration::ZERO, settings.clock_drift_max_permille);
         eprintln!(
-            "watching {} session(s) for {} to see whether any is live",
+            "watching {} session(s) for {} to check whether any is live",
             before.len(),
             duration::show(proof)
         );
         let clock = Clock::boot();
         let until = clock.now() + proof;
         while clock.now() < until {
-            clock.sleep(LOOK_AGAIN).await;
+            clock.sleep(POLL_INTERVAL).await;
             let now = place.snapshot().await?;
             for (session, version) in live_sessions(&now) {
                 if before.get(&session) != Some(&version) {
@@ -189,7 +208,7 @@ fn live_sessions(snapshot: &Snapshot) -> BTreeMap<SessionId, Version> {
     .collect()
 }
 
-/// Deletes what is there until nothing is; whoever writes meanwhile is deleted too.
+/// Deletes all records of the cluster, including those written meanwhile.
 async fn delete_all(place: &ClusterClient) -> Result<usize, Exit> {
     let prefix = keys::prefix(&place.cluster);
     let mut deleted = 0;
@@ -208,8 +227,8 @@ async fn delete_all(place: &ClusterClient) -> Result<usize, Exit> {
         }
     }
     Err(Exit::failed(format!(
-        "{deleted} records were deleted, but somebody keeps writing new ones; stop the nodes of cluster {} and run the \
-         command again",
+        "{deleted} records were deleted, but other processes keep writing new ones; stop the nodes of cluster {} and run \
+         the command again",
         place.cluster
     )))
 }

@@ -1,26 +1,25 @@
-//! `tenure freeze` and `unfreeze`: whether anything that is served moves.
+//! `tenure cluster pause-moves` and `resume-moves`.
 
 use std::process::ExitCode;
 
 use clap::Args;
 use serde_json::json;
 
-use super::wait::admin;
+use crate::cmd::wait::admin;
 use crate::config::Config;
 use crate::exit::Exit;
 use crate::stdout;
 
-/// Let nothing that is served move, in the whole cluster
+/// Pause all planned moves in the cluster
 #[derive(Debug, Args)]
 #[command(
-    after_help = "No moves for balance, pins, drains or by wish. What is lost is served elsewhere all the same, and a node\n\
-    that stops gives away what it has; moves that are under way are finished. It stays so until\n\
-    `tenure unfreeze`, and `tenure status` says why. Doing it twice changes nothing but the reason.\n\n\
-    Examples:\n  tenure --store sqlite:shop.db --cluster shop freeze --reason 'incident 42'\n  \
-    tenure --store sqlite:shop.db --cluster shop unfreeze"
+    after_help = "Stops moves for balance, pins, drains and requested moves. Failover continues, a node that stops still\n\
+    hands over its shards, and moves in progress finish. The pause lasts until `tenure cluster resume-moves`;\n\
+    `tenure status` shows it with its reason. Repeating the command only replaces the reason.\n\n\
+    Examples:\n  tenure cluster pause-moves --reason 'incident 42'\n  tenure cluster resume-moves"
 )]
-pub(crate) struct Freeze {
-    /// Why; shown to everybody who wonders
+pub(crate) struct PauseMoves {
+    /// Reason, shown by `tenure status`
     #[arg(long, value_name = "TEXT", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     reason: String,
     /// Print JSON
@@ -28,21 +27,21 @@ pub(crate) struct Freeze {
     json: bool,
 }
 
-/// Let shards move again
+/// Resume planned moves in the cluster
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  tenure --store sqlite:shop.db --cluster shop unfreeze")]
-pub(crate) struct Unfreeze {
+#[command(after_help = "Examples:\n  tenure cluster resume-moves")]
+pub(crate) struct ResumeMoves {
     /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
-impl Freeze {
+impl PauseMoves {
     pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
         let changed = admin(config).await?.freeze(&self.reason).await?;
         match changed {
-            true => eprintln!("nothing that is served moves until `tenure unfreeze`"),
-            false => eprintln!("the cluster is frozen already, for this reason"),
+            true => eprintln!("paused all planned moves until `tenure cluster resume-moves`"),
+            false => eprintln!("moves are already paused, for this reason"),
         }
         if self.json {
             stdout::json(&json!({ "frozen": self.reason, "changed": changed }));
@@ -51,12 +50,12 @@ impl Freeze {
     }
 }
 
-impl Unfreeze {
+impl ResumeMoves {
     pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
         let changed = admin(config).await?.unfreeze().await?;
         match changed {
-            true => eprintln!("shards may move again"),
-            false => eprintln!("the cluster is not frozen"),
+            true => eprintln!("resumed planned moves"),
+            false => eprintln!("moves are not paused"),
         }
         if self.json {
             stdout::json(&json!({ "frozen": null, "changed": changed }));

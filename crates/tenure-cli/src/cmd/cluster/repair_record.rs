@@ -1,24 +1,61 @@
-//! `tenure repair --key`: deletes a value that is no record, so that those who know better can write it anew.
+//! `tenure cluster repair-record`: deletes a corrupt record, so that nodes write it again.
 //!
-//! Exactly the value that was seen is deleted, by its version, and only if it is corrupt: never one that can be read, and
-//! never one of a newer format. What is deleted cannot say any more which generations were used; therefore a generation
-//! is drawn for a keyspace before its record goes, and a cluster's record is not left missing (P2).
+//! The command deletes exactly the version that it read, and only if that is corrupt: never a readable record, and never one
+//! of a newer format. A deleted record no longer shows which generations were used. Therefore the command reserves a
+//! generation for a keyspace before it deletes its record, and never leaves the cluster record missing (P2).
 
 use std::process::ExitCode;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use clap::Args;
+use serde_json::json;
 use tenure_core::ids::{KeyspaceName, NodeName, Version};
 use tenure_core::keys::Key;
 use tenure_core::record::{Damage, Record};
 use tenure_store::Expect;
 
 use crate::cluster_client::{CasResult, ClusterClient};
+use crate::cmd::confirm::confirm;
 use crate::cmd::keyspace::generation;
 use crate::config::Config;
 use crate::exit::Exit;
+use crate::stdout;
 
-/// A key that can be repaired by deleting what is there.
+/// Delete a corrupt record, so that nodes write it again
+#[derive(Debug, Args)]
+#[command(
+    after_help = "KEY is cluster, leader, keyspaces/NAME or nodes/NAME. A readable record, or one of a newer format, is never\n\
+    deleted. `tenure shard repair` repairs the record of a shard.\n\n\
+    Examples:\n  tenure cluster repair-record keyspaces/orders --dry-run\n  \
+    tenure cluster repair-record keyspaces/orders --yes"
+)]
+pub(crate) struct RepairRecord {
+    /// Record key
+    key: Deletable,
+    /// Show the effect without changing anything
+    #[arg(long)]
+    dry_run: bool,
+    /// Skip the confirmation
+    #[arg(long)]
+    yes: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl RepairRecord {
+    pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
+        let deleted = self.key.repair(config, self.dry_run, self.yes).await?;
+        if self.json {
+            let key = self.key.0.to_string();
+            stdout::json(&json!({ "key": key, "dry_run": self.dry_run, "deleted": deleted }));
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Key of a record that can be repaired by deletion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Deletable(Key);
 
@@ -35,19 +72,19 @@ impl FromStr for Deletable {
             }
             Some(("nodes", rest)) => Ok(Self(Key::Node(NodeName::new(rest).map_err(name)?))),
             Some(("shards", rest)) => Err(format!(
-                "a shard's record is not deleted but rewritten; run `tenure repair {rest}`"
+                "a shard record is not deleted but rewritten; run `tenure shard repair {rest}`"
             )),
-            Some(("sessions", _)) => Err(
-                "nodes end a session that cannot be read by themselves after its ttl".to_owned(),
-            ),
+            Some(("sessions", _)) => {
+                Err("nodes expire an unreadable session themselves after its ttl".to_owned())
+            }
             _ => Err("expected cluster, leader, keyspaces/NAME or nodes/NAME".to_owned()),
         }
     }
 }
 
 impl Deletable {
-    /// Deletes what is there if it is corrupt.
-    pub(crate) async fn repair(&self, config: &Config, dry_run: bool) -> Result<ExitCode, Exit> {
+    /// Deletes the record if it is corrupt. Returns whether it did.
+    async fn repair(&self, config: &Config, dry_run: bool, yes: bool) -> Result<bool, Exit> {
         let key = &self.0;
         let mut place = ClusterClient::open(config).await?;
         place.existing().await?;
@@ -59,25 +96,28 @@ impl Deletable {
         };
         let damage = match Record::decode(key, &entry.value) {
             Ok(_) => {
-                eprintln!("{key} is in order; nothing was changed");
-                return Ok(ExitCode::SUCCESS);
+                eprintln!("record {key} is valid; nothing was changed");
+                return Ok(false);
             }
             Err(newer @ Damage::Newer(_)) => {
-                return Err(Exit::failed(format!("{key}: {newer}; it is left alone")));
+                return Err(Exit::failed(format!(
+                    "{key}: {newer}; the record was not changed"
+                )));
             }
             Err(corrupt) => corrupt,
         };
         eprintln!("{key}: {damage}");
         if dry_run {
-            eprintln!("would delete this value; {}", self.afterwards());
-            return Ok(ExitCode::SUCCESS);
+            eprintln!("would delete this record; {}", self.afterwards());
+            return Ok(false);
         }
+        confirm(yes, &format!("the corrupt record {key} will be deleted"))?;
         if let Key::Keyspace(name) = key {
-            // From now on it counts as lost, whatever else gets lost, and comes back above all that it ever had.
+            // The keyspace counts as lost from here on. It is restored above all epochs that it ever had.
             generation::draw(&mut place, config, name, 0).await?;
         }
         self.delete(&mut place, config, entry.version).await?;
-        Ok(ExitCode::SUCCESS)
+        Ok(true)
     }
 
     async fn delete(
@@ -89,7 +129,7 @@ impl Deletable {
         let key = &self.0;
         if place.delete(key, version).await? == CasResult::Lost {
             return Err(Exit::failed(format!(
-                "{key} was changed at the same moment; look at `tenure status` and run the command again"
+                "record {key} was changed concurrently; check `tenure status` and run the command again"
             )));
         }
         eprintln!("deleted {key}; {}", self.afterwards());
@@ -99,7 +139,7 @@ impl Deletable {
         let snapshot = place.snapshot().await?;
         let runs = !snapshot.witnesses().is_empty();
         if runs && generation::comes_back(place, config, &snapshot, key).await? {
-            eprintln!("a node has written it anew");
+            eprintln!("a node has written it again");
             return Ok(());
         }
         let snapshot = place.snapshot().await?;
@@ -107,24 +147,22 @@ impl Deletable {
         let record = Record::Cluster(Arc::new(record));
         if place.put(key, Expect::Absent, &record).await? == CasResult::Done {
             eprintln!(
-                "no node runs that remembers it: wrote it anew from the other records; run `tenure keyspace raise --all` \
-                 before any node starts"
+                "no running node knows its content: wrote it again from the other records; run `tenure keyspace \
+                 bump-generation --all` before any node starts"
             );
         }
         Ok(())
     }
 
-    /// What becomes of the key once it is gone.
+    /// Consequence of the deletion.
     fn afterwards(&self) -> String {
         match &self.0 {
             Key::Keyspace(name) => format!(
-                "nodes that serve it write it anew by themselves after a ttl; without any, `tenure keyspace create {name}`"
+                "nodes that serve the keyspace write it again after a ttl; if none runs, use `tenure keyspace create {name}`"
             ),
-            Key::Node(_) => {
-                "the node writes it anew by itself, at once or when it starts".to_owned()
-            }
-            Key::Cluster => "a node that runs writes it anew with all that it remembers".to_owned(),
-            _ => "it is written anew by whoever needs it".to_owned(),
+            Key::Node(_) => "the node writes it again, immediately or at its next start".to_owned(),
+            Key::Cluster => "a running node writes it again with all that it knows".to_owned(),
+            _ => "the next process that needs it writes it again".to_owned(),
         }
     }
 }
@@ -142,9 +180,9 @@ mod tests {
         assert!(
             read("shards/orders/1")
                 .unwrap_err()
-                .contains("tenure repair orders/1")
+                .contains("tenure shard repair orders/1")
         );
-        assert!(read("sessions/00").unwrap_err().contains("by themselves"));
+        assert!(read("sessions/00").unwrap_err().contains("themselves"));
         for bad in ["", "keyspaces", "keyspaces/", "clusters", "nodes"] {
             assert!(read(bad).is_err(), "{bad}");
         }

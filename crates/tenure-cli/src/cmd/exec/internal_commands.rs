@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Subcommand;
 
 use super::beat::Beat;
-use crate::cmd::node::demo_app::App;
+use crate::cmd::sidecar::demo_app::App;
 use crate::cmd::up::worker::UpNode;
 use crate::exit::Exit;
 use crate::supervise::{self, ChildArgs, KeepArgs, WatchdogArgs};

@@ -25,6 +25,7 @@ use tokio::sync::watch;
 use crate::cli::Global;
 use crate::cluster_client;
 use crate::config::flags::Flags;
+use crate::config::settings_table::Knob;
 use crate::config::{Config, Value, planning};
 use crate::exit::Exit;
 use crate::supervise::Supervisor;
@@ -35,62 +36,64 @@ use systemd::Manager;
 /// Signals that come together are one wish.
 const ONE_WISH: Duration = Duration::from_millis(300);
 
-/// Run a command once per owned shard, and never twice for one shard in the whole cluster
+/// Run a command once per owned shard, at most once per shard in the cluster
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The command finds TENURE_CLUSTER, TENURE_KEYSPACE, TENURE_SHARD, TENURE_EPOCH, TENURE_NODE and \
-    TENURE_GRANT in its environment, and TENURE_META if something is attached to its shard. On loss its process group gets SIGTERM, and SIGKILL before anybody else can have the \
-    shard. `tenure check` tells a child whether it is still the owner.\n\n\
+    after_help = "The environment of the command has TENURE_CLUSTER, TENURE_KEYSPACE, TENURE_SHARD, TENURE_EPOCH, TENURE_NODE,\n\
+    TENURE_GRANT, and TENURE_META if the shard has metadata. When the node loses the shard, the process group gets\n\
+    SIGTERM, and SIGKILL before another node can own the shard. A child checks its ownership with\n\
+    `tenure grant check`.\n\n\
     Examples:\n  \
-    tenure exec --store sqlite:shop.db --cluster shop --keyspace orders --shards 8 --data n1 -- ./worker --fast\n  \
-    tenure exec --store sqlite:shop.db --cluster shop --singleton nightly -- ./cron"
+    tenure exec -k orders --shards 8 --data n1 -- ./worker --fast\n  \
+    tenure exec --singleton nightly -- ./cron"
 )]
 pub(crate) struct Exec {
-    /// The keyspace; created if it does not exist
+    /// Keyspace; created if it does not exist
     #[arg(
+        short = 'k',
         long,
         value_name = "NAME",
         required_unless_present = "singleton",
         conflicts_with = "singleton"
     )]
     keyspace: Option<KeyspaceName>,
-    /// How many shards it has
+    /// Number of shards
     #[arg(long, value_name = "N", required_unless_present_any = ["singleton", "named"], conflicts_with = "singleton",
         value_parser = clap::value_parser!(u32).range(1..))]
     shards: Option<u32>,
-    /// Its shards have names of their own: `tenure shard create` makes each
+    /// Use named shards, created by `tenure shard create`
     #[arg(long, conflicts_with_all = ["singleton", "shards"])]
     named: bool,
-    /// Run the command once in the whole cluster, under this name, instead of once per shard
+    /// Run the command once in the cluster, under this name, instead of once per shard
     #[arg(long, value_name = "NAME")]
     singleton: Option<KeyspaceName>,
-    /// Who assigns the shards: coordinated (a leader plans), symmetric or greedy
-    #[arg(long, default_value = "coordinated")]
-    mode: KeyspaceMode,
-    /// When a child that ended is started again
+    /// Assignment of shards: coordinated (by a leader), symmetric or greedy (both without one)
+    #[arg(long, value_name = "MODE", default_value = "coordinated")]
+    assigned_by: KeyspaceMode,
+    /// When to restart a child that exited
     #[arg(long, value_enum, default_value = "always")]
     restart: Restart,
-    /// Begin each line of the children's output with their shard
+    /// Prefix each output line of the children with their shard
     #[arg(long)]
     prefix: bool,
-    /// Join and say in log and metrics what would be done, but own nothing and start no child
+    /// Shadow mode: report in log and metrics what the node would do; own nothing and start no child
     #[arg(long)]
-    observe: bool,
+    shadow: bool,
     #[command(flatten)]
     flags: Flags,
-    /// The command and its arguments, after `--`
-    #[arg(last = true, required = true, value_name = "CMD")]
+    /// Command and its arguments, after `--`
+    #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
 
 /// When a child that ended by itself is started again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Restart {
-    /// Whatever its exit code
+    /// After every exit
     Always,
-    /// If its exit code is not 0
+    /// If the exit code is not 0
     OnFailure,
-    /// Not while this node owns the shard without a break
+    /// Not before this node owns the shard again
     Never,
 }
 
@@ -102,7 +105,7 @@ pub(crate) enum Waited<T> {
 
 impl Exec {
     pub(crate) fn config(&self, global: &Global) -> Result<Config, Exit> {
-        global.load(self.flags.0.clone())
+        global.load(self.flags.0.clone(), Knob::is_nodes)
     }
 
     pub(crate) async fn run(self, config: &Config) -> Result<ExitCode, Exit> {
@@ -158,14 +161,14 @@ impl Exec {
             hurried,
         );
         let mut builder = configured(Node::builder(url, cluster.as_str()), config)
-            .mode(self.mode)
+            .mode(self.assigned_by)
             .plan(plan);
         if let Some(data) = data {
             builder = builder.locked_data_dir(data);
         }
         let node = builder
             .name(&node_name)
-            .observe(self.observe)
+            .observe(self.shadow)
             .keyspace(keyspace.as_str(), kind, ward)
             .start();
         let done = live(node, config, &timing, &mut signals, hurry).await;

@@ -1,10 +1,11 @@
-//! `tenure keyspace raise`: epochs above all that were ever given out, for a store that was restored (P2).
+//! `tenure keyspace bump-generation`: epochs above all that were ever used, for a restored store (P2).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::Args;
+use serde_json::json;
 use tenure_core::ids::KeyspaceName;
 use tenure_core::keys::Key;
 use tenure_core::record::{ClusterRecord, KeyspaceRecord, Record};
@@ -13,40 +14,47 @@ use tenure_store::{Expect, Version};
 
 use super::generation;
 use crate::cluster_client::{CasResult, ClusterClient};
+use crate::cmd::confirm::confirm;
 use crate::config::Config;
 use crate::exit::Exit;
 use crate::snapshot::Snapshot;
 use crate::stdout;
 
-/// How often a race against other writers is run again.
-const ROUNDS: usize = 20;
+/// Attempts of a conditional write against concurrent writers.
+const CAS_ATTEMPTS: usize = 20;
 
-/// Raise the generation of keyspaces, after a store was restored
+/// Raise the generation of keyspaces after a store was restored
 #[derive(Debug, Args)]
 #[command(
-    after_help = "When to use it: the store was restored from a backup, copied, or exchanged. It may then have forgotten\n\
-    epochs that it had given out, and resources that check epochs would refuse, or mistake, new owners. Nodes\n\
-    notice that the store is another one, close, and wait for this command. It raises the upper half of every\n\
-    epoch from now on; shards are served again once their owners have claimed them anew.\n\
-    With --all it also accepts this store as the cluster's own, last, once every keyspace is raised.\n\
-    If the lost store had been raised since the backup, pass --above with the generation that it had\n\
-    (the part before the dot of the highest epoch in logs or in protected resources).\n\n\
-    Examples:\n  tenure --store sqlite:shop.db --cluster shop keyspace raise --all\n  \
-    tenure --store sqlite:shop.db --cluster shop keyspace raise orders --above 3"
+    after_help = "Use it after a store was restored from a backup, copied or replaced. Such a store may have lost epochs that were\n\
+    in use, and resources that check epochs would reject new owners or confuse them with old ones. Nodes detect\n\
+    the restored store, stop serving and wait for this command. It raises the upper half of all future epochs;\n\
+    shards are served again when nodes have claimed them.\n\
+    With --all the command finally accepts this store for the cluster, after every keyspace was raised.\n\
+    If a generation was raised after the backup was taken, pass it with --above: the part before the dot of the\n\
+    highest epoch in logs or in protected resources.\n\n\
+    Examples:\n  tenure keyspace bump-generation --all --yes\n  \
+    tenure keyspace bump-generation orders --above 3 --yes"
 )]
-pub(crate) struct Raise {
-    /// The keyspace's name
+pub(crate) struct BumpGeneration {
+    /// Keyspace name
     #[arg(required_unless_present = "all", conflicts_with = "all")]
     name: Option<KeyspaceName>,
-    /// All keyspaces, removed ones included
+    /// All keyspaces, including deleted ones, and the store itself
     #[arg(long)]
     all: bool,
-    /// To a generation above this one
+    /// Lower bound: the new generation exceeds it
     #[arg(long, value_name = "GENERATION", default_value_t = 0)]
     above: u32,
+    /// Skip the confirmation
+    #[arg(long)]
+    yes: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
 }
 
-impl Raise {
+impl BumpGeneration {
     pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
         let mut place = ClusterClient::open(config).await?;
         let snapshot = place.existing().await?;
@@ -57,24 +65,39 @@ impl Raise {
             }
             None => all(&snapshot),
         };
+        confirm(
+            self.yes,
+            &format!(
+                "the generation of {} keyspace(s) will be raised, and their shards will be claimed again",
+                names.len()
+            ),
+        )?;
+        let mut raised = BTreeMap::new();
         for name in &names {
             let generation = self.raise(&mut place, config, name).await?;
-            stdout::line(format!("{name} {generation}"));
+            if !self.json {
+                stdout::line(format!("{name} {generation}"));
+            }
+            raised.insert(name, generation);
         }
+        let accepted = snapshot.other_store().is_some() && self.all;
         if snapshot.other_store().is_some() {
             if self.all {
                 accept_store(&mut place, &names).await?;
             } else {
                 eprintln!(
-                    "warning: this store is not the one that the cluster was written to, and stays refused until \
-                     `tenure keyspace raise --all`"
+                    "warning: this store was restored or replaced, and nodes reject it until `tenure keyspace \
+                     bump-generation --all`"
                 );
             }
+        }
+        if self.json {
+            stdout::json(&json!({ "generations": raised, "store_accepted": accepted }));
         }
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Draws a generation, then makes it the keyspace's own. One that others have overtaken is drawn anew.
+    /// Reserves a generation, then writes it to the keyspace record. Retries with a higher one if others were faster.
     async fn raise(
         &self,
         place: &mut ClusterClient,
@@ -86,14 +109,14 @@ impl Raise {
         let mut generation = generation::draw(place, config, name, self.above).await?;
         if !there && self.all {
             eprintln!(
-                "keyspace {name} has no record: it was lost, and comes back above this generation"
+                "keyspace {name} has no record: it was lost and will be restored above this generation"
             );
             return Ok(generation);
         }
-        for _ in 0..ROUNDS {
+        for _ in 0..CAS_ATTEMPTS {
             let Some((version, old)) = read(place, &key, name).await? else {
                 return Err(Exit::failed(format!(
-                    "the record of keyspace {name} is gone; see `tenure status`"
+                    "the record of keyspace {name} is missing; see `tenure status`"
                 )));
             };
             if old.generation >= generation {
@@ -111,12 +134,12 @@ impl Raise {
             }
         }
         Err(Exit::failed(format!(
-            "others keep changing keyspace {name}; run the command again"
+            "keyspace {name} keeps changing concurrently; run the command again"
         )))
     }
 }
 
-/// Every keyspace that there is or was, those without a record included.
+/// All present and past keyspaces, including those without a record.
 fn all(snapshot: &Snapshot) -> Vec<KeyspaceName> {
     let recorded = snapshot.view.keyspaces.cells().map(|(name, _)| name);
     let cluster = snapshot.view.cluster.get(&());
@@ -145,9 +168,9 @@ async fn read(
     }
 }
 
-/// Makes this store the cluster's own. Comes last: from then on nodes claim.
+/// Accepts this store for the cluster. This is the last step: nodes claim shards afterwards.
 async fn accept_store(place: &mut ClusterClient, raised: &[KeyspaceName]) -> Result<(), Exit> {
-    for _ in 0..ROUNDS {
+    for _ in 0..CAS_ATTEMPTS {
         let snapshot = place.snapshot().await?;
         if let Some(name) = newcomer(&snapshot, raised) {
             return Err(Exit::failed(format!(
@@ -156,7 +179,7 @@ async fn accept_store(place: &mut ClusterClient, raised: &[KeyspaceName]) -> Res
         }
         let Some(seen) = snapshot.view.cluster.seen(&()) else {
             return Err(Exit::failed(
-                "the cluster's own record is gone; see `tenure status`",
+                "the cluster record is missing; see `tenure status`",
             ));
         };
         let new = ClusterRecord {
@@ -167,12 +190,12 @@ async fn accept_store(place: &mut ClusterClient, raised: &[KeyspaceName]) -> Res
         let expect = Expect::Version(seen.version.clone());
         let record = Record::Cluster(Arc::new(new));
         if place.put(&Key::Cluster, expect, &record).await? == CasResult::Done {
-            eprintln!("this store is now the cluster's own");
+            eprintln!("accepted this store for the cluster");
             return Ok(());
         }
     }
     Err(Exit::failed(
-        "others keep changing the cluster's record; run the command again",
+        "the cluster record keeps changing concurrently; run the command again",
     ))
 }
 

@@ -1,5 +1,7 @@
-//! `tenure keyspace create`: a generation is drawn in the cluster's record, then come the shard records, then the keyspace's
-//! own, so that one that can be seen is whole.
+//! `tenure keyspace create`.
+//!
+//! The command reserves a generation in the cluster record, then writes the shard records, then the keyspace record. A
+//! keyspace that exists is therefore complete.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -23,35 +25,38 @@ use crate::config::{Config, planning};
 use crate::exit::Exit;
 use crate::snapshot::Snapshot;
 
-/// How many records are sent at once.
+/// Number of records per batch of writes.
 const BATCH: usize = 2000;
-/// More shards than this are a slip of the finger.
+/// Maximum number of shards; a larger number is taken for a typing error.
 const MOST_SHARDS: i64 = 1_000_000;
-/// How often a race against another creator is looked at again.
-const ROUNDS: usize = 10;
+/// Attempts against concurrent creators.
+const CAS_ATTEMPTS: usize = 10;
 
 /// Create a keyspace with all its shards
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Does nothing if the keyspace is there and equal. Nodes create their keyspaces by themselves; this is\n\
-    for having them before the first node.\n\n\
-    Examples:\n  tenure --store sqlite:shop.db --cluster shop keyspace create orders --shards 64\n  \
-    tenure --store sqlite:shop.db --cluster shop keyspace create topics --named --mode greedy\n  \
-    tenure --store sqlite:shop.db --cluster shop keyspace create orders --shards 64 --zones spread:40 --cool-down 5m"
+    after_help = "Does nothing if an equal keyspace exists. Nodes create their keyspaces themselves; use this command to create\n\
+    one before the first node starts.\n\n\
+    Examples:\n  tenure keyspace create orders --shards 64\n  \
+    tenure keyspace create topics --named --assigned-by greedy\n  \
+    tenure keyspace create orders --shards 64 --zones spread:40 --cool-down 5m"
 )]
 pub(crate) struct Create {
-    /// The keyspace's name
+    /// Keyspace name
     name: KeyspaceName,
-    /// A fixed number of shards, chosen by the hash of a key
+    /// Number of shards; a key selects one by its hash
     #[arg(long, value_name = "N", conflicts_with = "named", required_unless_present = "named",
           value_parser = clap::value_parser!(u32).range(1..=MOST_SHARDS))]
     shards: Option<u32>,
-    /// Shards that are created and deleted one by one, by name
+    /// Create an empty keyspace of named shards; see `tenure shard create`
     #[arg(long)]
     named: bool,
-    /// Who assigns the shards: coordinated (a leader plans), symmetric or greedy
-    #[arg(long, default_value = "coordinated")]
-    mode: KeyspaceMode,
+    /// Assignment of shards: coordinated (by a leader), symmetric or greedy (both without one)
+    #[arg(long, value_name = "MODE", default_value = "coordinated")]
+    assigned_by: KeyspaceMode,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     pub(super) flags: PlanFlags,
 }
@@ -68,7 +73,7 @@ impl Create {
         let plan = config
             .plan()
             .map_err(|problems| Exit::usage(problems.join("\n")))?;
-        if let Some(problem) = plan_without_effect(self.mode, &plan) {
+        if let Some(problem) = plan_without_effect(self.assigned_by, &plan) {
             return Err(Exit::usage(problem));
         }
         let mut place = ClusterClient::open_or_make(config).await?;
@@ -76,7 +81,7 @@ impl Create {
             .shards
             .map_or(KeyspaceKind::Named, KeyspaceKind::Hashed);
         let mut drawn = None;
-        for _ in 0..ROUNDS {
+        for _ in 0..CAS_ATTEMPTS {
             let snapshot = place.snapshot().await?;
             if self.is_there(&snapshot, wanted, &plan)? {
                 return Ok(ExitCode::SUCCESS);
@@ -98,13 +103,16 @@ impl Create {
             let key = Key::Keyspace(self.name.clone());
             let record = Record::Keyspace(Arc::new(record));
             if place.put(&key, expect, &record).await? == CasResult::Done {
-                eprintln!("created keyspace {} ({wanted}, {})", self.name, self.mode);
+                eprintln!(
+                    "created keyspace {} ({wanted}, {})",
+                    self.name, self.assigned_by
+                );
                 planning::warn_of_load(&plan);
                 return Ok(ExitCode::SUCCESS);
             }
         }
         Err(Exit::failed(format!(
-            "others keep changing keyspace {}; run the command again",
+            "keyspace {} keeps changing concurrently; run the command again",
             self.name
         )))
     }
@@ -126,7 +134,7 @@ impl Create {
             }));
         }
         if !removed {
-            eprintln!("keyspace {name} is known, but has no record; waiting for whoever makes it");
+            eprintln!("keyspace {name} is known but has no record yet; waiting for its creator");
             let key = Key::Keyspace(name.clone());
             if generation::comes_back(place, config, snapshot, &key).await? {
                 return Ok(None);
@@ -134,8 +142,8 @@ impl Create {
             // Nobody has made it for as long as any lease lasts: it was lost, or its creator died.
             if !place.snapshot().await?.witnesses().is_empty() {
                 return Err(Exit::failed(format!(
-                    "keyspace {name} was lost while sessions that may own shards of it are not over; nodes that serve it \
-                     write it anew by themselves after a ttl: start one, or run the command again once all are over"
+                    "keyspace {name} was lost while sessions that may own its shards are live; nodes that serve it write it \
+                     again after a ttl: start one, or run the command again when all sessions have ended"
                 )));
             }
         }
@@ -159,8 +167,8 @@ impl Create {
         }
         if snapshot.other_store().is_some() {
             return Err(Exit::failed(
-                "this store is not the one that the cluster was written to: it was restored or exchanged; run \
-                 `tenure keyspace raise --all` first",
+                "this store was restored or replaced since the cluster was written; run \
+                 `tenure keyspace bump-generation --all` first",
             ));
         }
         match snapshot.view.keyspaces.cell(name) {
@@ -169,20 +177,23 @@ impl Create {
             ))),
             Some(KeyState::Present(seen)) if !seen.record.removed => {
                 let there = &seen.record;
-                if there.kind != wanted || there.mode != self.mode {
+                if there.kind != wanted || there.mode != self.assigned_by {
                     return Err(Exit::failed(format!(
-                        "keyspace {name} is there as {} in mode {}, not as {wanted} in mode {}; use it as it is, choose \
-                         another name, or remove it first (`tenure keyspace rm {name}`)",
-                        there.kind, there.mode, self.mode
+                        "keyspace {name} exists as {} in mode {}, not as {wanted} in mode {}; use it as it is, choose \
+                         another name, or delete it first (`tenure keyspace delete {name}`)",
+                        there.kind, there.mode, self.assigned_by
                     )));
                 }
                 if *plan != PlanningSettings::default() && *plan != there.plan {
                     return Err(Exit::failed(format!(
-                        "keyspace {name} is there, but is planned otherwise; `tenure keyspace show {name}` tells how, \
-                         `tenure keyspace set {name}` changes it"
+                        "keyspace {name} exists with other planning settings; `tenure keyspace show {name}` shows them, \
+                         `tenure keyspace update {name}` changes it"
                     )));
                 }
-                eprintln!("keyspace {name} is there already ({wanted}, {})", self.mode);
+                eprintln!(
+                    "keyspace {name} already exists ({wanted}, {})",
+                    self.assigned_by
+                );
                 Ok(true)
             }
             removed => {
@@ -206,17 +217,17 @@ impl Create {
         let owned = snapshot.owned(name);
         match was {
             None if owned > 0 => Err(Exit::failed(format!(
-                "{owned} shards of keyspace {name} are owned, but its own record is missing: it was lost; nodes that \
-                 serve it write it anew by themselves after a ttl"
+                "the record of keyspace {name} is missing while {owned} of its shards are owned; nodes that serve it \
+                 write it again after a ttl"
             ))),
             Some(_) if owned > 0 => Err(Exit::failed(format!(
-                "keyspace {name} was removed, but {owned} of its shards are still owned; wait until their nodes have \
-                 let go of them (`tenure status`)"
+                "keyspace {name} was deleted, but {owned} of its shards are still owned; wait until their nodes have \
+                 released them (`tenure status`)"
             ))),
             Some(KeyspaceKind::Hashed(_)) if wanted == KeyspaceKind::Named => {
                 Err(Exit::failed(format!(
-                    "keyspace {name} was hashed before it was removed, and the records of its shards are kept for their \
-                 epochs; choose another name for a named keyspace"
+                    "keyspace {name} was hashed before it was deleted, and its shard records are kept for their epochs; \
+                 choose another name for a named keyspace"
                 )))
             }
             _ => Ok(()),
@@ -268,7 +279,7 @@ impl Create {
         let record = KeyspaceRecord {
             head,
             kind,
-            mode: self.mode,
+            mode: self.assigned_by,
             plan: PlanningSettings::default(),
             generation: drawn.generation,
             floor: drawn.floor,

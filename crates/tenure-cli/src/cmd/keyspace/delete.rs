@@ -1,9 +1,10 @@
-//! `tenure keyspace rm`: marks a keyspace as removed. Its records stay, so that no epoch is ever given out twice.
+//! `tenure keyspace delete`: marks a keyspace as deleted. Its records stay, so that no epoch is used twice.
 
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::Args;
+use serde_json::json;
 use tenure_core::ids::KeyspaceName;
 use tenure_core::keys::Key;
 use tenure_core::record::Record;
@@ -13,27 +14,31 @@ use crate::cluster_client::{CasResult, ClusterClient};
 use crate::cmd::confirm::confirm;
 use crate::config::Config;
 use crate::exit::Exit;
+use crate::stdout;
 
-/// Remove a keyspace
+/// Delete a keyspace
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Marks the keyspace as removed: nodes let go of its shards and claim none. The records stay, because\n\
-    they hold the epochs that must not be given out again. Refused while shards are owned by sessions that may\n\
-    be live; with --force their nodes close, finish or cancel what is in flight, and let go.\n\n\
-    Examples:\n  tenure --store sqlite:shop.db --cluster shop keyspace rm orders --yes"
+    after_help = "Marks the keyspace as deleted: nodes release its shards and claim none. The records stay, because their epochs\n\
+    must not be used again. The command is rejected while shards are owned by live sessions; with --force their\n\
+    nodes finish or cancel running requests and release the shards.\n\n\
+    Examples:\n  tenure keyspace delete orders --yes"
 )]
-pub(crate) struct Rm {
-    /// The keyspace's name
+pub(crate) struct Delete {
+    /// Keyspace name
     name: KeyspaceName,
-    /// Do not ask
+    /// Skip the confirmation
     #[arg(long)]
     yes: bool,
-    /// Even while nodes own shards of it
+    /// Delete even while nodes own shards of the keyspace
     #[arg(long)]
     force: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
 }
 
-impl Rm {
+impl Delete {
     pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
         let name = &self.name;
         let mut place = ClusterClient::open(config).await?;
@@ -43,15 +48,15 @@ impl Rm {
         if owned > 0 && !self.force {
             return Err(Exit::failed(format!(
                 "{owned} shards of keyspace {name} are owned by sessions that may be live; stop its nodes first, or \
-                 pass --force: they then stop serving it at once"
+                 pass --force: they then stop serving it immediately"
             )));
         }
         let what = match owned {
-            0 => format!("keyspace {name} will be removed"),
-            _ => format!("keyspace {name} will be removed while {owned} of its shards are owned"),
+            0 => format!("keyspace {name} will be deleted"),
+            _ => format!("keyspace {name} will be deleted while {owned} of its shards are owned"),
         };
         confirm(self.yes, &what)?;
-        // As it was when it was looked at: whoever changed it meanwhile wins.
+        // Conditional on the version that was confirmed: a concurrent change wins.
         let Some(seen) = snapshot.view.keyspaces.seen(name) else {
             return Err(Exit::failed(format!("there is no keyspace {name}")));
         };
@@ -64,15 +69,18 @@ impl Rm {
         match place.put(&key, expect, &record).await? {
             CasResult::Done if owned > 0 => {
                 eprintln!(
-                    "removed keyspace {name}; its nodes are letting go of {owned} shards (`tenure status`)"
+                    "deleted keyspace {name}; its nodes are releasing {owned} shards (`tenure status`)"
                 );
             }
-            CasResult::Done => eprintln!("removed keyspace {name}"),
+            CasResult::Done => eprintln!("deleted keyspace {name}"),
             CasResult::Lost => {
                 return Err(Exit::failed(format!(
-                    "keyspace {name} was changed at the same moment; look at it and run the command again"
+                    "keyspace {name} was changed concurrently; check it and run the command again"
                 )));
             }
+        }
+        if self.json {
+            stdout::json(&json!({ "keyspace": name, "owned": owned }));
         }
         Ok(ExitCode::SUCCESS)
     }

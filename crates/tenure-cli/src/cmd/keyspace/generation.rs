@@ -44,7 +44,7 @@ pub(crate) async fn draw(
         }
     }
     Err(Exit::failed(
-        "others keep changing the cluster's record; run the command again",
+        "the cluster record keeps changing concurrently; run the command again",
     ))
 }
 
@@ -64,7 +64,7 @@ pub(crate) async fn draw_first(
         }
     }
     Err(Exit::failed(
-        "others keep changing the cluster's record; run the command again",
+        "the cluster record keeps changing concurrently; run the command again",
     ))
 }
 
@@ -122,7 +122,7 @@ async fn list(
 pub(crate) fn unreadable(damage: &Damage) -> Exit {
     Exit::failed(match damage {
         Damage::Corrupt(_) => format!(
-            "the cluster's own record: {damage}; put it back from a backup, or run `tenure repair --key cluster`"
+            "the cluster's own record: {damage}; restore it from a backup, or run `tenure cluster repair-record cluster`"
         ),
         Damage::Newer(_) => format!("the cluster's own record: {damage}"),
     })

@@ -1,4 +1,4 @@
-//! `tenure keyspace ls` and `show`.
+//! `tenure keyspace list` and `show`.
 
 use std::process::ExitCode;
 
@@ -9,7 +9,7 @@ use tenure_core::ids::KeyspaceName;
 use tenure_core::record::{KeyspaceKind, KeyspaceMode, KeyspaceRecord, PlanningSettings};
 use tenure_core::view::KeyState;
 
-use super::set;
+use super::update;
 use crate::cluster_client::ClusterClient;
 use crate::config::Config;
 use crate::exit::Exit;
@@ -17,22 +17,22 @@ use crate::snapshot::Snapshot;
 use crate::stdout;
 use crate::table::{Table, WIDTH};
 
-/// List the keyspaces
+/// List the keyspaces of the cluster
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  tenure --store sqlite:shop.db keyspace ls\n  tenure --store sqlite:shop.db keyspace ls --json"
-)]
-pub(crate) struct Ls {
+#[command(after_help = "Examples:\n  tenure keyspace list\n  tenure keyspace list --json")]
+pub(crate) struct List {
     /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
-/// Show one keyspace
+/// Show a keyspace with its settings
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  tenure --store sqlite:shop.db keyspace show orders")]
+#[command(
+    after_help = "Examples:\n  tenure keyspace show orders\n  tenure keyspace show orders --json"
+)]
 pub(crate) struct Show {
-    /// The keyspace's name
+    /// Keyspace name
     name: KeyspaceName,
     /// Print JSON
     #[arg(long)]
@@ -96,7 +96,7 @@ fn exists(cell: &KeyState<tenure_core::record::ShardRecord>) -> bool {
     !matches!(cell, KeyState::Present(seen) if seen.record.ownership == tenure_core::record::Ownership::Deleted)
 }
 
-impl Ls {
+impl List {
     pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
         let place = ClusterClient::look(config).await?;
         let snapshot = place.existing().await?;
@@ -161,7 +161,7 @@ impl Show {
         ] {
             stdout::line(format!("{name:<18} {value}"));
         }
-        set::show(&record.plan);
+        update::show(&record.plan);
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -1,11 +1,13 @@
-//! `tenure keyspace`: making, showing, setting, removing and raising sets of shards.
+//! `tenure keyspace`: sets of shards, their planning and their generations.
 
+mod bump_generation;
 mod create;
+mod delete;
 pub(crate) mod generation;
 mod list;
-mod raise;
-mod rm;
-mod set;
+mod plan;
+mod rebalance;
+mod update;
 
 use std::process::ExitCode;
 
@@ -13,14 +15,14 @@ use clap::{Args, Subcommand};
 
 use crate::cli::Global;
 use crate::config::Config;
+use crate::config::settings_table::Knob;
 use crate::exit::Exit;
 
-/// Create, list, show, set, remove or raise keyspaces
+/// Create, plan, update and delete keyspaces
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
-    tenure --store sqlite:shop.db --cluster shop keyspace create orders --shards 64\n  \
-    tenure --store sqlite:shop.db keyspace ls\n  \
-    tenure --store sqlite:shop.db --cluster shop keyspace rm orders --yes")]
+    tenure keyspace create orders --shards 64\n  tenure keyspace list\n  \
+    tenure keyspace plan orders --what-if 'remove n3'\n  tenure keyspace delete orders --yes")]
 pub(crate) struct Keyspace {
     #[command(subcommand)]
     action: Action,
@@ -28,31 +30,35 @@ pub(crate) struct Keyspace {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    Create(create::Create),
-    Ls(list::Ls),
+    List(list::List),
     Show(list::Show),
-    Set(set::Set),
-    Rm(rm::Rm),
-    Raise(raise::Raise),
+    Create(create::Create),
+    Update(update::Update),
+    Delete(delete::Delete),
+    Plan(plan::Plan),
+    Rebalance(rebalance::Rebalance),
+    BumpGeneration(bump_generation::BumpGeneration),
 }
 
 impl Keyspace {
     pub(crate) fn config(&self, global: &Global) -> Result<Config, Exit> {
-        global.load(match &self.action {
-            Action::Create(action) => action.flags.0.clone(),
-            Action::Set(action) => action.flags.0.clone(),
-            _ => Default::default(),
-        })
+        match &self.action {
+            Action::Create(action) => global.load(action.flags.0.clone(), Knob::is_plan),
+            Action::Update(action) => global.load(action.flags.0.clone(), Knob::is_plan),
+            _ => global.load(Default::default(), Knob::is_operators),
+        }
     }
 
     pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
         match &self.action {
-            Action::Create(action) => action.run(config).await,
-            Action::Ls(action) => action.run(config).await,
+            Action::List(action) => action.run(config).await,
             Action::Show(action) => action.run(config).await,
-            Action::Set(action) => action.run(config).await,
-            Action::Rm(action) => action.run(config).await,
-            Action::Raise(action) => action.run(config).await,
+            Action::Create(action) => action.run(config).await,
+            Action::Update(action) => action.run(config).await,
+            Action::Delete(action) => action.run(config).await,
+            Action::Plan(action) => action.run(config).await,
+            Action::Rebalance(action) => action.run(config).await,
+            Action::BumpGeneration(action) => action.run(config).await,
         }
     }
 }

@@ -1,7 +1,6 @@
-//! `tenure plan`: what a leader would make of the cluster as it is, or as it might be.
+//! `tenure keyspace plan`: result of the planner on the present records, or on hypothetical ones.
 //!
-//! The pure planner on a live view. Nothing is written, and whoever reads the same records gets the same answer. Everything
-//! that spreads changes over time is left out: what is shown is what it comes to in the end.
+//! Nothing is written. The output shows the final result, without the waits and budgets that spread changes over time.
 
 use std::process::ExitCode;
 
@@ -18,23 +17,23 @@ use crate::exit::Exit;
 use crate::snapshot::Snapshot;
 use crate::stdout;
 
-/// Show what a leader would do, now or if things were otherwise
+/// Show the next plan, optionally under hypothetical changes
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Shows moves with their reasons, and the balance before and after. Debounce, cool-down and budgets are left\n\
-    out: it is what the plan comes to in the end. Nothing is changed. A policy of an application's own is not\n\
-    known here: `sticky` stands in.\n\n\
-    What can be asked: remove NODE, add COUNT, add NODE, weight NODE=N, capacity NODE=N, zone NODE=ZONE,\n\
+    after_help = "Shows moves with their reasons, and the balance before and after. The output is the final result: it ignores\n\
+    settle time, cool-down and budgets. Nothing is changed. A custom policy is unknown to this command; it uses\n\
+    `sticky` instead.\n\n\
+    Changes for --what-if: remove NODE, add COUNT, add NODE, weight NODE=N, capacity NODE=N, zone NODE=ZONE,\n\
     cordon NODE, drain NODE, activate NODE, pin KEYSPACE/SHARD=NODE, unpin KEYSPACE/SHARD,\n\
     load KEYSPACE/SHARD=N; several separated by semicolons, or by more --what-if.\n\n\
-    Examples:\n  tenure --store sqlite:shop.db plan\n  \
-    tenure --store sqlite:shop.db plan orders --what-if 'remove n3; add 2'\n  \
-    tenure --store sqlite:shop.db plan orders --what-if 'weight n1=200' --json | jq '.keyspaces[].what_if.plan.balance'"
+    Examples:\n  tenure keyspace plan\n  \
+    tenure keyspace plan orders --what-if 'remove n3; add 2'\n  \
+    tenure keyspace plan orders --what-if 'weight n1=200' --json | jq '.keyspaces[].what_if.plan.balance'"
 )]
 pub(crate) struct Plan {
-    /// The keyspace; all if it is left out
+    /// Keyspace; default: all
     keyspace: Option<KeyspaceName>,
-    /// A change to plan for beside the present state
+    /// Hypothetical change; repeatable
     #[arg(long, value_name = "CHANGE")]
     what_if: Vec<String>,
     /// Print JSON
@@ -119,7 +118,7 @@ impl Plan {
             .collect();
         match there.is_empty() {
             true => Err(Exit::failed(
-                "the cluster has no keyspace; `tenure keyspace create` makes one",
+                "the cluster has no keyspace; create one with `tenure keyspace create`",
             )),
             false => Ok(there),
         }
@@ -142,8 +141,8 @@ fn rules(name: &KeyspaceName, record: &KeyspaceRecord) -> Result<PlanRules, Exit
     checked.map_err(|problems| {
         let all: Vec<String> = problems.iter().map(ToString::to_string).collect();
         Exit::failed(format!(
-            "keyspace {name} is planned by nobody, because its settings make no sense: {}; `tenure keyspace set {name}` \
-             puts them right",
+            "keyspace {name} is not planned because its settings are invalid: {}; `tenure keyspace update {name}` \
+             changes them",
             all.join("; ")
         ))
     })
@@ -185,7 +184,7 @@ fn ask(
 fn show(planned: &Planned) {
     if !planned.followed {
         stdout::line(format!(
-            "keyspace {} is in mode {}: nobody follows such a plan",
+            "keyspace {} is in mode {}: no leader carries out this plan",
             planned.keyspace, planned.mode
         ));
     }

@@ -1,4 +1,4 @@
-//! `tenure rebalance`: evens a keyspace out now.
+//! `tenure keyspace rebalance`.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -9,29 +9,28 @@ use tenure_core::ids::KeyspaceName;
 use tenure_core::record::KeyspaceMode;
 
 use super::plan;
-use super::wait::{admin, at_once, or_interrupted};
+use crate::cmd::wait::{admin, at_once, or_interrupted};
 use crate::config::{Config, duration};
 use crate::exit::Exit;
 use crate::stdout;
 
-/// Even a keyspace out now, without the waits that usually keep a leader calm
+/// Rebalance a keyspace now, without settle time and cool-down
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The leader does it, as many moves at a time as the keyspace's budgets allow, and goes back to its usual calm\n\
-    when nothing is left to move. In keyspaces of other modes nodes even out by themselves. Doing it twice\n\
-    changes nothing.\n\n\
-    Examples:\n  tenure --store sqlite:shop.db --cluster shop rebalance --dry-run\n  \
-    tenure --store sqlite:shop.db --cluster shop rebalance orders --timeout 30s"
+    after_help = "The leader moves shards within the budgets of the keyspace until it is balanced. Nodes of keyspaces without a\n\
+    leader balance themselves. Repeating the command changes nothing.\n\n\
+    Examples:\n  tenure keyspace rebalance --dry-run\n  \
+    tenure keyspace rebalance orders --wait-timeout 30s"
 )]
 pub(crate) struct Rebalance {
-    /// The keyspace; all that a leader plans for, if it is left out
+    /// Keyspace; default: all that a leader plans
     keyspace: Option<KeyspaceName>,
-    /// Show what would move, and why, and change nothing
+    /// Show the moves with their reasons without changing anything
     #[arg(long)]
     dry_run: bool,
-    /// How long to wait until it is even; 0s: not at all
+    /// Time to wait until the keyspace is balanced; 0s: do not wait
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration::parse)]
-    timeout: Duration,
+    wait_timeout: Duration,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -57,24 +56,23 @@ impl Rebalance {
         };
         if names.is_empty() {
             return Err(Exit::failed(
-                "the cluster has no keyspace that a leader plans for: nodes even out by themselves",
+                "the cluster has no keyspace that a leader plans: the nodes balance themselves",
             ));
         }
         let mut done = Vec::new();
         for name in names {
             let changed = admin.rebalance(&name).await?;
             match changed {
-                true => eprintln!("asked the leader to even keyspace {name} out"),
-                false => eprintln!("keyspace {name} is being evened out already"),
+                true => eprintln!("requested a rebalance of keyspace {name}"),
+                false => eprintln!("a rebalance of keyspace {name} is already requested"),
             }
             done.push(json!({ "keyspace": name, "changed": changed }));
-            if !at_once(self.timeout) {
-                let left = format!("the leader goes on evening keyspace {name} out");
-                let told =
-                    |moving: usize| eprintln!("keyspace {name}: {moving} shards on their way");
-                let even = admin.wait_until_balanced(&name, self.timeout, told);
+            if !at_once(self.wait_timeout) {
+                let left = format!("the leader continues to rebalance keyspace {name}");
+                let told = |moving: usize| eprintln!("keyspace {name}: {moving} shards moving");
+                let even = admin.wait_until_balanced(&name, self.wait_timeout, told);
                 or_interrupted::<()>(even, &left).await?;
-                eprintln!("keyspace {name} is even");
+                eprintln!("keyspace {name} is balanced");
             }
         }
         if self.json {

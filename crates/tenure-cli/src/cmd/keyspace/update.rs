@@ -1,4 +1,4 @@
-//! `tenure keyspace set`: how a leader plans for a keyspace from now on.
+//! `tenure keyspace update`: planning settings of a keyspace.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -17,21 +17,21 @@ use crate::config::{Config, planning};
 use crate::exit::Exit;
 use crate::stdout;
 
-/// How often a race against other writers is run again.
-const ROUNDS: usize = 20;
+/// Attempts of a conditional write against concurrent writers.
+const CAS_ATTEMPTS: usize = 20;
 
-/// Change how a leader plans for a keyspace
+/// Change the planning settings of a keyspace
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Only what is given as a flag changes; --unset makes a setting the usual one again. Everything is checked\n\
-    together before anything is written, and the leader plans by it at once.\n\n\
-    Examples:\n  tenure --store sqlite:shop.db --cluster shop keyspace set orders --zones spread:40 --cool-down 5m\n  \
-    tenure --store sqlite:shop.db --cluster shop keyspace set orders --unset zones --unset cool_down"
+    after_help = "Changes only the given settings; --unset restores a default. All settings are checked together before the write.\n\
+    The leader applies them immediately.\n\n\
+    Examples:\n  tenure keyspace update orders --zones spread:40 --cool-down 5m\n  \
+    tenure keyspace update orders --unset zones --unset cool_down"
 )]
-pub(crate) struct Set {
-    /// The keyspace's name
+pub(crate) struct Update {
+    /// Keyspace name
     name: KeyspaceName,
-    /// A setting that is to be the usual one again
+    /// Setting to reset to its default; repeatable
     #[arg(long, value_name = "SETTING")]
     unset: Vec<String>,
     /// Print JSON
@@ -41,13 +41,13 @@ pub(crate) struct Set {
     pub(super) flags: PlanFlags,
 }
 
-impl Set {
+impl Update {
     pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
         self.check()?;
         let name = &self.name;
         let mut place = ClusterClient::open(config).await?;
         let key = Key::Keyspace(name.clone());
-        for _ in 0..ROUNDS {
+        for _ in 0..CAS_ATTEMPTS {
             let snapshot = place.existing().await?;
             let old = snapshot.keyspace(name)?;
             let plan = self.applied(config, old.plan.clone())?;
@@ -71,8 +71,8 @@ impl Set {
                 }
             }
             match changed {
-                true => eprintln!("keyspace {name} is planned anew"),
-                false => eprintln!("keyspace {name} is planned like this already"),
+                true => eprintln!("updated keyspace {name}"),
+                false => eprintln!("keyspace {name} already has these settings"),
             }
             planning::warn_of_load(&plan);
             match self.json {
@@ -84,14 +84,14 @@ impl Set {
             return Ok(ExitCode::SUCCESS);
         }
         Err(Exit::failed(format!(
-            "others keep changing keyspace {name}; run the command again"
+            "keyspace {name} keeps changing concurrently; run the command again"
         )))
     }
 
     fn check(&self) -> Result<(), Exit> {
         if self.flags.0.is_empty() && self.unset.is_empty() {
             return Err(Exit::usage(
-                "nothing to change is given; name a setting such as --cool-down 5m, or --unset SETTING",
+                "no setting is given; pass one such as --cool-down 5m, or --unset SETTING",
             ));
         }
         let both = |name: &&String| self.flags.0.contains_key(name.as_str());
@@ -110,7 +110,7 @@ impl Set {
         for name in &self.unset {
             if planning::unset(&mut plan, &name.replace('-', "_")).is_none() {
                 problems.push(format!(
-                    "--unset {name}: there is no such setting of planning; `tenure keyspace set --help` lists them"
+                    "--unset {name}: unknown planning setting; `tenure keyspace update --help` lists them"
                 ));
             }
         }
@@ -125,7 +125,7 @@ impl Set {
     }
 }
 
-/// What differs from the usual, one setting per line.
+/// Prints the settings that differ from the defaults, one per line.
 pub(super) fn show(plan: &PlanningSettings) {
     for (name, value) in planning::shown(plan) {
         stdout::line(format!("{name:<18} {value}"));

@@ -1,4 +1,4 @@
-//! `tenure cordon` and `uncordon`: whether a node is given shards.
+//! `tenure node cordon` and `uncordon`.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -15,25 +15,25 @@ use crate::config::Config;
 use crate::exit::Exit;
 use crate::stdout;
 
-/// How often a race against other writers is run again.
-const ROUNDS: usize = 20;
+/// Attempts of a conditional write against concurrent writers.
+const CAS_ATTEMPTS: usize = 20;
 
-/// Give a node no more shards
+/// Stop assigning new shards to a node
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The node keeps what it has and gets nothing more, in every mode of a keyspace, queue workers included. It stays so\n\
-    over restarts, until `tenure uncordon`. Shards that nobody else can have stay free: `tenure status` names them.\n\
-    Doing it twice changes nothing.\n\n\
-    Examples:\n  tenure --store sqlite:shop.db --cluster shop cordon n1"
+    after_help = "The node keeps the shards it owns and gets no others, in every keyspace, also as a queue worker. The cordon\n\
+    survives restarts and ends with `tenure node uncordon`. Shards that no other node can own stay unowned;\n\
+    `tenure status` lists them. Repeating the command changes nothing.\n\n\
+    Examples:\n  tenure node cordon n1"
 )]
 pub(crate) struct Cordon {
     #[command(flatten)]
     node: Which,
 }
 
-/// Let a node have shards again
+/// Allow new shards on a cordoned node again
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  tenure --store sqlite:shop.db --cluster shop uncordon n1")]
+#[command(after_help = "Examples:\n  tenure node uncordon n1")]
 pub(crate) struct Uncordon {
     #[command(flatten)]
     node: Which,
@@ -41,7 +41,7 @@ pub(crate) struct Uncordon {
 
 #[derive(Debug, Args)]
 struct Which {
-    /// The node's name
+    /// Node name
     #[arg(value_name = "NODE")]
     name: NodeName,
     /// Print JSON
@@ -66,7 +66,7 @@ impl Which {
         let name = &self.name;
         let mut place = ClusterClient::open(config).await?;
         let key = Key::Node(name.clone());
-        for _ in 0..ROUNDS {
+        for _ in 0..CAS_ATTEMPTS {
             let snapshot = place.existing().await?;
             let seen = snapshot.node(name)?;
             let changed = seen.record.cordoned != cordoned;
@@ -83,9 +83,9 @@ impl Which {
                 }
             }
             match (cordoned, changed) {
-                (true, true) => eprintln!("node {name} is given no more shards"),
-                (true, false) => eprintln!("node {name} is cordoned already"),
-                (false, true) => eprintln!("node {name} may have shards again"),
+                (true, true) => eprintln!("cordoned node {name}: it gets no new shards"),
+                (true, false) => eprintln!("node {name} is already cordoned"),
+                (false, true) => eprintln!("uncordoned node {name}: it may get new shards"),
                 (false, false) => eprintln!("node {name} is not cordoned"),
             }
             if self.json {
@@ -94,7 +94,7 @@ impl Which {
             return Ok(ExitCode::SUCCESS);
         }
         Err(Exit::failed(format!(
-            "others keep changing node {name}; run the command again"
+            "the record of node {name} keeps changing concurrently; run the command again"
         )))
     }
 }

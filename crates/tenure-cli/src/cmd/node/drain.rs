@@ -1,4 +1,4 @@
-//! `tenure drain` and `activate`: whether a node takes part.
+//! `tenure node drain` and `resume`.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -9,53 +9,40 @@ use tenure::NodeMode;
 use tenure::admin::NodeStatus;
 use tenure_core::ids::NodeName;
 
-use super::evict;
-use super::wait::{admin, at_once, or_interrupted};
+use crate::cmd::wait::{admin, at_once, or_interrupted};
 use crate::config::{Config, duration};
 use crate::exit::Exit;
 use crate::stdout;
 
-/// Let a node give away everything it has, and take nothing, until it is activated
+/// Move all shards off a node and assign none until it is resumed
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Shards move away without a dropped request, as many at a time as the keyspace's budgets allow. The node's\n\
-    process goes on running. It stays drained over restarts, until `tenure activate`. Ctrl-C, or the end of the\n\
-    timeout, ends only the waiting. Doing it twice changes nothing.\n\n\
-    With --self the node is that of --node or TENURE_NODE; it gives away what it has and stops, and its next start\n\
-    is not concerned: this is for a preStop hook, where SIGTERM alone does not leave the time.\n\n\
-    Examples:\n  tenure --store sqlite:shop.db --cluster shop drain n1\n  \
-    tenure --store sqlite:shop.db --cluster shop drain n1 --timeout 0s --json\n  \
-    TENURE_NODE=$HOSTNAME tenure drain --self --timeout 50s"
+    after_help = "Shards move without dropped requests, as many at a time as the budgets of the keyspace allow. The process of\n\
+    the node keeps running. The node stays drained across restarts until `tenure node resume`. Ctrl-C, or the end\n\
+    of --wait-timeout, ends only the waiting. Repeating the command changes nothing.\n\n\
+    Examples:\n  tenure node drain n1\n  tenure node drain n1 --wait-timeout 0s --json"
 )]
 pub(crate) struct Drain {
-    /// The node's name
-    #[arg(
-        value_name = "NODE",
-        required_unless_present = "this",
-        conflicts_with = "this"
-    )]
-    name: Option<NodeName>,
-    /// The node that runs here: let it give away what it has, and stop
-    #[arg(long = "self")]
-    this: bool,
-    /// How long to wait until it has nothing; 0s: not at all
+    /// Node name
+    #[arg(value_name = "NODE")]
+    name: NodeName,
+    /// Time to wait until the node owns no shard; 0s: do not wait
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration::parse)]
-    timeout: Duration,
+    wait_timeout: Duration,
     /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
-/// Let a node take shards again, whatever it was drained for
+/// Assign shards to a drained node again
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Also for a node that came back as drained(stale_restart), drained(registration_expired) or drained(joined).\n\
-    One that is not there just now comes back active. Doing it twice changes nothing.\n\n\
-    Examples:\n  tenure --store sqlite:shop.db --cluster shop activate n1\n  \
-    tenure --store sqlite:shop.db --cluster shop activate n1 --json"
+    after_help = "Also resumes a node that restarted as drained(stale_restart), drained(registration_expired) or\n\
+    drained(joined). A node that is not running starts as active. Repeating the command changes nothing.\n\n\
+    Examples:\n  tenure node resume n1\n  tenure node resume n1 --json"
 )]
-pub(crate) struct Activate {
-    /// The node's name
+pub(crate) struct Resume {
+    /// Node name
     #[arg(value_name = "NODE")]
     name: NodeName,
     /// Print JSON
@@ -65,27 +52,25 @@ pub(crate) struct Activate {
 
 impl Drain {
     pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
-        let Some(name) = &self.name else {
-            let this = config.text("node").ok_or_else(|| {
-                Exit::usage("which node runs here is not said; set TENURE_NODE to its name")
-            })?;
-            let name = NodeName::new(this)?;
-            return evict::evict(config, &name, self.timeout, self.json).await;
-        };
+        let name = &self.name;
         let admin = admin(config).await?;
         let changed = admin.drain(name).await?;
         match changed {
-            true => eprintln!("node {name} gives away what it has"),
-            false => eprintln!("node {name} is drained, or draining, already"),
+            true => eprintln!("node {name} is draining"),
+            false => eprintln!("node {name} is already draining or drained"),
         }
-        let standing = match at_once(self.timeout) {
+        let standing = match at_once(self.wait_timeout) {
             true => NodeStatus::of(&admin.snapshot().await?, name)?,
             false => {
                 let left = format!(
-                    "node {name} goes on giving away what it has; `tenure activate {name}` takes that back"
+                    "node {name} continues draining; `tenure node resume {name}` undoes it"
                 );
                 let told = |s: &NodeStatus| eprintln!("node {name}: {}", shown(s));
-                or_interrupted(admin.wait_until_drained(name, self.timeout, told), &left).await?
+                or_interrupted(
+                    admin.wait_until_drained(name, self.wait_timeout, told),
+                    &left,
+                )
+                .await?
             }
         };
         if self.json {
@@ -106,26 +91,26 @@ fn shown(standing: &NodeStatus) -> String {
         is_over,
         ..
     } = standing;
-    let gone = if *is_over { ", not there" } else { "" };
-    format!("{mode}{gone}, {shards} shards left, {moving} on their way")
+    let gone = if *is_over { ", not running" } else { "" };
+    format!("{mode}{gone}, {shards} shards left, {moving} moving")
 }
 
-impl Activate {
+impl Resume {
     pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
         let name = &self.name;
         let admin = admin(config).await?;
         let (was, changed) = admin.activate(name).await?;
         match &was {
             NodeMode::Active if changed => {
-                eprintln!("node {name} is active, and comes back active however long it is away");
+                eprintln!("node {name} is active, and restarts as active however long it is away");
             }
-            NodeMode::Active => eprintln!("node {name} is active already"),
-            was => eprintln!("node {name} was {was}, and takes shards again"),
+            NodeMode::Active => eprintln!("node {name} is already active"),
+            was => eprintln!("node {name} was {was} and is active again"),
         }
         let view = admin.snapshot().await?;
         if view.nodes.get(name).is_some_and(|n| n.cordoned) {
             eprintln!(
-                "warning: node {name} is cordoned, and is given no shards before `tenure uncordon {name}`"
+                "warning: node {name} is cordoned and gets no shards until `tenure node uncordon {name}`"
             );
         }
         if self.json {

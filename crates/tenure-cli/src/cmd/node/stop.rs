@@ -1,4 +1,4 @@
-//! `tenure evict`: asks a node's process to stop.
+//! `tenure node stop`.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -7,40 +7,66 @@ use clap::Args;
 use serde_json::json;
 use tenure_core::ids::NodeName;
 
-use super::wait::{admin, at_once, or_interrupted};
+use crate::cmd::confirm::confirm;
+use crate::cmd::wait::{admin, at_once, or_interrupted};
 use crate::config::{Config, duration};
 use crate::exit::Exit;
 use crate::stdout;
 
-/// Ask a node to give away what it has and to stop; wait until it is gone
+/// Stop the process of a node after it has handed over its shards
 #[derive(Debug, Args)]
 #[command(
-    after_help = "A node that does not answer is never hurried: its shards are taken once its ttl has proved it gone, and\n\
-    another node is there to prove it. Only the process that runs now is asked; a supervisor may start the next,\n\
-    which takes part again (`tenure drain` first, to keep it out). Doing it twice changes nothing.\n\n\
-    Examples:\n  tenure --store sqlite:shop.db --cluster shop evict n1\n  \
-    tenure --store sqlite:shop.db --cluster shop evict n1 --timeout 30s --json"
+    after_help = "A node that does not respond is not forced: other nodes claim its shards when its ttl has expired. The command\n\
+    stops only the process that runs now; a supervisor may start the next one, which owns shards again (run\n\
+    `tenure node drain` first to prevent that). Repeating the command changes nothing.\n\
+    With --self the node is that of TENURE_NODE or the setting `node`: for a preStop hook, where SIGTERM leaves too little\n\
+    time.\n\n\
+    Examples:\n  tenure node stop n1 --yes\n  \
+    tenure node stop n1 --yes --wait-timeout 30s --json\n  \
+    TENURE_NODE=$HOSTNAME tenure node stop --self --wait-timeout 50s"
 )]
-pub(crate) struct Evict {
-    /// The node's name
-    #[arg(value_name = "NODE")]
-    name: NodeName,
-    /// How long to wait until it is gone; 0s: not at all
+pub(crate) struct Stop {
+    /// Node name
+    #[arg(
+        value_name = "NODE",
+        required_unless_present = "this",
+        conflicts_with = "this"
+    )]
+    name: Option<NodeName>,
+    /// Stop the local node, named by TENURE_NODE, without confirmation
+    #[arg(long = "self")]
+    this: bool,
+    /// Skip the confirmation
+    #[arg(long)]
+    yes: bool,
+    /// Time to wait until the node has stopped; 0s: do not wait
     #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = duration::parse)]
-    timeout: Duration,
+    wait_timeout: Duration,
     /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
-impl Evict {
+impl Stop {
     pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
-        evict(config, &self.name, self.timeout, self.json).await
+        let name = match &self.name {
+            Some(name) => {
+                confirm(self.yes, &format!("the process of node {name} will stop"))?;
+                name.clone()
+            }
+            None => {
+                let this = config.text("node").ok_or_else(|| {
+                    Exit::usage("--self: the local node is unknown; set TENURE_NODE to its name")
+                })?;
+                NodeName::new(this)?
+            }
+        };
+        stop(config, &name, self.wait_timeout, self.json).await
     }
 }
 
-/// Asks a node to stop, and waits until its session is over.
-pub(super) async fn evict(
+/// Requests the stop of a node and waits until its session has ended.
+async fn stop(
     config: &Config,
     name: &NodeName,
     timeout: Duration,
@@ -49,16 +75,16 @@ pub(super) async fn evict(
     let admin = admin(config).await?;
     let asked = admin.evict(name).await?;
     match asked {
-        Some((session, true)) => eprintln!("node {name} is asked to stop (session {session})"),
+        Some((session, true)) => eprintln!("requested the stop of node {name} (session {session})"),
         Some((session, false)) => {
-            eprintln!("node {name} was asked to stop already (session {session})");
+            eprintln!("the stop of node {name} was already requested (session {session})");
         }
-        None => eprintln!("node {name} is not there"),
+        None => eprintln!("node {name} is not running"),
     }
     if let Some((session, _)) = asked
         && !at_once(timeout)
     {
-        let left = format!("node {name} stops all the same, now or at the end of its ttl");
+        let left = format!("node {name} stops anyway, now or when its ttl expires");
         let told = |shards: usize| eprintln!("node {name}: {shards} shards left");
         or_interrupted(
             admin.wait_until_stopped(name, session, timeout, told),

@@ -73,11 +73,14 @@ enum Action {
 
 impl QueueCommand {
     pub(crate) fn config(&self, global: &Global) -> Result<Config, Exit> {
-        global.load(match &self.action {
-            Action::Work(work) => work.flags.0.clone(),
-            Action::Pipe(pipe) => pipe.flags.0.clone(),
-            _ => Default::default(),
-        })
+        global.load(
+            match &self.action {
+                Action::Work(work) => work.flags.0.clone(),
+                Action::Pipe(pipe) => pipe.flags.0.clone(),
+                _ => Default::default(),
+            },
+            crate::config::settings_table::Knob::is_workers,
+        )
     }
 
     pub(crate) async fn run(self, config: &Config) -> Result<ExitCode, Exit> {

@@ -1,76 +1,69 @@
-//! `tenure key`: which shard a key belongs to.
+//! `tenure shard lookup`: shard and owner of a key.
 
 use std::process::ExitCode;
 
 use clap::Args;
 use serde_json::json;
 use tenure_core::hash;
-use tenure_core::ids::KeyspaceName;
+use tenure_core::ids::{KeyspaceName, ShardId, ShardName};
 use tenure_core::record::KeyspaceKind;
 
+use super::show::Answer;
 use crate::cluster_client::ClusterClient;
 use crate::config::Config;
 use crate::exit::Exit;
 use crate::stdout;
 
-/// Print the shard that a key belongs to
+/// Print the shard of a key and the node that owns it
 #[derive(Debug, Args)]
 #[command(
-    after_help = "With --shards no store is needed: the shard follows from the key alone.\n\n\
-    Examples:\n  tenure key user-42 --shards 64\n  tenure --store sqlite:shop.db key user-42 --keyspace orders"
+    after_help = "Exits with 1 if no node owns the shard. With --offline the command needs no store: it prints only the shard,\n\
+    which follows from the key and the number of shards.\n\n\
+    Examples:\n  tenure shard lookup user-42 --keyspace orders\n  \
+    tenure shard lookup user-42 --json\n  \
+    tenure shard lookup user-42 --offline --shard-count 64"
 )]
-pub(crate) struct Key {
-    /// The key, as the application has it
+pub(crate) struct Lookup {
+    /// Key of the application; in a named keyspace the name of the shard
     key: String,
-    /// The keyspace; not needed if there is only one
-    #[arg(long, value_name = "NAME", conflicts_with = "shards")]
+    /// Keyspace; optional if the cluster has exactly one
+    #[arg(short = 'k', long, value_name = "NAME", conflicts_with = "offline")]
     keyspace: Option<KeyspaceName>,
-    /// How many shards the keyspace has
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    shards: Option<u32>,
+    /// Compute the shard without a store
+    #[arg(long, requires = "shard_count")]
+    offline: bool,
+    /// Number of shards of the keyspace, for --offline
+    #[arg(long, value_name = "N", requires = "offline", value_parser = clap::value_parser!(u32).range(1..))]
+    shard_count: Option<u32>,
     /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
-impl Key {
+impl Lookup {
     pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
-        let (keyspace, shards) = match self.shards {
-            Some(shards) => (None, shards),
-            None => {
-                let (name, shards) = self.hashed(config).await?;
-                (Some(name), shards)
+        if let Some(count) = self.shard_count {
+            let shard = hash::shard_of(self.key.as_bytes(), count);
+            match self.json {
+                true => {
+                    stdout::json(&json!({ "key": self.key, "shard": shard, "shard_count": count }))
+                }
+                false => stdout::line(shard.as_str()),
             }
-        };
-        let shard = hash::shard_of(self.key.as_bytes(), shards);
-        if self.json {
-            stdout::json(&json!({
-                "key": self.key,
-                "keyspace": keyspace,
-                "shards": shards,
-                "shard": shard,
-            }));
-        } else {
-            match keyspace {
-                Some(keyspace) => stdout::line(format!("{keyspace}/{shard}")),
-                None => stdout::line(shard.as_str()),
-            }
+            return Ok(ExitCode::SUCCESS);
         }
-        Ok(ExitCode::SUCCESS)
-    }
-
-    async fn hashed(&self, config: &Config) -> Result<(KeyspaceName, u32), Exit> {
         let place = ClusterClient::look(config).await?;
         let snapshot = place.existing().await?;
-        let name = match &self.keyspace {
+        let keyspace = match &self.keyspace {
             Some(name) => name.clone(),
             None => snapshot.sole_keyspace()?,
         };
-        match snapshot.keyspace(&name)?.kind {
-            KeyspaceKind::Hashed(shards) => Ok((name, shards)),
-            KeyspaceKind::Named => Err(Exit::failed(format!(
-                "keyspace {name} is named: its shards are chosen by name, not by key"
-            ))),
-        }
+        let shard = match snapshot.keyspace(&keyspace)?.kind {
+            KeyspaceKind::Hashed(count) => hash::shard_of(self.key.as_bytes(), count),
+            KeyspaceKind::Named => ShardName::new(&self.key)?,
+        };
+        let mut answer = Answer::new(&snapshot, &ShardId::new(keyspace, shard))?;
+        answer.key = Some(self.key.clone());
+        answer.print(self.json, false)
     }
 }

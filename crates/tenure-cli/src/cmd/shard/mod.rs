@@ -1,4 +1,10 @@
-//! `tenure shard`: named shards, created and deleted one by one or by the list.
+//! `tenure shard`: lookup, placement, and creation and deletion of named shards.
+
+mod lookup;
+mod move_shard;
+mod pin;
+mod repair;
+mod show;
 
 use std::fs;
 use std::io::{self, Read as _};
@@ -11,18 +17,18 @@ use serde_json::json;
 use tenure::admin::{NewShard, ShardWork};
 use tenure_core::ids::{KeyspaceName, ShardId, ShardName};
 
+use super::confirm::confirm;
 use super::wait::{admin, or_interrupted};
 use crate::config::{Config, duration};
 use crate::exit::Exit;
 use crate::stdout;
 
-/// Create, delete or list the shards of named keyspaces
+/// Look up, move, pin, create, delete and repair shards
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
-    tenure --store sqlite:shop.db --cluster shop keyspace create topics --named\n  \
-    tenure --store sqlite:shop.db --cluster shop shard create topics/eu.payments --meta payments.json\n  \
-    seq -f 'tenant-%g' 10000 | tenure --store sqlite:shop.db --cluster shop shard create topics --from -\n  \
-    tenure --store sqlite:shop.db --cluster shop shard ls topics")]
+    tenure shard lookup user-42 --keyspace orders\n  \
+    tenure shard show orders/17\n  tenure shard move orders/17 --to n1\n  \
+    seq -f 'tenant-%g' 10000 | tenure shard create topics -f -")]
 pub(crate) struct Shard {
     #[command(subcommand)]
     action: Action,
@@ -30,65 +36,74 @@ pub(crate) struct Shard {
 
 #[derive(Debug, Subcommand)]
 enum Action {
+    List(List),
+    Show(show::Show),
+    Lookup(lookup::Lookup),
     Create(Create),
     Delete(Delete),
-    Ls(Ls),
+    Move(move_shard::Move),
+    Pin(pin::Pin),
+    Unpin(pin::Unpin),
+    Repair(repair::Repair),
 }
 
-/// Which shards are meant.
+/// Shards of a command.
 #[derive(Debug, Args)]
 struct Which {
-    /// The shard, or with --from the keyspace of all that are listed; a name may contain slashes
+    /// Shard, or with --file the keyspace of the listed shards; a name may contain slashes
     #[arg(value_name = "KEYSPACE/NAME")]
     what: String,
-    /// A file with one name on each line; - is standard input
-    #[arg(long, value_name = "FILE")]
-    from: Option<PathBuf>,
+    /// File with one shard name per line; - is standard input
+    #[arg(short = 'f', long, value_name = "FILE")]
+    file: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
-/// Create shards; nodes take them up by themselves
+/// Create named shards; nodes claim them
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Those that are there stay as they are. One that was deleted before goes on above its old epochs.\n\n\
-    Examples:\n  tenure --store sqlite:shop.db --cluster shop shard create topics/eu.payments\n  \
-    tenure --store sqlite:shop.db --cluster shop shard create topics --from names.txt"
+    after_help = "Existing shards are not changed. A shard that was deleted before continues above its old epochs.\n\n\
+    Examples:\n  tenure shard create topics/eu.payments --metadata-file payments.json\n  \
+    tenure shard create topics --file names.txt"
 )]
 struct Create {
     #[command(flatten)]
     which: Which,
-    /// A file with what goes along to whoever loads the shard, at most 4 KiB of text; - is standard input
+    /// File with metadata for the handler that loads the shard, at most 4 KiB of text; - is standard input
     #[arg(long, value_name = "FILE")]
-    meta: Option<PathBuf>,
+    metadata_file: Option<PathBuf>,
 }
 
-/// Delete shards; their owners finish and seal first
+/// Delete named shards after their owners have drained and sealed them
 #[derive(Debug, Args)]
 #[command(
-    after_help = "An owner stops as for a move: nothing new is admitted, what is in flight ends, the application seals. The\n\
-    epoch is remembered. Those that are not there stay so. Ctrl-C, or the end of the timeout, ends only the waiting.\n\n\
-    Examples:\n  tenure --store sqlite:shop.db --cluster shop shard delete topics/eu.payments\n  \
-    tenure --store sqlite:shop.db --cluster shop shard delete topics --from names.txt"
+    after_help = "The owner of a shard rejects new requests, finishes running ones and seals the state. The epoch is kept. Shards\n\
+    that do not exist are skipped. Ctrl-C, or the end of --wait-timeout, ends only the waiting.\n\n\
+    Examples:\n  tenure shard delete topics/eu.payments --yes\n  \
+    tenure shard delete topics --file names.txt --yes"
 )]
 struct Delete {
     #[command(flatten)]
     which: Which,
-    /// How long to wait for owners
+    /// Skip the confirmation
+    #[arg(long)]
+    yes: bool,
+    /// Time to wait for the owners; 0s: do not wait
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration::parse)]
-    timeout: Duration,
+    wait_timeout: Duration,
 }
 
 /// List the shards of a keyspace
 #[derive(Debug, Args)]
 #[command(
-    after_help = "One name on each line, as --from takes them; with --json also owner, epoch, state and what is attached.\n\n\
-    Examples:\n  tenure --store sqlite:shop.db --cluster shop shard ls topics\n  \
-    tenure --store sqlite:shop.db --cluster shop shard ls topics --json | jq '.shards[] | select(.owner == null)'"
+    after_help = "Prints one name per line, as --file reads them; with --json also owner, epoch, state and metadata.\n\n\
+    Examples:\n  tenure shard list topics\n  \
+    tenure shard list topics --json | jq '.shards[] | select(.owner == null)'"
 )]
-struct Ls {
-    /// The keyspace
+struct List {
+    /// Keyspace
     keyspace: KeyspaceName,
     /// Print JSON
     #[arg(long)]
@@ -100,17 +115,23 @@ impl Shard {
         match &self.action {
             Action::Create(action) => action.run(config).await,
             Action::Delete(action) => action.run(config).await,
-            Action::Ls(action) => action.run(config).await,
+            Action::List(action) => action.run(config).await,
+            Action::Show(action) => action.run(config).await,
+            Action::Lookup(action) => action.run(config).await,
+            Action::Move(action) => action.run(config).await,
+            Action::Pin(action) => action.run(config).await,
+            Action::Unpin(action) => action.run(config).await,
+            Action::Repair(action) => action.run(config).await,
         }
     }
 }
 
 impl Which {
     fn named(&self) -> Result<(KeyspaceName, Vec<ShardName>), Exit> {
-        let Some(path) = &self.from else {
+        let Some(path) = &self.file else {
             let id: ShardId = self.what.parse().map_err(|e| {
                 Exit::usage(format!(
-                    "{:?} is no shard: {e}; write KEYSPACE/NAME, or KEYSPACE with --from FILE",
+                    "{:?} is not a shard: {e}; write KEYSPACE/NAME, or KEYSPACE with --file FILE",
                     self.what
                 ))
             })?;
@@ -132,7 +153,7 @@ impl Which {
 
     fn tell(&self, what: &str, keyspace: &KeyspaceName, work: &ShardWork) {
         eprintln!(
-            "keyspace {keyspace}: {} of {} shards {what}, {} were so before",
+            "keyspace {keyspace}: {} of {} shards {what}, {} unchanged",
             work.done, work.asked, work.same
         );
         if self.json {
@@ -147,14 +168,14 @@ fn progress(keyspace: &KeyspaceName, work: &ShardWork) {
     let left = work.asked - work.done - work.same;
     if left > 0 && work.asked > 1 {
         let closing = work.closing;
-        eprintln!("keyspace {keyspace}: {left} shards to go, {closing} of them with an owner");
+        eprintln!("keyspace {keyspace}: {left} shards left, {closing} of them owned");
     }
 }
 
 impl Create {
     async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
         let (keyspace, names) = self.which.named()?;
-        let meta = self.meta.as_deref().map(read).transpose()?;
+        let meta = self.metadata_file.as_deref().map(read).transpose()?;
         let new = |name| NewShard {
             name,
             meta: meta.clone(),
@@ -162,7 +183,7 @@ impl Create {
         let shards = names.into_iter().map(new).collect();
         let admin = admin(config).await?;
         let told = |work: &ShardWork| progress(&keyspace, work);
-        let left = "some are created, some are not; run the command again for the rest";
+        let left = "some shards are not created; run the command again for the rest";
         let work = or_interrupted(admin.create_shards(&keyspace, shards, told), left).await?;
         self.which.tell("created", &keyspace, &work);
         Ok(ExitCode::SUCCESS)
@@ -172,17 +193,22 @@ impl Create {
 impl Delete {
     async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
         let (keyspace, names) = self.which.named()?;
+        let what = format!(
+            "{} shard(s) of keyspace {keyspace} will be deleted",
+            names.len()
+        );
+        confirm(self.yes, &what)?;
         let admin = admin(config).await?;
         let told = |work: &ShardWork| progress(&keyspace, work);
-        let left = "those whose owners were told are deleted all the same; run the command again for the rest";
-        let deleting = admin.delete_shards(&keyspace, names, self.timeout, told);
+        let left = "shards that are marked for deletion are deleted anyway; run the command again for the rest";
+        let deleting = admin.delete_shards(&keyspace, names, self.wait_timeout, told);
         let work = or_interrupted(deleting, left).await?;
         self.which.tell("deleted", &keyspace, &work);
         Ok(ExitCode::SUCCESS)
     }
 }
 
-impl Ls {
+impl List {
     async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
         let shards = admin(config).await?.shards(&self.keyspace).await?;
         if !self.json {

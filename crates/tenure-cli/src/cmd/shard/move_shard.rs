@@ -1,4 +1,4 @@
-//! `tenure move`: one shard to one node, once.
+//! `tenure shard move`.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -8,31 +8,31 @@ use serde_json::json;
 use tenure::admin::Moved;
 use tenure_core::ids::{NodeName, ShardId};
 
-use super::wait::{admin, at_once, or_interrupted};
+use crate::cmd::wait::{admin, at_once, or_interrupted};
 use crate::config::{Config, duration};
 use crate::exit::Exit;
 use crate::stdout;
 
-/// Move a shard to a node, once
+/// Move a shard to a node
 #[derive(Debug, Args)]
 #[command(
     name = "move",
-    after_help = "The leader begins the move at once, without a dropped request. The shard stays there as long as balance does\n\
-    not say otherwise; `tenure pin` keeps it there. Only where a leader plans: in keyspaces of other modes nobody\n\
-    could be asked. Ctrl-C, or the end of the timeout, ends only the waiting.\n\n\
-    Examples:\n  tenure --store sqlite:shop.db --cluster shop move orders/17 --to n1\n  \
-    tenure --store sqlite:shop.db --cluster shop move topics/eu.payments --to n1 --timeout 0s"
+    after_help = "The leader starts the move immediately; no request is dropped. Later the leader may move the shard again for\n\
+    balance; `tenure shard pin` prevents that. Keyspaces without a leader reject the command. Ctrl-C, or the end\n\
+    of --wait-timeout, ends only the waiting.\n\n\
+    Examples:\n  tenure shard move orders/17 --to n1\n  \
+    tenure shard move topics/eu.payments --to n1 --wait-timeout 0s"
 )]
 pub(crate) struct Move {
-    /// The shard
+    /// Shard
     #[arg(value_name = "KEYSPACE/SHARD")]
     shard: ShardId,
-    /// The node
+    /// Target node
     #[arg(long, value_name = "NODE")]
     to: NodeName,
-    /// How long to wait until it is served there; 0s: not at all
+    /// Time to wait until the target serves the shard; 0s: do not wait
     #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = duration::parse)]
-    timeout: Duration,
+    wait_timeout: Duration,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -44,24 +44,27 @@ impl Move {
         let admin = admin(config).await?;
         let changed = admin.move_shard(id, to).await?;
         match changed {
-            true => eprintln!("asked the leader to move shard {id} to {to}"),
-            false => eprintln!("shard {id} is at {to}, or on its way there, already"),
+            true => eprintln!("requested the move of shard {id} to {to}"),
+            false => eprintln!("shard {id} is already at {to} or moving there"),
         }
         let mut done = None;
-        if !at_once(self.timeout) {
-            let left = format!("shard {id} goes to {to} all the same, unless the move fails");
+        if !at_once(self.wait_timeout) {
+            let left = format!("the move of shard {id} to {to} continues");
             let told = |moved: &Moved| match moved {
-                Moved::Waiting => eprintln!("shard {id}: its leader has not begun"),
+                Moved::Waiting => eprintln!("shard {id}: the leader has not started the move"),
                 Moved::UnderWay(what) => eprintln!("shard {id}: {what}"),
                 Moved::Done => eprintln!("shard {id} is served by {to}"),
                 Moved::CalledOff => {}
             };
-            let moved =
-                or_interrupted(admin.wait_until_moved(id, to, self.timeout, told), &left).await?;
+            let moved = or_interrupted(
+                admin.wait_until_moved(id, to, self.wait_timeout, told),
+                &left,
+            )
+            .await?;
             if moved == Moved::CalledOff {
                 return Err(Exit::failed(format!(
-                    "the move of shard {id} to {to} was called off, and the shard is where it was; {to} logs why, and the \
-                     command can be run again"
+                    "the move of shard {id} to {to} was aborted, and the shard did not move; the log of {to} has the reason; \
+                     run the command again to retry"
                 )));
             }
             done = Some(true);

@@ -1,4 +1,4 @@
-//! `tenure pin` and `unpin`: where an operator wants a shard always to be.
+//! `tenure shard pin` and `unpin`.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -18,21 +18,21 @@ use crate::exit::Exit;
 use crate::snapshot::Snapshot;
 use crate::stdout;
 
-/// How often a race against other writers is run again.
-const ROUNDS: usize = 20;
+/// Attempts of a conditional write against concurrent writers.
+const CAS_ATTEMPTS: usize = 20;
 
 /// Pin a shard to a node
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The leader moves the shard there and leaves it there. While the node is away or takes no shards, the shard\n\
-    is served elsewhere; it goes back when the node is there again. Doing it twice changes nothing.\n\n\
-    Examples:\n  tenure --store sqlite:shop.db --cluster shop pin orders/17 --to n1"
+    after_help = "The leader moves the shard to the node and keeps it there. While the node is away or gets no shards, another\n\
+    node serves it; it moves back when the node returns. Repeating the command changes nothing.\n\n\
+    Examples:\n  tenure shard pin orders/17 --to n1"
 )]
 pub(crate) struct Pin {
-    /// The shard
+    /// Shard
     #[arg(value_name = "KEYSPACE/SHARD")]
     shard: ShardId,
-    /// The node; may be one that has never been there
+    /// Node; need not exist yet
     #[arg(long, value_name = "NODE")]
     to: NodeName,
     /// Print JSON
@@ -40,14 +40,14 @@ pub(crate) struct Pin {
     json: bool,
 }
 
-/// Take a shard's pin away
+/// Remove the pin of a shard
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The shard may be anywhere from now on; it moves only if balance asks for it.\n\n\
-    Examples:\n  tenure --store sqlite:shop.db --cluster shop unpin orders/17"
+    after_help = "The shard stays where it is until the leader moves it for balance.\n\n\
+    Examples:\n  tenure shard unpin orders/17"
 )]
 pub(crate) struct Unpin {
-    /// The shard
+    /// Shard
     #[arg(value_name = "KEYSPACE/SHARD")]
     shard: ShardId,
     /// Print JSON
@@ -75,7 +75,7 @@ async fn set(
 ) -> Result<ExitCode, Exit> {
     let mut place = ClusterClient::open(config).await?;
     let key = Key::Shard(id.clone());
-    for _ in 0..ROUNDS {
+    for _ in 0..CAS_ATTEMPTS {
         let snapshot = place.existing().await?;
         let seen = snapshot.shard(id)?;
         let mode = snapshot.view.keyspaces.get(&id.keyspace).map(|k| k.mode);
@@ -98,8 +98,8 @@ async fn set(
         warn(&snapshot, to);
         match (to, before) {
             (Some(to), _) if changed => eprintln!("pinned shard {id} to {to}"),
-            (Some(to), _) => eprintln!("shard {id} is pinned to {to} already"),
-            (None, Some(was)) => eprintln!("shard {id} is no longer pinned to {was}"),
+            (Some(to), _) => eprintln!("shard {id} is already pinned to {to}"),
+            (None, Some(was)) => eprintln!("unpinned shard {id} from {was}"),
             (None, None) => eprintln!("shard {id} is not pinned"),
         }
         if json {
@@ -108,7 +108,7 @@ async fn set(
         return Ok(ExitCode::SUCCESS);
     }
     Err(Exit::failed(format!(
-        "others keep changing shard {id}; run the command again"
+        "shard {id} keeps changing concurrently; run the command again"
     )))
 }
 
@@ -120,7 +120,7 @@ fn changed_record(
 ) -> Result<ShardRecord, Exit> {
     let writer = Writer {
         owner: Owner {
-            node: NodeName::new("tenure pin")?,
+            node: NodeName::new("tenure shard pin")?,
             session: place.writer(),
         },
         nonce: place.nonce(),
@@ -137,12 +137,12 @@ fn changed_record(
         .map_err(|why| Exit::failed(format!("shard {id} cannot be pinned: {why:?}")))
 }
 
-/// What may keep a pin from having the effect that was meant.
+/// Warns if the node of a pin does not exist.
 fn warn(snapshot: &Snapshot, to: Option<&NodeName>) {
     let Some(to) = to else { return };
     if snapshot.view.nodes.cell(to).is_none() {
         eprintln!(
-            "warning: there is no node {to} yet ({}); the shard stays where it is until one of that name is there",
+            "warning: node {to} does not exist yet ({}); the shard stays where it is until that node starts",
             snapshot.nodes_there_are()
         );
     }

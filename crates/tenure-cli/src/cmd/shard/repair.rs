@@ -1,17 +1,16 @@
-//! `tenure repair`: a shard whose record is corrupt, missing or quarantined is made usable again, safely.
+//! `tenure shard repair`: repair of a corrupt, missing or quarantined shard record.
 //!
-//! A lost record is made anew by the rule that nodes follow too (A11): what was there is watched unchanged for the longest
-//! ttl of the cluster, so that no session that cannot be seen is still serving; a generation is drawn in the cluster's
-//! record, so that the new epochs exceed all earlier ones (P2); and the new record names every session that may be live as a
-//! witness, each of which must deny owning the shard, or end, before anybody claims it (P1).
-
-mod key;
+//! A lost record is restored by the rule that nodes follow too (A11). The key is watched unchanged for the longest ttl of the
+//! cluster, so that no invisible session still serves. A generation is reserved in the cluster record, so that the new epochs
+//! exceed all earlier ones (P2). The new record names every session that may be live as a witness. Each of them must disclaim
+//! the shard, or end, before a node claims it (P1).
 
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
+use serde_json::json;
 use tenure::Clock;
 use tenure_core::ids::{NodeName, ShardId, ShardName, Version};
 use tenure_core::keys::Key;
@@ -22,45 +21,47 @@ use tenure_core::view::KeyState;
 use tenure_store::Expect;
 
 use crate::cluster_client::{CasResult, ClusterClient};
+use crate::cmd::confirm::confirm;
 use crate::cmd::keyspace::generation;
 use crate::config::{Config, duration};
 use crate::exit::Exit;
 use crate::snapshot::Snapshot;
+use crate::stdout;
 
-/// How often what is watched is looked at again.
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
+/// Poll interval of the watched key.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Make a damaged, missing or quarantined shard usable again
+/// Repair a shard whose record is corrupt, missing or quarantined
 #[derive(Debug, Args)]
 #[command(
-    after_help = "A corrupt or missing record is made anew at epochs above all earlier ones, after the longest ttl of the\n\
-    cluster; nobody claims the shard before every live session has said that it does not own it. A quarantined\n\
-    shard may be claimed again. A record of a newer format is left alone.\n\
-    With --key the corrupt record of a cluster, keyspace or node is deleted, for nodes to write it anew; one that\n\
-    can be read is never deleted.\n\n\
-    Examples:\n  tenure --store sqlite:shop.db --cluster shop repair orders/17\n  \
-    tenure --store sqlite:shop.db --cluster shop repair orders/17 --dry-run\n  \
-    tenure --store sqlite:shop.db --cluster shop repair --key keyspaces/orders"
+    after_help = "A corrupt or missing record is written again at a new generation, after the longest ttl of the cluster. No node\n\
+    claims the shard before every live session has disclaimed it. A quarantined shard may be claimed again. A\n\
+    record of a newer format is not changed. `tenure cluster repair-record` repairs other records.\n\n\
+    Examples:\n  tenure shard repair orders/17 --dry-run\n  tenure shard repair orders/17 --yes"
 )]
 pub(crate) struct Repair {
-    /// The shard
-    #[arg(value_name = "KEYSPACE/SHARD", conflicts_with = "key")]
-    shard: Option<ShardId>,
-    /// Instead of a shard: cluster, leader, keyspaces/NAME or nodes/NAME, whose corrupt value is deleted
-    #[arg(long, value_name = "KEY")]
-    key: Option<key::Deletable>,
-    /// Only say what would be done
+    /// Shard
+    #[arg(value_name = "KEYSPACE/SHARD")]
+    shard: ShardId,
+    /// Show the effect without changing anything
     #[arg(long)]
     dry_run: bool,
+    /// Skip the confirmation
+    #[arg(long)]
+    yes: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
 }
 
 /// The repair of one shard.
 struct Shard<'a> {
     shard: &'a ShardId,
     dry_run: bool,
+    yes: bool,
 }
 
-/// What is wrong with the shard.
+/// Problem of a shard.
 enum Trouble {
     None,
     Quarantined {
@@ -76,49 +77,61 @@ enum Trouble {
 
 impl Repair {
     pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
-        let dry_run = self.dry_run;
-        match (&self.key, &self.shard) {
-            (Some(key), _) => key.repair(config, dry_run).await,
-            (None, Some(shard)) => Shard { shard, dry_run }.repair(config).await,
-            (None, None) => Err(Exit::usage(
-                "name the shard as KEYSPACE/SHARD, or another record with --key",
-            )),
+        let shard = Shard {
+            shard: &self.shard,
+            dry_run: self.dry_run,
+            yes: self.yes,
+        };
+        let problem = shard.repair(config).await?;
+        if self.json {
+            let id = self.shard.to_string();
+            stdout::json(&json!({ "shard": id, "problem": problem, "dry_run": self.dry_run }));
         }
+        Ok(ExitCode::SUCCESS)
     }
 }
 
 impl Shard<'_> {
-    async fn repair(&self, config: &Config) -> Result<ExitCode, Exit> {
+    /// Repairs the shard and returns the problem that it had.
+    async fn repair(&self, config: &Config) -> Result<Option<&'static str>, Exit> {
         let mut place = ClusterClient::open(config).await?;
         let snapshot = place.existing().await?;
         let id = self.shard;
         let keyspace = snapshot.keyspace(&id.keyspace)?;
         belongs(id, keyspace.kind)?;
-        match trouble(&snapshot, id, keyspace.kind)? {
-            Trouble::None => eprintln!("shard {id} is in order; nothing was changed"),
+        Ok(match trouble(&snapshot, id, keyspace.kind)? {
+            Trouble::None => {
+                eprintln!("shard {id} needs no repair; nothing was changed");
+                None
+            }
             Trouble::Quarantined { version, record } => {
                 let reason = record.quarantine.as_ref().map_or("", |q| &q.reason);
                 eprintln!("shard {id} is quarantined: {reason}");
                 if self.dry_run {
-                    eprintln!("would let nodes claim it again");
+                    eprintln!("would end the quarantine");
                 } else {
+                    self.confirm("nodes will try to load the shard again")?;
                     self.lift(&mut place, keyspace, version, &record).await?;
-                    eprintln!("nodes may claim it again");
+                    eprintln!("ended the quarantine; nodes may claim the shard again");
                 }
+                Some("quarantined")
             }
             Trouble::Corrupt { version, problem } => {
                 eprintln!("shard {id}: {problem}");
                 self.rewrite(&mut place, &snapshot, Some(version), config)
                     .await?;
+                Some("corrupt")
             }
             Trouble::Missing => {
-                eprintln!(
-                    "shard {id} has no record; nodes that serve it write it anew by themselves"
-                );
+                eprintln!("shard {id} has no record; nodes that serve the keyspace write it again");
                 self.rewrite(&mut place, &snapshot, None, config).await?;
+                Some("missing")
             }
-        }
-        Ok(ExitCode::SUCCESS)
+        })
+    }
+
+    fn confirm(&self, effect: &str) -> Result<(), Exit> {
+        confirm(self.yes, &format!("shard {}: {effect}", self.shard))
     }
 
     async fn lift(
@@ -130,7 +143,7 @@ impl Shard<'_> {
     ) -> Result<(), Exit> {
         let writer = Writer {
             owner: Owner {
-                node: NodeName::new("tenure repair")?,
+                node: NodeName::new("tenure shard repair")?,
                 session: place.writer(),
             },
             nonce: place.nonce(),
@@ -150,7 +163,7 @@ impl Shard<'_> {
         self.put(place, Expect::Version(version), &record).await
     }
 
-    /// Makes the record anew where there is `version` of a corrupt one, or none.
+    /// Writes the record again in place of `version` of a corrupt one, or of none.
     async fn rewrite(
         &self,
         place: &mut ClusterClient,
@@ -163,22 +176,23 @@ impl Shard<'_> {
         let proof = snapshot.proof(settings.ttl, settings.clock_drift_max_permille);
         if self.dry_run {
             eprintln!(
-                "would watch it for {}, draw a generation for keyspace {}, and write a new record with {} witnesses",
+                "would watch the key for {}, reserve a generation of keyspace {}, and write a new record with {} witnesses",
                 duration::show(proof),
                 id.keyspace,
                 snapshot.witnesses().len()
             );
             return Ok(());
         }
-        eprintln!("watching it for {}", duration::show(proof));
+        self.confirm("the record will be written again at a new generation")?;
+        eprintln!("watching the key for {}", duration::show(proof));
         if !self.unchanged(place, version.as_ref(), proof).await? {
             eprintln!(
-                "the record of shard {id} was written by another process meanwhile; this command changed nothing"
+                "the record of shard {id} was written by another process; nothing was changed"
             );
             return Ok(());
         }
         let generation = generation::draw(place, config, &id.keyspace, 0).await?;
-        // Read after the draw: whoever may own the shard is among these sessions.
+        // Read after the reservation: every possible owner is among these sessions.
         let now = place.snapshot().await?;
         let witnesses = now.witnesses();
         let head = Head {
@@ -190,7 +204,7 @@ impl Shard<'_> {
         let expect = version.map_or(Expect::Absent, Expect::Version);
         self.put(place, expect, &record).await?;
         eprintln!(
-            "wrote shard {id} anew at generation {generation}; {} must deny owning it before it is claimed",
+            "wrote shard {id} again at generation {generation}; {} must disclaim it before a node claims it",
             match witnesses.len() {
                 0 => "no session".to_owned(),
                 1 => "1 session".to_owned(),
@@ -200,7 +214,7 @@ impl Shard<'_> {
         Ok(())
     }
 
-    /// Whether the shard's key keeps its value, or stays absent, for this long.
+    /// Returns whether the key stays unchanged, or absent, for this time.
     async fn unchanged(
         &self,
         place: &ClusterClient,
@@ -217,7 +231,9 @@ impl Shard<'_> {
             if clock.now() >= until {
                 return Ok(true);
             }
-            clock.sleep_until(until.min(clock.now() + LOOK_AGAIN)).await;
+            clock
+                .sleep_until(until.min(clock.now() + POLL_INTERVAL))
+                .await;
         }
     }
 
@@ -231,7 +247,7 @@ impl Shard<'_> {
         match place.put(&key, expect, record).await? {
             CasResult::Done => Ok(()),
             CasResult::Lost => Err(Exit::failed(format!(
-                "shard {} was changed at the same moment; look at `tenure status` and run the command again",
+                "shard {} was changed concurrently; check `tenure status` and run the command again",
                 self.shard
             ))),
         }
@@ -262,7 +278,7 @@ fn trouble(snapshot: &Snapshot, id: &ShardId, kind: KeyspaceKind) -> Result<Trou
         Some(KeyState::Present(_)) => Trouble::None,
         Some(KeyState::Damaged { damage, .. }) if matches!(damage, Damage::Newer(_)) => {
             return Err(Exit::failed(format!(
-                "shard {id}: {damage}; it is left alone"
+                "shard {id}: {damage}; the record was not changed"
             )));
         }
         Some(KeyState::Damaged {
@@ -273,7 +289,7 @@ fn trouble(snapshot: &Snapshot, id: &ShardId, kind: KeyspaceKind) -> Result<Trou
         },
         Some(KeyState::Missing { .. }) | None if kind == KeyspaceKind::Named => {
             return Err(Exit::failed(format!(
-                "there is no record of shard {id}; in a named keyspace nothing says that there should be one"
+                "there is no record of shard {id}; in a named keyspace it may never have existed: use `tenure shard create`"
             )));
         }
         Some(KeyState::Missing { .. }) | None => Trouble::Missing,

@@ -1,13 +1,12 @@
-//! `tenure owner`: who owns the shard of a key, right now.
+//! `tenure shard show`: owner, addresses and history of a shard.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use clap::Args;
 use serde::Serialize;
-use tenure_core::hash;
 use tenure_core::ids::{Epoch, KeyspaceName, NodeName, SessionId, ShardId, ShardName};
-use tenure_core::record::KeyspaceKind;
+use tenure_core::record::OwnerChange;
 use tenure_core::view::KeyState;
 
 use crate::cluster_client::ClusterClient;
@@ -15,30 +14,36 @@ use crate::config::Config;
 use crate::exit::Exit;
 use crate::snapshot::{Lease, Snapshot, ago};
 use crate::stdout;
+use crate::table::{Table, WIDTH};
 
-/// Print which node owns the shard of a key
+/// Show the owner, the addresses and the last owner changes of a shard
 #[derive(Debug, Args)]
-#[command(after_help = "Exits with 1 if nobody owns it.\n\n\
-    Examples:\n  tenure --store sqlite:shop.db owner user-42 --keyspace orders\n  \
-    tenure --store sqlite:shop.db owner --shard 17 --json")]
-pub(crate) struct Owner {
-    /// The key, as the application has it; in a named keyspace, the shard's name
-    #[arg(required_unless_present = "shard")]
-    key: Option<String>,
-    /// The keyspace; not needed if there is only one
-    #[arg(long, value_name = "NAME")]
-    keyspace: Option<KeyspaceName>,
-    /// Name the shard itself instead of a key
-    #[arg(long, value_name = "SHARD", conflicts_with = "key")]
-    shard: Option<ShardName>,
+#[command(after_help = "Exits with 1 if no node owns the shard.\n\n\
+    Examples:\n  tenure shard show orders/17\n  tenure shard show topics/eu.payments --json")]
+pub(crate) struct Show {
+    /// Shard
+    #[arg(value_name = "KEYSPACE/SHARD")]
+    shard: ShardId,
     /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
-/// Who owns a shard.
+impl Show {
+    pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
+        let place = ClusterClient::look(config).await?;
+        let snapshot = place.existing().await?;
+        snapshot.keyspace(&self.shard.keyspace)?;
+        let answer = Answer::new(&snapshot, &self.shard)?;
+        answer.print(self.json, true)
+    }
+}
+
+/// Owner of a shard.
 #[derive(Debug, Serialize)]
-struct Answer {
+pub(super) struct Answer {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) key: Option<String>,
     keyspace: KeyspaceName,
     shard: ShardName,
     epoch: Epoch,
@@ -46,14 +51,20 @@ struct Answer {
     owner: Option<NodeName>,
     session: Option<SessionId>,
     addresses: BTreeMap<String, String>,
+    pin: Option<NodeName>,
+    /// The last owner changes, oldest first.
+    history: Vec<OwnerChange>,
+    /// Reason why no node owns the shard.
+    #[serde(skip)]
+    unowned: Option<String>,
+    /// Warning for a lease that is overdue.
+    #[serde(skip)]
+    overdue: Option<String>,
 }
 
-impl Owner {
-    pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
-        let place = ClusterClient::look(config).await?;
-        let snapshot = place.existing().await?;
-        let id = self.shard(&snapshot)?;
-        let record = match snapshot.view.shards.cell(&id) {
+impl Answer {
+    pub(super) fn new(snapshot: &Snapshot, id: &ShardId) -> Result<Self, Exit> {
+        let record = match snapshot.view.shards.cell(id) {
             Some(KeyState::Present(seen)) => &seen.record,
             Some(KeyState::Damaged { damage, .. }) => {
                 return Err(Exit::failed(format!(
@@ -66,7 +77,8 @@ impl Owner {
                 )));
             }
         };
-        let mut answer = Answer {
+        let mut answer = Self {
+            key: None,
             keyspace: id.keyspace.clone(),
             shard: id.shard.clone(),
             epoch: record.epoch,
@@ -74,78 +86,83 @@ impl Owner {
             owner: None,
             session: None,
             addresses: BTreeMap::new(),
+            pin: record.pin.clone(),
+            history: record.history.clone(),
+            unowned: None,
+            overdue: None,
         };
         let Some(owner) = record.owner() else {
-            return self.nobody(
-                &answer,
-                format!("nobody owns shard {id}: it is {}", answer.state),
-            );
+            answer.unowned = Some(format!("no node owns shard {id}: it is {}", answer.state));
+            return Ok(answer);
         };
         let lease = snapshot.lease(owner.session);
         if lease.is_over() {
-            let last = &owner.node;
-            let text = format!(
-                "nobody owns shard {id}: the session of its last owner, {last}, is over ({lease})"
-            );
-            return self.nobody(&answer, text);
+            answer.unowned = Some(format!(
+                "no node owns shard {id}: the session of its last owner, {}, has ended ({lease})",
+                owner.node
+            ));
+            return Ok(answer);
         }
         answer.owner = Some(owner.node.clone());
         answer.session = Some(owner.session);
         if let Some(session) = snapshot.view.sessions.get(&owner.session) {
             answer.addresses.clone_from(&session.addresses);
         }
-        self.show(&answer);
         if let Lease::Overdue(time) = lease {
-            eprintln!(
-                "warning: the lease of {} ran out {} ago; nobody has ended it yet",
+            answer.overdue = Some(format!(
+                "warning: the lease of {} expired {} ago; its session is not ended yet",
                 owner.node,
                 ago(time)
-            );
+            ));
         }
-        Ok(ExitCode::SUCCESS)
+        Ok(answer)
     }
 
-    fn shard(&self, snapshot: &Snapshot) -> Result<ShardId, Exit> {
-        let keyspace = match &self.keyspace {
-            Some(name) => name.clone(),
-            None => snapshot.sole_keyspace()?,
-        };
-        let kind = snapshot.keyspace(&keyspace)?.kind;
-        let shard = match (&self.shard, &self.key, kind) {
-            (Some(shard), _, _) => shard.clone(),
-            (None, Some(key), KeyspaceKind::Hashed(n)) => hash::shard_of(key.as_bytes(), n),
-            (None, key, _) => ShardName::new(key.as_deref().unwrap_or_default())?,
-        };
-        Ok(ShardId::new(keyspace, shard))
+    /// Prints the answer; an error if no node owns the shard.
+    pub(super) fn print(&self, json: bool, history: bool) -> Result<ExitCode, Exit> {
+        match json {
+            true => stdout::json(self),
+            false => self.print_text(history),
+        }
+        if let Some(warning) = &self.overdue {
+            eprintln!("{warning}");
+        }
+        match &self.unowned {
+            Some(reason) => Err(Exit::failed(reason.clone())),
+            None => Ok(ExitCode::SUCCESS),
+        }
     }
 
-    fn nobody(&self, answer: &Answer, why: String) -> Result<ExitCode, Exit> {
-        if self.json {
-            stdout::json(answer);
-        }
-        Err(Exit::failed(why))
-    }
-
-    fn show(&self, answer: &Answer) {
-        if self.json {
-            return stdout::json(answer);
-        }
-        let text = |value: Option<String>| value.unwrap_or_default();
+    fn print_text(&self, history: bool) {
+        let dash = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
         let mut lines = vec![
-            ("shard", format!("{}/{}", answer.keyspace, answer.shard)),
-            (
-                "owner",
-                text(answer.owner.as_ref().map(ToString::to_string)),
-            ),
-            ("state", answer.state.to_owned()),
-            ("epoch", format!("{} ({})", answer.epoch.0, answer.epoch)),
-            ("session", text(answer.session.map(|s| s.to_string()))),
+            ("shard", format!("{}/{}", self.keyspace, self.shard)),
+            ("owner", dash(self.owner.as_ref().map(ToString::to_string))),
+            ("state", self.state.to_owned()),
+            ("epoch", format!("{} ({})", self.epoch.0, self.epoch)),
+            ("session", dash(self.session.map(|s| s.to_string()))),
         ];
-        for (kind, address) in &answer.addresses {
+        for (kind, address) in &self.addresses {
             lines.push(("address", format!("{kind} {address}")));
+        }
+        if let Some(pin) = &self.pin {
+            lines.push(("pinned", pin.to_string()));
         }
         for (name, value) in lines {
             stdout::line(format!("{name:<8} {value}"));
         }
+        if !history || self.history.is_empty() {
+            return;
+        }
+        let mut table = Table::new(&["EPOCH", "FROM", "TO", "REASON"]);
+        for change in &self.history {
+            table.row(vec![
+                change.epoch.to_string(),
+                dash(change.from.as_ref().map(ToString::to_string)),
+                dash(change.to.as_ref().map(ToString::to_string)),
+                change.why.to_string(),
+            ]);
+        }
+        stdout::text(&format!("\n{}", table.render(WIDTH)));
     }
 }

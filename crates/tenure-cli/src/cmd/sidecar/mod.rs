@@ -1,4 +1,4 @@
-//! `tenure node`: owns shards for an application of any kind, and puts the gate in front of it.
+//! `tenure sidecar`: owns shards for an HTTP application and admits only requests for them.
 
 mod app_process;
 pub(crate) mod demo_app;
@@ -25,72 +25,69 @@ use super::router::{Holding, Keys, admin, bad_address, bind_admin, serve};
 use crate::cli::Global;
 use crate::cluster_client;
 use crate::config::flags::Flags;
+use crate::config::settings_table::Knob;
 use crate::config::{Config, duration};
 use crate::exit::Exit;
 use app_process::Child;
 use health::Doing;
 
-/// How long routers that have not heard yet that the node is gone are told so.
+/// Time for which a stopped sidecar still answers routers that do not know its end yet.
 const LINGER: Duration = Duration::from_millis(500);
 
-/// Own shards for an application that speaks HTTP, and let in only what it owns
+/// Run a sidecar: own shards for an HTTP application and admit only requests for them
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Each request that is let in has the headers Tenure-Shard, Tenure-Epoch and Tenure-Key. A request for a shard\n\
-    that is not served here is answered with 421 before the application sees it.\n\
+    after_help = "Admitted requests carry the headers Tenure-Shard, Tenure-Epoch and Tenure-Key. A request for a shard that this\n\
+    sidecar does not serve is answered with 421 before the application receives it.\n\
     Hooks are POST requests to URL/load, /catch_up, /seal and /release; each may be missing (404).\n\
-    At SIGTERM the node gives its shards away, then ends; at the second it waits for nothing.\n\n\
+    On SIGTERM the sidecar hands over its shards and exits; on a second SIGTERM it exits immediately.\n\n\
     Examples:\n  \
-    tenure --store sqlite:shop.db --cluster shop node --listen :8001 --app http://127.0.0.1:9001 --keyspace orders --shards 64\n  \
-    tenure --store sqlite:shop.db --cluster shop node --listen :8001 --app http://127.0.0.1:9001 --hooks http://127.0.0.1:9001/tenure \\\n      \
-    --keyspace orders --shards 64 --data n1 --route --app-cmd python3 counter.py 9001\n  \
-    tenure --store sqlite:shop.db --cluster shop node --listen :8001 --app http://127.0.0.1:9001 --keyspace tenants --named"
+    tenure sidecar --listen :8001 --app http://127.0.0.1:9001 -k orders --shards 64\n  \
+    tenure sidecar --listen :8001 --app http://127.0.0.1:9001 --hooks http://127.0.0.1:9001/tenure \\\n      \
+    -k orders --shards 64 --data n1 --forward -- python3 counter.py 9001\n  \
+    tenure sidecar --listen :8001 --app http://127.0.0.1:9001 -k tenants --named"
 )]
-pub(crate) struct NodeCommand {
-    /// Where to take requests, as HOST:PORT; :PORT is the loopback interface alone
+pub(crate) struct SidecarCommand {
+    /// Address for requests, as HOST:PORT; :PORT listens on loopback only
     #[arg(long, value_name = "ADDR")]
     listen: String,
-    /// Where others reach it, as HOST:PORT, if that is not the address it listens at
+    /// Address that routers connect to, as HOST:PORT; default: the address of --listen
     #[arg(long, value_name = "ADDR")]
     advertise: Option<String>,
-    /// The application: http://HOST:PORT, or h2c://HOST:PORT for HTTP/2 and gRPC
+    /// Application: http://HOST:PORT, or h2c://HOST:PORT for HTTP/2 and gRPC
     #[arg(long, value_name = "URL")]
     app: String,
-    /// Where the application is told to load, catch up, seal and release shards
+    /// Base URL of the lifecycle hooks of the application
     #[arg(long, value_name = "URL")]
     hooks: Option<String>,
-    /// The application has the hook catch_up: it loads a shard while its last owner still serves
+    /// Load a shard while its old owner still serves it; needs the hook catch_up
     #[arg(long, requires = "hooks")]
     warm: bool,
-    /// How long each hook but load may take
+    /// Timeout of each hook except load
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration::parse)]
     hook_timeout: Duration,
-    /// How many shards the keyspace has; it is created if it does not exist
+    /// Number of shards; the keyspace is created if it does not exist
     #[arg(long, value_name = "N", required_unless_present = "named",
         value_parser = clap::value_parser!(u32).range(1..))]
     shards: Option<u32>,
-    /// The shards of the keyspace have names: `tenure shard create` makes each, and the key of a request is the name of
-    /// its shard
+    /// Use named shards, created by `tenure shard create`; the key of a request is the name of its shard
     #[arg(long, conflicts_with = "shards")]
     named: bool,
-    /// Who assigns the shards: coordinated (a leader plans), symmetric or greedy
-    #[arg(long, default_value = "coordinated")]
-    mode: KeyspaceMode,
+    /// Assignment of shards: coordinated (by a leader), symmetric or greedy (both without one)
+    #[arg(long, value_name = "MODE", default_value = "coordinated")]
+    assigned_by: KeyspaceMode,
     #[command(flatten)]
     keys: Keys,
-    /// Send on what is not owned here, as a router does: no separate router is needed
+    /// Forward requests for shards of other nodes, as a router does
     #[arg(long)]
-    route: bool,
+    forward: bool,
     #[command(flatten)]
     holding: Holding,
-    /// Where to serve /livez, /readyz and /metrics; the setting --metrics names the same
-    #[arg(long, value_name = "ADDR")]
-    admin: Option<String>,
     #[command(flatten)]
     flags: Flags,
-    /// Start the application with this command, and again whenever it ends; takes the rest of the line
-    #[arg(long, value_name = "CMD", num_args = 1.., allow_hyphen_values = true)]
-    app_cmd: Vec<OsString>,
+    /// Command that runs the application, restarted whenever it exits
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
 }
 
 /// What a node is started from.
@@ -106,9 +103,9 @@ struct Plan<'a> {
     data: Option<DataDir>,
 }
 
-impl NodeCommand {
+impl SidecarCommand {
     pub(crate) fn config(&self, global: &Global) -> Result<Config, Exit> {
-        global.load(self.flags.0.clone())
+        global.load(self.flags.0.clone(), Knob::is_nodes)
     }
 
     pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
@@ -116,15 +113,15 @@ impl NodeCommand {
         if let Waited::Signal = cluster_client::ask_for_ttl(config, &mut signals).await {
             return Ok(ExitCode::SUCCESS);
         }
-        let fits = config.fits_existing(&self.keys.keyspace, "node");
+        let fits = config.fits_existing(&self.keys.keyspace, "sidecar");
         match signals.or(fits).await {
             Waited::Signal => return Ok(ExitCode::SUCCESS),
             Waited::Done(fits) => fits?,
         }
         let plan = self.plan(config, &mut signals).await?;
-        let child = match self.app_cmd.is_empty() {
+        let child = match self.command.is_empty() {
             true => None,
-            false => Some(Child::begin(find_command::find(self.app_cmd.clone())?)?),
+            false => Some(Child::begin(find_command::find(self.command.clone())?)?),
         };
         let (grace, limit) = (plan.timing.kill_grace, self.stop_limit(&plan.timing));
         let done = match self.warm {
@@ -144,11 +141,11 @@ impl NodeCommand {
         let hooks = hooks.map(|url| Hooks::new(url, self.hook_timeout));
         let listener = bind(&self.listen).await.map_err(bad_address)?;
         let address = listener.local_addr().map_err(bad_address)?;
-        let admin = bind_admin(self.admin.as_deref().or(config.text("metrics"))).await?;
+        let admin = bind_admin(config.text("metrics")).await?;
         let advertised = self.advertise.clone();
         if advertised.is_none() && address.ip().is_unspecified() {
             let why = format!(
-                "--listen {} names no host; say with --advertise where others reach it",
+                "--listen {} has no specific host; pass the address for routers with --advertise",
                 self.listen
             );
             return Err(Exit::usage(why));
@@ -202,8 +199,8 @@ impl NodeCommand {
         };
         let unfit = |problems: Vec<String>| Exit::usage(problems.join("\n"));
         let mut builder = configured(Node::builder(plan.url, &plan.cluster), config)
-            .mode(self.mode)
-            .plan(config.plan_without_load("node").map_err(unfit)?)
+            .mode(self.assigned_by)
+            .plan(config.plan_without_load("sidecar").map_err(unfit)?)
             .name(&name)
             .address(ADDRESS, format!("http://{}", plan.advertised));
         if let Some(data) = plan.data.take() {
@@ -217,13 +214,13 @@ impl NodeCommand {
             Waited::Signal => return Ok(ExitCode::SUCCESS),
             Waited::Done(node) => node.map_err(|e| not_started(&e))?,
         };
-        let proxy = match self.route {
+        let proxy = match self.forward {
             true => Some(self.proxy(config, &plan, &name).await?),
             false => None,
         };
         let http = HttpMetrics::new("gate");
         let settings = GateSettings {
-            timeout: self.keys.timeout,
+            timeout: self.keys.response_timeout,
         };
         let rule = self.keys.rule();
         let gate = Sidecar::<Hooked<WARM>>::new(
@@ -242,7 +239,7 @@ impl NodeCommand {
         let server = serve(plan.listener, limits, gate.clone())?;
         let doing = Arc::new(Doing::new(node.clone(), application, http, proxy.clone()));
         let _admin = admin(plan.admin.take(), doing.clone())?;
-        tracing::info!(node = %node.name(), address = %plan.advertised, owned = node.owned().len(), "serves");
+        tracing::info!(node = %node.name(), address = %plan.advertised, owned = node.owned().len(), "sidecar started");
         eprintln!("listening at http://{}", server.address());
         if let Waited::Done(ended) = signals.or(node.ended()).await {
             ended.map_err(|e| Exit::failed(e.to_string()))?;
@@ -286,7 +283,7 @@ impl NodeCommand {
             .await
             .map_err(|e| not_started(&e))?;
         let settings = ProxySettings {
-            timeout: self.keys.timeout,
+            timeout: self.keys.response_timeout,
             ..ProxySettings::default()
         };
         let http = HttpMetrics::new("router");

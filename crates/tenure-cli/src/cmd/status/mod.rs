@@ -1,14 +1,15 @@
-//! `tenure status`: who owns what, and what is wrong.
+//! `tenure status`: ownership and problems of a cluster.
 
 mod problems;
 mod report;
-mod text;
+pub(crate) mod text;
 
 use std::io::{self, IsTerminal as _};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
+use tenure_core::ids::{KeyspaceName, NodeName};
 use tenure_core::keys;
 use tenure_store::{Revision, Watch};
 
@@ -16,35 +17,62 @@ use crate::cluster_client::{ClusterClient, within};
 use crate::config::{Config, duration};
 use crate::exit::Exit;
 use crate::stdout;
-use report::Report;
+pub(crate) use report::Report;
 
-/// What passes without anything being written, such as a lease running out, is noticed this late.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// Interval of the checks for changes without a write, such as an expired lease.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Show who owns what, and what is wrong
+/// Show nodes, keyspaces, shards that are not served, and problems
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The summary comes first; of the shards only those that are not simply served are listed.\n\
-    States: serving, loading, free, restored (waiting until nobody claims to own it), warming, freezing,\n\
-    sealed, orphaned (its owner's session is over), quarantined, damaged, missing, and troubled: served, but\n\
-    its owner's application says that something is wrong (in JSON: serving, with trouble).\n\n\
-    Examples:\n  tenure --store sqlite:shop.db status\n  tenure --store sqlite:shop.db status --watch\n  \
-    tenure --store sqlite:shop.db status --json | jq '.shards[] | select(.state != \"serving\")'"
+    after_help = "Lists a summary, then nodes and keyspaces, then the shards that are not served or are moving, then problems.\n\
+    States: serving, loading, free, restored (waits until every live session has disclaimed it), warming,\n\
+    freezing, sealed, orphaned (the session of its owner has ended), quarantined, damaged, missing, and\n\
+    troubled: served, but its application reports a problem (in JSON: serving, with trouble).\n\n\
+    Examples:\n  tenure status\n  tenure status --watch\n  tenure status --node n1 --shards\n  \
+    tenure status --keyspace orders --state free\n  \
+    tenure status --json | jq '.shards[] | select(.state != \"serving\")'"
 )]
 pub(crate) struct Status {
-    /// Print JSON; with --watch one document per line
-    #[arg(long)]
-    json: bool,
+    /// Only this keyspace and its shards
+    #[arg(short = 'k', long, value_name = "NAME")]
+    keyspace: Option<KeyspaceName>,
+    /// Only this node and the shards that it owns or that move to it
+    #[arg(long, value_name = "NODE")]
+    node: Option<NodeName>,
+    /// Only shards in this state
+    #[arg(long, value_name = "STATE", value_parser = clap::builder::PossibleValuesParser::new(STATES))]
+    state: Option<String>,
     /// List every shard
     #[arg(long)]
     shards: bool,
-    /// Show it again whenever it changes, until Ctrl-C
-    #[arg(long)]
+    /// Print again after every change, until Ctrl-C
+    #[arg(short = 'w', long)]
     watch: bool,
-    /// The least time between two showings
+    /// Print JSON; with --watch one document per line
+    #[arg(long)]
+    json: bool,
+    /// Minimum time between two outputs of --watch
     #[arg(long, value_name = "DURATION", default_value = "500ms", value_parser = duration::parse, requires = "watch")]
     interval: Duration,
 }
+
+/// States of a shard, as `--state` takes them.
+const STATES: [&str; 13] = [
+    "serving",
+    "troubled",
+    "loading",
+    "free",
+    "restored",
+    "warming",
+    "freezing",
+    "sealed",
+    "orphaned",
+    "quarantined",
+    "damaged",
+    "missing",
+    "deleted",
+];
 
 impl Status {
     pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
@@ -55,19 +83,19 @@ impl Status {
                 _ = tokio::signal::ctrl_c() => return Ok(ExitCode::SUCCESS),
             }
         }
-        let (report, _) = look(&place).await?;
+        let (report, _) = self.look(&place).await?;
         match self.json {
             true => stdout::json(&report),
-            false => stdout::text(&text::render(&report, self.shards)),
+            false => stdout::text(&text::render(&report, self.lists_shards())),
         }
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Shows the report now and whenever it changes.
+    /// Prints the report now and after every change.
     async fn watch(&self, place: &ClusterClient) -> Result<ExitCode, Exit> {
         let mut shown = None;
         let mut changes: Option<Watch> = None;
-        let (mut report, mut revision) = look(place).await?;
+        let (mut report, mut revision) = self.look(place).await?;
         loop {
             if shown.as_ref() != Some(&report) {
                 self.show(&report, shown.is_some());
@@ -83,32 +111,58 @@ impl Status {
                 };
             }
             if let Some(watch) = &mut changes {
-                let heard = tokio::time::timeout(LOOK_AGAIN, watch.next()).await;
+                let heard = tokio::time::timeout(POLL_INTERVAL, watch.next()).await;
                 if matches!(heard, Ok(Err(_))) {
                     changes = None;
                 }
             } else {
-                tokio::time::sleep(LOOK_AGAIN).await;
+                tokio::time::sleep(POLL_INTERVAL).await;
             }
-            match look(place).await {
+            match self.look(place).await {
                 Ok((new, at)) => (report, revision) = (new, at),
                 Err(e) => drop(complain::<()>(&e)),
             }
         }
     }
 
+    /// True if every remaining shard is listed, not only those that need attention.
+    fn lists_shards(&self) -> bool {
+        self.shards || self.state.is_some()
+    }
+
+    /// The report after the filters of the command.
+    async fn look(&self, place: &ClusterClient) -> Result<(Report, Revision), Exit> {
+        let (mut report, revision) = look(place).await?;
+        if let Some(name) = &self.keyspace {
+            report.retain_keyspace(name);
+        }
+        if let Some(name) = &self.node {
+            report.retain_node(name);
+        }
+        if let Some(state) = &self.state {
+            report.shards.retain(|shard| text::state(shard) == state);
+        }
+        Ok((report, revision))
+    }
+
     fn show(&self, report: &Report, again: bool) {
         if self.json {
             return stdout::json_line(report);
         }
-        let text = text::render(report, self.shards);
+        let text = text::render(report, self.lists_shards());
         if io::stdout().is_terminal() {
-            // Clear the screen and begin at its top.
+            // Move the cursor to the top and clear the screen.
             stdout::text(&format!("\x1b[H\x1b[2J{text}"));
         } else {
             stdout::text(&format!("{}{text}", if again { "\n" } else { "" }));
         }
     }
+}
+
+/// The unfiltered report of the cluster that the configuration names.
+pub(crate) async fn report(config: &Config) -> Result<Report, Exit> {
+    let place = ClusterClient::look(config).await?;
+    Ok(look(&place).await?.0)
 }
 
 async fn look(place: &ClusterClient) -> Result<(Report, Revision), Exit> {
@@ -118,8 +172,8 @@ async fn look(place: &ClusterClient) -> Result<(Report, Revision), Exit> {
     Ok((report, snapshot.view.revision))
 }
 
-/// The store is away: say so, and try again.
+/// Warns that the store is unreachable.
 fn complain<T>(error: &impl std::fmt::Display) -> Option<T> {
-    eprintln!("warning: {error}; trying again");
+    eprintln!("warning: {error}; retrying");
     None
 }

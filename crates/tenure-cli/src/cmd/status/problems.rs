@@ -56,7 +56,7 @@ fn drained(snapshot: &Snapshot, problems: &mut Vec<Problem>) {
             "drained",
             &Key::Node(name.clone()),
             format!("node {name} takes no shards: {mode}: {why}"),
-            format!("look into it, then tenure activate {name}"),
+            format!("look into it, then tenure node resume {name}"),
         ));
     }
 }
@@ -85,7 +85,7 @@ fn cluster(snapshot: &Snapshot, problems: &mut Vec<Problem>) {
                  nobody claims anything",
                 snapshot.identity
             ),
-            "tenure keyspace raise --all",
+            "tenure keyspace bump-generation --all",
         ));
     }
     if snapshot.view.cluster.cell(&()).is_none() {
@@ -93,7 +93,7 @@ fn cluster(snapshot: &Snapshot, problems: &mut Vec<Problem>) {
             "missing",
             &Key::Cluster,
             "the cluster's own record is missing",
-            "a node that runs writes it anew by itself; if none runs, tenure keyspace raise --all before one starts",
+            "a node that runs writes it anew by itself; if none runs, tenure keyspace bump-generation --all before one starts",
         ));
     }
 }
@@ -106,7 +106,7 @@ fn damaged(snapshot: &Snapshot, problems: &mut Vec<Problem>) {
         |()| Key::Cluster,
         problems,
         |()| {
-            "no node can start, and nothing that is lost is made anew: tenure repair --key cluster, best while a \
+            "no node can start, and nothing that is lost is made anew: tenure cluster repair-record cluster, best while a \
              node runs that remembers it"
                 .to_owned()
         },
@@ -115,7 +115,7 @@ fn damaged(snapshot: &Snapshot, problems: &mut Vec<Problem>) {
         &view.leader,
         |()| Key::Leader,
         problems,
-        |()| "tenure repair --key leader".to_owned(),
+        |()| "tenure cluster repair-record leader".to_owned(),
     );
     each(
         &view.keyspaces,
@@ -123,7 +123,7 @@ fn damaged(snapshot: &Snapshot, problems: &mut Vec<Problem>) {
         problems,
         |name| {
             format!(
-                "nothing of it is served: tenure repair --key keyspaces/{name}; the nodes that serve it write it anew at a \
+                "nothing of it is served: tenure cluster repair-record keyspaces/{name}; the nodes that serve it write it anew at a \
                  higher generation"
             )
         },
@@ -134,7 +134,7 @@ fn damaged(snapshot: &Snapshot, problems: &mut Vec<Problem>) {
         problems,
         |name| {
             format!(
-                "tenure repair --key nodes/{name}; the node writes it anew by itself, at once or when it starts"
+                "tenure cluster repair-record nodes/{name}; the node writes it anew by itself, at once or when it starts"
             )
         },
     );
@@ -151,7 +151,7 @@ fn damaged(snapshot: &Snapshot, problems: &mut Vec<Problem>) {
         |id| {
             format!(
                 "nodes that serve it restore it by themselves after the longest ttl; without any, \
-                 tenure repair {id}"
+                 tenure shard repair {id}"
             )
         },
     );
@@ -210,7 +210,7 @@ fn shards(snapshot: &Snapshot, name: &KeyspaceName, problems: &mut Vec<Problem>)
                     "missing",
                     &key,
                     "the shard's record is missing",
-                    format!("nodes that serve it write it anew by themselves after a ttl; without any, tenure repair {id}"),
+                    format!("nodes that serve it write it anew by themselves after a ttl; without any, tenure shard repair {id}"),
                 ));
             }
             Some(KeyState::Present(seen)) => {
@@ -219,7 +219,7 @@ fn shards(snapshot: &Snapshot, name: &KeyspaceName, problems: &mut Vec<Problem>)
                         "quarantined",
                         &key,
                         why_quarantined(quarantine, &seen.record.failures),
-                        format!("remove the cause, then tenure repair {id}"),
+                        format!("remove the cause, then tenure shard repair {id}"),
                     ));
                 }
                 if let (Some(said), Some(owner)) = (&seen.record.trouble, seen.record.owner())
@@ -256,8 +256,8 @@ fn unserved(snapshot: &Snapshot, name: &KeyspaceName, problems: &mut Vec<Problem
     for stuck in members::stuck(view, name, ended, blocked) {
         let help = match stuck.reason {
             Unserved::NoNode => "start a node that serves the keyspace",
-            Unserved::Cordoned => "tenure uncordon one of its nodes, or start another",
-            Unserved::Draining => "tenure activate one of its nodes, or start another",
+            Unserved::Cordoned => "tenure node uncordon one of its nodes, or start another",
+            Unserved::Draining => "tenure node resume one of its nodes, or start another",
             Unserved::NoWeight => "start a node with a weight",
             Unserved::NoRoom => "raise a capacity, or start another node",
             Unserved::Loading => "see what their owners log; tenure status --shards names them",

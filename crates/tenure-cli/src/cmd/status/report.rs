@@ -1,6 +1,6 @@
 //! What `status` says, as data: the JSON is this, and the text is made from it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 use tenure_core::ids::{ClusterName, Epoch, KeyspaceName, NodeName, SessionId, ShardId, ShardName};
@@ -130,6 +130,30 @@ pub(crate) struct Failed {
 }
 
 impl Report {
+    /// Leaves out all other keyspaces, their shards and problems with their records.
+    pub(crate) fn retain_keyspace(&mut self, name: &KeyspaceName) {
+        self.keyspaces.retain(|k| k.name == *name);
+        self.shards.retain(|s| s.keyspace == *name);
+        let (record, shards) = (format!("keyspaces/{name}"), format!("shards/{name}/"));
+        self.problems
+            .retain(|p| p.key == record || p.key.starts_with(&shards));
+    }
+
+    /// Leaves out all other nodes, and shards that neither are owned by the node nor move to it.
+    pub(crate) fn retain_node(&mut self, name: &NodeName) {
+        self.nodes.retain(|n| n.name == *name);
+        self.shards
+            .retain(|s| s.owner.as_ref() == Some(name) || s.to.as_ref() == Some(name));
+        let record = format!("nodes/{name}");
+        let shards: BTreeSet<String> = self
+            .shards
+            .iter()
+            .map(|s| format!("shards/{}/{}", s.keyspace, s.shard))
+            .collect();
+        self.problems
+            .retain(|p| p.key == record || shards.contains(&p.key));
+    }
+
     /// What a snapshot says.
     pub(crate) fn new(cluster: &ClusterName, store: &str, snapshot: &Snapshot) -> Self {
         let mut shards = Vec::new();

@@ -64,7 +64,7 @@ fn summary(report: &Report) -> String {
     );
     text.push_str(&wrap(&counts, ""));
     if let Some(reason) = &report.frozen {
-        let told = format!("frozen: nothing that is served moves ({reason})");
+        let told = format!("moves paused: {reason}");
         text.push_str(&wrap(&told, ""));
     }
     if let Some(Leader {
@@ -86,7 +86,8 @@ fn count(n: usize, what: &str) -> String {
     format!("{n} {what}{many}")
 }
 
-fn nodes(nodes: &[Node]) -> String {
+/// Table of nodes.
+pub(crate) fn nodes(nodes: &[Node]) -> String {
     let mut table = Table::new(&[
         "NODE",
         "MODE",
@@ -122,7 +123,7 @@ fn nodes(nodes: &[Node]) -> String {
         ]);
     }
     let mut text = table.render(WIDTH);
-    more(&mut text, gone, "nodes that are gone");
+    more(&mut text, gone, "departed nodes");
     text
 }
 
@@ -172,8 +173,8 @@ fn age(ms: u64) -> String {
     }
 }
 
-/// How a shard is: of one that is served but does not fare well, that it does not.
-fn state(shard: &Shard) -> &'static str {
+/// State of a shard: `troubled` if it is served and its application reports a problem.
+pub(crate) fn state(shard: &Shard) -> &'static str {
     match shard.trouble {
         Some(_) if shard.state == "serving" => "troubled",
         _ => shard.state,
@@ -193,7 +194,8 @@ fn shard_row(name: String, shard: &Shard, epoch: String) -> Vec<String> {
     ]
 }
 
-fn every(shards: &[Shard]) -> String {
+/// Table of all given shards.
+pub(crate) fn every(shards: &[Shard]) -> String {
     if shards.is_empty() {
         return String::new();
     }

@@ -1,4 +1,4 @@
-//! `tenure doctor`: whether a store is fit to be relied on, and what to do if it is not.
+//! `tenure store check` and `init`: findings about a store, with advice.
 
 mod probe;
 mod report;
@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
 
-use clap::Args;
+use clap::{Args, Subcommand};
 use tenure_store::diagnose::Finding;
 use tenure_store::{Store, StoreError};
 
@@ -18,32 +18,52 @@ use crate::exit::Exit;
 use probe::Probe;
 use report::Report;
 
-/// Check a store: whether it answers, how fast, and whether its settings keep its promises
+/// Check and initialize stores
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Reads, and writes a key of its own (beginning with `=doctor/`, which is no cluster's), which it deletes \
-    again. Each finding is ok, warn or fail; exits with 1 if any failed.\n\n\
-    Examples:\n  tenure doctor --store sqlite:shop.db\n  \
-    tenure doctor --store nats://nats.example/shop?monitor=nats.example:8222\n  \
-    tenure doctor --store postgres://shop@db.example/app --json\n  \
-    tenure doctor --create --store 's3://bucket/shop?region=eu-west-1'\n  \
-    tenure doctor --create --store postgres://owner@db.example/app"
-)]
-pub(crate) struct Doctor {
-    /// Make the store's tables or file first if they are not there
-    #[arg(long)]
-    create: bool,
+#[command(after_help = "Examples:\n  tenure store check -s sqlite:shop.db\n  \
+    tenure store init -s postgres://owner@db.example/app")]
+pub(crate) struct StoreCommand {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Check that a store is reachable, fast enough and configured safely
+    #[command(
+        after_help = "Reads, and writes a temporary key (`=doctor/…`, outside of every cluster), which it deletes again. Each finding\n\
+        is ok, warn or fail; exits with 1 if any failed.\n\n\
+        Examples:\n  tenure store check -s sqlite:shop.db\n  \
+        tenure store check -s nats://nats.example/shop?monitor=nats.example:8222\n  \
+        tenure store check -s postgres://shop@db.example/app --json"
+    )]
+    Check(Output),
+    /// Create the tables, bucket or file of a store if they do not exist, then check it
+    #[command(
+        after_help = "Existing data is not changed. Repeating the command changes nothing.\n\n\
+        Examples:\n  tenure store init -s 's3://bucket/shop?region=eu-west-1'\n  \
+        tenure store init -s postgres://owner@db.example/app"
+    )]
+    Init(Output),
+}
+
+#[derive(Debug, Args)]
+struct Output {
     /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
-impl Doctor {
+impl StoreCommand {
     pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
+        let (create, output) = match &self.action {
+            Action::Check(output) => (false, output),
+            Action::Init(output) => (true, output),
+        };
         let url = store_url(config)?;
         let mut report = Report::new(tenure_store::redacted(url));
         let begun = Instant::now();
-        match self.open(url).await? {
+        match open(url, create).await? {
             Err(e) => report.add(unreachable(&e)),
             Ok(store) => {
                 let took = report::shown(begun.elapsed());
@@ -51,7 +71,7 @@ impl Doctor {
                 examine(&store, config, &mut report).await?;
             }
         }
-        match self.json {
+        match output.json {
             true => report.print_json(),
             false => report.print_text(),
         }
@@ -60,13 +80,13 @@ impl Doctor {
             false => ExitCode::SUCCESS,
         })
     }
+}
 
-    async fn open(&self, url: &str) -> Result<Result<Arc<dyn Store>, StoreError>, Exit> {
-        if self.create {
-            return within("opening", tenure_store::open(url)).await;
-        }
-        within("opening", tenure_store::open_existing(url)).await
+async fn open(url: &str, create: bool) -> Result<Result<Arc<dyn Store>, StoreError>, Exit> {
+    if create {
+        return within("opening", tenure_store::open(url)).await;
     }
+    within("opening", tenure_store::open_existing(url)).await
 }
 
 fn unreachable(e: &StoreError) -> Finding {

@@ -51,7 +51,7 @@ pub(crate) struct Up {
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
     /// End after this long instead of on Ctrl-C
-    #[arg(long = "for", value_name = "TIME", value_parser = duration::parse)]
+    #[arg(long = "duration", value_name = "TIME", value_parser = duration::parse)]
     time: Option<Duration>,
     /// How long a session is good after a confirmed renewal
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]

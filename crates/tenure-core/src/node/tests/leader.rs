@@ -345,7 +345,7 @@ fn a_pin_holds_a_shard_where_it_is_wanted() {
         bench.served_by(nodes[1]).contains(&mine),
         "a pin to nobody moves nothing"
     );
-    let unknown = |note: &NodeEvent| matches!(note, NodeEvent::PlanProblem { problem, .. } if problem.contains("tenure unpin"));
+    let unknown = |note: &NodeEvent| matches!(note, NodeEvent::PlanProblem { problem, .. } if problem.contains("tenure shard unpin"));
     let told: usize = nodes
         .iter()
         .map(|i| bench.notes(*i).filter(|n| unknown(n)).count())

@@ -82,7 +82,7 @@ pub(crate) fn a_restart_after_the_ttl(site: Site, late: Duration) {
     assert!(started.owned.is_empty(), "{:?}", started.owned);
     assert_eq!(mode(&site, "a"), NodeMode::drained("stale_restart"));
     let said = site.said("a");
-    assert!(said.contains("tenure activate"), "{said}");
+    assert!(said.contains("tenure node resume"), "{said}");
     assert!(said.contains("reason=\"stale_restart\""), "{said}");
     thread::sleep(site.ttl());
     assert_eq!(site.await_settled(&["b"]).nodes(), ["b"]);

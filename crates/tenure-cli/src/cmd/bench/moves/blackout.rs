@@ -218,7 +218,7 @@ pub(super) async fn clean(
         }
     }
     Err(Exit::failed(format!(
-        "keys of this run may be left in store {}; remove them with: tenure cluster rm {cluster}",
+        "keys of this run may be left in store {}; remove them with: tenure cluster delete {cluster}",
         store.info().url
     )))
 }

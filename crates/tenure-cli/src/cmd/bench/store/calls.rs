@@ -111,7 +111,7 @@ pub(super) fn won(put: Put) -> Result<Version, Exit> {
     match put {
         Put::Won(version) => Ok(version),
         Put::Lost => Err(Exit::failed(
-            "the store refused a write that nobody competed for; see `tenure doctor`",
+            "the store refused a write that nobody competed for; see `tenure store check`",
         )),
     }
 }

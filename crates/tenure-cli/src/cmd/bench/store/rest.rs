@@ -80,7 +80,7 @@ pub(super) async fn measure(
         );
         if renewals < 1.0 {
             return Err(Exit::failed(
-                "no node renewed its lease within a ttl; see `tenure doctor`",
+                "no node renewed its lease within a ttl; see `tenure store check`",
             ));
         }
         rest.renewals += renewals as u64;
@@ -129,7 +129,7 @@ pub(super) async fn settled(
         }
     }
     Err(Exit::failed(format!(
-        "{} nodes did not come to rest within {:?}; see `tenure doctor`",
+        "{} nodes did not come to rest within {:?}; see `tenure store check`",
         nodes.len(),
         ttl / 2 * PATIENCE
     )))
