@@ -49,7 +49,7 @@ fn a_child_knows_whose_shard_it_has_and_may_ask_whether_it_still_does() {
         until(expected, || output(&site).contains(expected));
     }
     assert!(
-        site.said("a").contains("epoch 7 is over"),
+        site.said("a").contains("epoch 7 has ended"),
         "{}",
         site.said("a")
     );
@@ -88,7 +88,7 @@ fn check_says_why_there_is_no_grant() {
     let mut gone = Command::new(TENURE);
     gone.args(["grant", "check", "--grant", "/nonexistent/grant"]);
     let (code, _, error) = run(&mut gone);
-    assert!(code == 1 && error.contains("is gone"), "{error}");
+    assert!(code == 1 && error.contains("does not exist"), "{error}");
     let (code, _, error) = run(Command::new(TENURE)
         .args(["grant", "check"])
         .env_remove("TENURE_GRANT"));

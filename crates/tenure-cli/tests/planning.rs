@@ -402,7 +402,7 @@ fn how_a_keyspace_is_planned_is_checked_as_a_whole_and_can_be_changed_and_shown(
     set(&[]).with(2).telling(&["no setting is given"]);
     set(&["--unset", "ttl"])
         .with(2)
-        .telling(&["--unset ttl: there is no such setting"]);
+        .telling(&["--unset ttl: unknown planning setting"]);
     set(&["--cool-down", "1m", "--unset", "cool_down"])
         .with(2)
         .telling(&["both given and unset"]);
@@ -418,7 +418,7 @@ fn how_a_keyspace_is_planned_is_checked_as_a_whole_and_can_be_changed_and_shown(
     );
     set(&["--policy", "rendezvous"])
         .with(0)
-        .telling(&["planned like this already"]);
+        .telling(&["already has these settings"]);
     let shown = shop.run(&["keyspace", "show", "orders"]).with(0).out;
     assert!(
         shown.contains("policy             rendezvous\ncool_down          5m"),
