@@ -51,6 +51,7 @@ fn run(cli: Cli) -> Result<ExitCode, Exit> {
         Command::Router(command) => command.config(&global)?,
         Command::Keyspace(command) => command.config(&global)?,
         Command::Queue(command) => command.config(&global)?,
+        Command::Worker(command) => command.config(&global)?,
         _ => global.load(Default::default())?,
     };
     start_logging(&config)?;
@@ -81,6 +82,9 @@ fn run(cli: Cli) -> Result<ExitCode, Exit> {
             Command::Repair(command) => command.run(&config).await,
             Command::Doctor(command) => command.run(&config).await,
             Command::Queue(command) => command.run(&config).await,
+            Command::Task(command) => command.run(&config).await,
+            Command::Schedule(command) => command.run(&config).await,
+            Command::Worker(command) => command.run(&config).await,
             Command::Sim(command) => command.run().await,
             Command::Bench(command) => command.run().await,
             Command::BenchNode(command) => command.run().await,

@@ -1,152 +1,134 @@
-//! `tenure queue schedule`: tasks that are submitted again and again.
+//! `tenure schedule`: recurring tasks.
 
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use serde_json::json;
-use tenure_queue::{Payload, Retry, ScheduleSpec};
+use tenure_queue::{Payload, QueueError, Retry, ScheduleSpec};
 
-use super::{meta, open};
+use super::confirm::confirm;
+use super::queue::{metadata, open};
 use crate::config::{Config, duration};
 use crate::exit::Exit;
 use crate::stdout;
-use crate::table::{Table, WIDTH};
+use crate::table::Table;
 
-/// Submit tasks again and again, by the clock
+/// Manage schedules, which submit recurring tasks
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Each tick is submitted once, by whichever worker owns the queue's first shard: there must be a worker.\n\
-    After a time without one, only the last tick that was missed is made up for.\n\n\
-    Examples:\n  tenure --store sqlite:shop.db --cluster shop queue schedule set mails report '0 8 * * mon-fri' 'daily report' --zone Europe/Berlin\n  \
-    tenure --store sqlite:shop.db --cluster shop queue schedule ls mails\n  \
-    tenure --store sqlite:shop.db --cluster shop queue schedule rm mails report"
+    after_help = "The worker that owns the first shard of the queue submits one task per tick, so at least one worker must run. After\n\
+    a time without workers, only the last missed tick is submitted.\n\n\
+    Examples:\n  \
+    tenure -s sqlite:shop.db -c shop schedule put mails report '0 8 * * mon-fri' 'daily report'\n  \
+    tenure -s sqlite:shop.db -c shop schedule list mails\n  \
+    tenure -s sqlite:shop.db -c shop schedule delete mails report"
 )]
-pub(super) struct ScheduleCommand {
+pub(crate) struct ScheduleCommand {
     #[command(subcommand)]
     action: Action,
 }
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    Set(Set),
-    Ls(Ls),
-    Rm(Rm),
+    List(List),
+    Put(PutCommand),
+    Delete(Delete),
 }
 
-/// Create a schedule, or change one
+/// List the schedules of a queue with their next tick
+#[derive(Debug, Args)]
+#[command(after_help = "With --json, one object per line.\n\n\
+    Examples:\n  tenure -s sqlite:shop.db -c shop schedule list mails")]
+struct List {
+    /// Queue name
+    queue: String,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Create or replace a schedule
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  tenure --store sqlite:shop.db --cluster shop queue schedule set mails report '0 8 * * mon-fri' 'daily report' --zone Europe/Berlin"
+    after_help = "CRON has five fields: minute, hour, day of month, month, day of week. The first tick is the next one from now on.\n\n\
+    Examples:\n  \
+    tenure -s sqlite:shop.db -c shop schedule put mails report '0 8 * * mon-fri' 'daily report' --time-zone Europe/Berlin"
 )]
-struct Set {
-    /// The queue
+struct PutCommand {
+    /// Queue name
     queue: String,
-    /// The schedule's name
+    /// Schedule name
+    #[arg(value_name = "SCHEDULE")]
     name: String,
-    /// When, as cron writes it: minute, hour, day, month, day of the week
+    /// Times in cron syntax
     cron: String,
-    /// What each task carries, as text
+    /// Payload of each task, as text
     #[arg(default_value = "")]
     payload: String,
-    /// What each task carries is JSON
+    /// Print JSON
     #[arg(long)]
-    as_json: bool,
-    /// By the clocks of which zone
+    json: bool,
+    /// Time zone of the cron expression
     #[arg(long, value_name = "ZONE", default_value = "UTC")]
-    zone: String,
-    /// The priority of each task, from 0 to 9
-    #[arg(long, value_name = "N")]
+    time_zone: String,
+    /// Parse the payload as JSON and store it as JSON
+    #[arg(long, help_heading = "Task options")]
+    payload_json: bool,
+    /// Priority of each task, from 0 to 9 [default: 5]
+    #[arg(long, value_name = "N", help_heading = "Task options")]
     priority: Option<u8>,
-    /// How long one attempt may take
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
-    timeout: Option<Duration>,
-    /// How often each task is tried
-    #[arg(long, value_name = "N")]
-    attempts: Option<u32>,
-    /// Something to find the tasks by; may be given several times
-    #[arg(long, value_name = "NAME=VALUE", value_parser = meta)]
-    meta: Vec<(String, String)>,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
+    /// Maximum duration of one attempt [default: as the queue]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, help_heading = "Task options")]
+    attempt_timeout: Option<Duration>,
+    /// Number of attempts before a task becomes a dead letter [default: as the queue]
+    #[arg(long, value_name = "N", help_heading = "Task options")]
+    max_attempts: Option<u32>,
+    /// Metadata to find the tasks by (repeatable)
+    #[arg(long, value_name = "NAME=VALUE", value_parser = metadata, help_heading = "Task options")]
+    metadata: Vec<(String, String)>,
 }
 
-/// List schedules, with their next tick
+/// Delete a schedule
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  tenure --store sqlite:shop.db --cluster shop queue schedule ls mails --json"
-)]
-struct Ls {
-    /// The queue
+#[command(after_help = "Tasks that the schedule has submitted are kept.\n\n\
+    Examples:\n  tenure -s sqlite:shop.db -c shop schedule delete mails report --yes")]
+struct Delete {
+    /// Queue name
     queue: String,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
-}
-
-/// Remove a schedule; tasks that it has submitted stay
-#[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  tenure --store sqlite:shop.db --cluster shop queue schedule rm mails report"
-)]
-struct Rm {
-    /// The queue
-    queue: String,
-    /// The schedule's name
+    /// Schedule name
+    #[arg(value_name = "SCHEDULE")]
     name: String,
+    /// Do not ask for confirmation
+    #[arg(long)]
+    yes: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
 }
 
 impl ScheduleCommand {
-    pub(super) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
+    pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
         match &self.action {
-            Action::Set(action) => action.run(config).await,
-            Action::Ls(action) => action.run(config).await,
-            Action::Rm(action) => action.run(config).await,
+            Action::List(action) => action.run(config).await,
+            Action::Put(action) => action.run(config).await,
+            Action::Delete(action) => action.run(config).await,
         }
     }
 }
 
-impl Set {
-    async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
-        let payload = match self.as_json {
-            false => Payload::bytes(self.payload.clone()),
-            true => {
-                let value = serde_json::from_str(&self.payload);
-                let value =
-                    value.map_err(|e| Exit::usage(format!("the payload is no JSON: {e}")))?;
-                Payload::Json(value)
-            }
-        };
-        let queue = open(config, &self.queue).await?;
-        let mut spec = ScheduleSpec::new(&self.cron, payload).zone(&self.zone);
-        spec.priority = self.priority.unwrap_or(spec.priority);
-        spec.timeout = self.timeout;
-        spec.retry = self.attempts.map(|attempts| Retry {
-            attempts,
-            ..queue.settings().retry
-        });
-        spec.metadata = self.meta.iter().cloned().collect();
-        let schedule = queue.schedule(&self.name, spec).await?;
-        let next = schedule.spec.next(queue.now().await?)?;
-        let shown = next.map(|next| next.to_string());
-        eprintln!(
-            "schedule {}: next {}",
-            self.name,
-            shown.as_deref().unwrap_or("never")
-        );
-        if self.json {
-            stdout::json(&json!({ "schedule": schedule, "next": next }));
-        }
-        Ok(ExitCode::SUCCESS)
-    }
-}
-
-impl Ls {
+impl List {
     async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
         let queue = open(config, &self.queue).await?;
         let now = queue.now().await?;
-        let headings = ["NAME", "CRON", "ZONE", "NEXT", "#SUBMITTED", "#MISSED"];
+        let headings = [
+            "SCHEDULE",
+            "CRON",
+            "TIME ZONE",
+            "NEXT",
+            "#SUBMITTED",
+            "#MISSED",
+        ];
         let mut table = Table::new(&headings);
         for schedule in queue.schedules().await? {
             let next = schedule.spec.next(now)?;
@@ -164,17 +146,65 @@ impl Ls {
             ]);
         }
         if !self.json {
-            stdout::text(&table.render(WIDTH));
+            stdout::text(&table.render(usize::MAX));
         }
         Ok(ExitCode::SUCCESS)
     }
 }
 
-impl Rm {
+impl PutCommand {
+    async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
+        let payload = match self.payload_json {
+            false => Payload::bytes(self.payload.clone()),
+            true => {
+                let value = serde_json::from_str(&self.payload);
+                let value = value.map_err(|e| Exit::usage(format!("payload is not JSON: {e}")))?;
+                Payload::Json(value)
+            }
+        };
+        let queue = open(config, &self.queue).await?;
+        let mut spec = ScheduleSpec::new(&self.cron, payload).zone(&self.time_zone);
+        spec.priority = self.priority.unwrap_or(spec.priority);
+        spec.timeout = self.attempt_timeout;
+        spec.retry = self.max_attempts.map(|attempts| Retry {
+            attempts,
+            ..queue.settings().retry
+        });
+        spec.metadata = self.metadata.iter().cloned().collect();
+        let schedule = queue.schedule(&self.name, spec).await?;
+        let next = schedule.spec.next(queue.now().await?)?;
+        let shown = next.map(|next| next.to_string());
+        eprintln!(
+            "schedule {} saved: next tick {}",
+            self.name,
+            shown.as_deref().unwrap_or("never")
+        );
+        if self.json {
+            stdout::json(&json!({ "schedule": schedule, "next": next }));
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+impl Delete {
     async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
         let queue = open(config, &self.queue).await?;
+        let known = queue.schedules().await?;
+        // A schedule that cannot be read is not listed, and can be deleted all the same.
+        if known.iter().any(|known| known.name.as_str() == self.name) {
+            let question = format!(
+                "schedule {} of queue {} will be deleted",
+                self.name, self.queue
+            );
+            confirm(self.yes, &question)?;
+        } else if !self.yes {
+            return Err(QueueError::NoSchedule(self.name.clone()).into());
+        }
         queue.unschedule(&self.name).await?;
-        eprintln!("schedule {} is removed", self.name);
+        eprintln!("schedule {} deleted", self.name);
+        if self.json {
+            stdout::json(&json!({ "queue": self.queue, "schedule": self.name }));
+        }
         Ok(ExitCode::SUCCESS)
     }
 }

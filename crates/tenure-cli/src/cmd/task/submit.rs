@@ -1,4 +1,4 @@
-//! `tenure queue submit`: tasks from arguments, a file, or many lines of JSON.
+//! `tenure task submit`: one task from arguments or a file, or many as JSON lines.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read as _};
@@ -9,99 +9,102 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::json;
-use tenure_queue::{Payload, Queue, QueueError, State, StoreTime, Submit, Submitted, Task};
+use tenure_queue::{Payload, Queue, QueueError, QueueSettings, StoreTime, Submit, Submitted};
 
+use super::print_result;
 use super::task_json::{self, TaskSpec};
-use super::{meta, open, or_interrupted};
+use crate::cmd::queue::{metadata, open, or_interrupted};
 use crate::config::{Config, duration};
 use crate::exit::Exit;
 use crate::stdout;
 
-/// How many lines are submitted together.
+/// Number of lines submitted together.
 const BATCH: usize = 500;
 
-/// Submit a task, or many
+/// Submit a task, or many with --batch
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Prints the id of each task. What is submitted with a key that is taken already is the task that is there.\n\n\
-    Each line of --from is an object; all of it may be left out: payload (any JSON) or text, base64 or ref; key,\n\
+    after_help = "Prints the id of each task. If a task with the same idempotency key exists, that task is returned instead.\n\n\
+    Each line of the --batch file is a JSON object; all fields are optional: payload (any JSON), text, base64 or ref; key,\n\
     priority, delay_ms or at, timeout_ms, lease_ms, attempts, retry_first_ms, retry_longest_ms, meta.\n\
-    With --wait the result goes to standard output; exit code 1 if the task ended without one, or not in time.\n\n\
-    Examples:\n  tenure --store sqlite:shop.db --cluster shop queue submit mails 'to: bob' --key welcome-bob --delay 5m\n  \
-    tenure --store sqlite:shop.db --cluster shop queue submit sums '[1,2,3]' --as-json --wait 30s\n  \
-    seq -f '{\"payload\": %g}' 1000 | tenure --store sqlite:shop.db --cluster shop queue submit sums --from -"
+    With --wait-timeout, prints the result; the exit code is 1 if the task ended without one, or not in time.\n\n\
+    Examples:\n  \
+    tenure -s sqlite:shop.db -c shop task submit mails 'to: bob' --idempotency-key welcome-bob --delay 5m\n  \
+    tenure -s sqlite:shop.db -c shop task submit sums '[1,2,3]' --payload-json --wait-timeout 30s\n  \
+    seq -f '{\"payload\": %g}' 1000 | tenure -s sqlite:shop.db -c shop task submit sums --batch -"
 )]
 pub(super) struct SubmitCommand {
-    /// The queue
+    /// Queue name
     queue: String,
-    /// What the task carries, as text
-    #[arg(conflicts_with_all = ["file", "from", "reference"])]
+    /// Payload, as text
+    #[arg(conflicts_with_all = ["payload_file", "batch", "payload_ref"])]
     payload: Option<String>,
-    /// A file with what the task carries; - is standard input
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["from", "reference"])]
-    file: Option<PathBuf>,
-    /// Where what the task carries stands: a URL or a key that only its handler understands
-    #[arg(
-        long = "ref",
-        value_name = "PLACE",
-        conflicts_with = "from",
-        id = "reference"
-    )]
-    reference: Option<String>,
-    /// Many tasks: a file with one on each line, as JSON; - is standard input
-    #[arg(long, value_name = "FILE")]
-    from: Option<PathBuf>,
-    /// What the task carries is JSON, and is kept as such
-    #[arg(long, conflicts_with_all = ["from", "reference"])]
-    as_json: bool,
-    #[command(flatten)]
-    how: How,
-    /// Wait for the result, for so long at most
-    #[arg(long, value_name = "DURATION", conflicts_with = "from", value_parser = duration::parse)]
-    wait: Option<Duration>,
+    /// Wait up to this long for the result; 0s: do not wait
+    #[arg(long, value_name = "DURATION", default_value = "0s", conflicts_with = "batch", value_parser = duration::parse)]
+    wait_timeout: Duration,
     /// Print JSON
     #[arg(long)]
     json: bool,
+    /// Read the payload from a file; - is standard input
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["batch", "payload_ref"], help_heading = "Payload")]
+    payload_file: Option<PathBuf>,
+    /// Submit a reference to the payload, such as a URL, that the worker's command resolves
+    #[arg(
+        long,
+        value_name = "REF",
+        conflicts_with = "batch",
+        help_heading = "Payload"
+    )]
+    payload_ref: Option<String>,
+    /// Parse the payload as JSON and store it as JSON
+    #[arg(long, conflicts_with_all = ["batch", "payload_ref"], help_heading = "Payload")]
+    payload_json: bool,
+    /// Submit many tasks, one JSON object per line of a file; - is standard input
+    #[arg(long, value_name = "FILE", help_heading = "Payload")]
+    batch: Option<PathBuf>,
+    #[command(flatten)]
+    options: TaskOptions,
 }
 
-/// How a single task is to be handled.
+/// Options of a single task.
 #[derive(Debug, Args)]
-struct How {
-    /// The idempotency key: as long as a task with it is kept, it is not submitted again
-    #[arg(long, value_name = "TEXT", conflicts_with = "from")]
-    key: Option<String>,
-    /// From 0 to 9; of the tasks that are due, those with the greatest come first; default: 5
-    #[arg(long, value_name = "N", conflicts_with = "from")]
+#[command(next_help_heading = "Task options")]
+struct TaskOptions {
+    /// Submit nothing if a task with this key exists
+    #[arg(long, value_name = "KEY", conflicts_with = "batch")]
+    idempotency_key: Option<String>,
+    /// Priority from 0 to 9; due tasks with a higher priority are claimed first [default: 5]
+    #[arg(long, value_name = "N", conflicts_with = "batch")]
     priority: Option<u8>,
-    /// Not before so long from now
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse, conflicts_with_all = ["from", "at"])]
+    /// Earliest start, as a delay from now
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, conflicts_with_all = ["batch", "at"])]
     delay: Option<Duration>,
-    /// Not before this time, such as 2026-11-16T09:30:00Z
-    #[arg(long, value_name = "TIME", conflicts_with = "from")]
+    /// Earliest start, as a time such as 2026-11-16T09:30:00Z
+    #[arg(long, value_name = "TIME", conflicts_with = "batch")]
     at: Option<StoreTime>,
-    /// How long one attempt may take
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse, conflicts_with = "from")]
-    timeout: Option<Duration>,
-    /// How long a claim is good without being extended
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse, conflicts_with = "from")]
-    lease: Option<Duration>,
-    /// How often it is tried
-    #[arg(long, value_name = "N", conflicts_with = "from")]
-    attempts: Option<u32>,
-    /// The wait after the first failure; it doubles with each
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse, conflicts_with = "from")]
-    retry_first: Option<Duration>,
-    /// The longest wait after a failure
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse, conflicts_with = "from")]
-    retry_longest: Option<Duration>,
-    /// Something to find it by; may be given several times
-    #[arg(long, value_name = "NAME=VALUE", value_parser = meta, conflicts_with = "from")]
-    meta: Vec<(String, String)>,
+    /// Maximum duration of one attempt [default: as the queue]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, conflicts_with = "batch")]
+    attempt_timeout: Option<Duration>,
+    /// Time after which the task is claimed again if its worker has died [default: as the queue]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, conflicts_with = "batch")]
+    claim_timeout: Option<Duration>,
+    /// Number of attempts before the task becomes a dead letter [default: as the queue]
+    #[arg(long, value_name = "N", conflicts_with = "batch")]
+    max_attempts: Option<u32>,
+    /// Delay after the first failed attempt, doubled after each further one [default: as the queue]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, conflicts_with = "batch")]
+    retry_delay: Option<Duration>,
+    /// Maximum delay after a failed attempt [default: as the queue]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, conflicts_with = "batch")]
+    retry_delay_max: Option<Duration>,
+    /// Metadata to find the task by (repeatable)
+    #[arg(long, value_name = "NAME=VALUE", value_parser = metadata, conflicts_with = "batch")]
+    metadata: Vec<(String, String)>,
 }
 
-impl How {
-    fn apply(&self, mut submit: Submit) -> Submit {
-        if let Some(key) = &self.key {
+impl TaskOptions {
+    fn apply(&self, mut submit: Submit, queue: &QueueSettings) -> Submit {
+        if let Some(key) = &self.idempotency_key {
             submit = submit.key(key);
         }
         if let Some(priority) = self.priority {
@@ -113,19 +116,23 @@ impl How {
         if let Some(at) = self.at {
             submit = submit.at(at);
         }
-        if let Some(timeout) = self.timeout {
+        if let Some(timeout) = self.attempt_timeout {
             submit = submit.timeout(timeout);
         }
-        if let Some(lease) = self.lease {
-            submit = submit.lease(lease);
+        if let Some(timeout) = self.claim_timeout {
+            submit = submit.lease(timeout);
         }
-        if self.retry_first.is_some() || self.retry_longest.is_some() {
-            submit = submit.retry(task_json::retry(self.retry_first, self.retry_longest));
+        if self.retry_delay.is_some() || self.retry_delay_max.is_some() {
+            submit = submit.retry(task_json::retry(
+                queue.retry,
+                self.retry_delay,
+                self.retry_delay_max,
+            ));
         }
-        if let Some(attempts) = self.attempts {
+        if let Some(attempts) = self.max_attempts {
             submit = submit.attempts(attempts);
         }
-        for (name, value) in &self.meta {
+        for (name, value) in &self.metadata {
             submit = submit.meta(name, value);
         }
         submit
@@ -134,24 +141,23 @@ impl How {
 
 impl SubmitCommand {
     pub(super) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
-        if let Some(from) = &self.from {
+        if let Some(file) = &self.batch {
             let queue = open(config, &self.queue).await?;
-            return self.many(&queue, from).await;
+            return self.batch(&queue, file).await;
         }
-        let submit = self.how.apply(Submit::new(self.payload()?));
+        let submit = Submit::new(self.payload()?);
         let queue = open(config, &self.queue).await?;
+        let submit = self.options.apply(submit, &queue.settings());
         let submitted = queue.submit(submit).await?;
-        match self.wait {
-            None => {
-                self.told(&submitted);
-                Ok(ExitCode::SUCCESS)
-            }
-            Some(limit) => self.wait(&queue, &submitted, limit).await,
+        if self.wait_timeout.is_zero() {
+            self.print(&submitted);
+            return Ok(ExitCode::SUCCESS);
         }
+        self.wait(&queue, &submitted).await
     }
 
     fn payload(&self) -> Result<Payload, Exit> {
-        let bytes = match (&self.payload, &self.file, &self.reference) {
+        let bytes = match (&self.payload, &self.payload_file, &self.payload_ref) {
             (_, _, Some(reference)) => return Ok(Payload::Ref(reference.clone())),
             (Some(text), _, _) => text.clone().into_bytes(),
             (None, Some(path), _) => {
@@ -162,25 +168,24 @@ impl SubmitCommand {
             }
             (None, None, None) => {
                 return Err(Exit::usage(
-                    "nothing to submit; give PAYLOAD, --file, --ref or --from",
+                    "no payload; give PAYLOAD, --payload-file, --payload-ref or --batch",
                 ));
             }
         };
-        match self.as_json {
+        match self.payload_json {
             false => Ok(Payload::bytes(bytes)),
             true => {
                 let value = serde_json::from_slice(&bytes);
-                let value =
-                    value.map_err(|e| Exit::usage(format!("the payload is no JSON: {e}")))?;
+                let value = value.map_err(|e| Exit::usage(format!("payload is not JSON: {e}")))?;
                 Ok(Payload::Json(value))
             }
         }
     }
 
-    fn told(&self, submitted: &Submitted) {
+    fn print(&self, submitted: &Submitted) {
         if submitted.differs {
             eprintln!(
-                "warning: task {} was there already and carries something else; it stays as it is",
+                "warning: task {} exists with a different payload, which is unchanged",
                 submitted.id
             );
         }
@@ -192,65 +197,65 @@ impl SubmitCommand {
         }
     }
 
-    async fn wait(
-        &self,
-        queue: &Queue,
-        submitted: &Submitted,
-        limit: Duration,
-    ) -> Result<ExitCode, Exit> {
+    async fn wait(&self, queue: &Queue, submitted: &Submitted) -> Result<ExitCode, Exit> {
         let id = &submitted.id;
-        eprintln!("task {id} is submitted");
-        let work = async { Ok(queue.wait(id, limit).await?) };
-        let left = || format!("task {id} goes on; `tenure queue show` tells what became of it");
+        eprintln!("task {id} submitted");
+        let work = async { Ok(queue.wait(id, self.wait_timeout).await?) };
+        let left = || {
+            format!(
+                "task {id} continues; `tenure task wait {} {id}` waits for it",
+                self.queue
+            )
+        };
         let task = or_interrupted(work, left).await?;
         if self.json {
             stdout::json(&task);
         }
-        finish(&task, !self.json)
+        print_result(&task, !self.json)
     }
 
-    async fn many(&self, queue: &Queue, from: &Path) -> Result<ExitCode, Exit> {
+    async fn batch(&self, queue: &Queue, file: &Path) -> Result<ExitCode, Exit> {
         let done = AtomicU64::new(0);
-        let work = self.submit_lines(queue, from, &done);
+        let work = self.submit_lines(queue, file, &done);
         let left = || {
             let done = done.load(Ordering::Relaxed);
-            format!("{done} tasks are submitted; those with a key can be submitted again")
+            format!("{done} tasks submitted; those with an idempotency key can be submitted again")
         };
         let failed = or_interrupted(work, left).await?;
         let done = done.load(Ordering::Relaxed);
-        eprintln!("queue {}: {done} tasks are submitted", queue.name());
+        eprintln!("queue {}: {done} tasks submitted", queue.name());
         match failed {
             0 => Ok(ExitCode::SUCCESS),
-            failed => Err(Exit::failed(format!("{failed} tasks are not submitted"))),
+            failed => Err(Exit::failed(format!("{failed} tasks not submitted"))),
         }
     }
 
-    /// Gives how many lines were no good, each of which was told.
+    /// Returns the number of invalid lines, each of which is reported.
     async fn submit_lines(
         &self,
         queue: &Queue,
-        from: &Path,
+        file: &Path,
         done: &AtomicU64,
     ) -> Result<u64, Exit> {
-        let mut lines = input(from)?.lines().enumerate();
-        let mut failed = 0;
-        let mut complain = |number: usize, why: &str| {
-            eprintln!("error: {}, line {number}: {why}", from.display());
+        let mut lines = input(file)?.lines().enumerate();
+        let (retry, mut failed) = (queue.settings().retry, 0);
+        let mut report = |number: usize, why: &str| {
+            eprintln!("error: {}, line {number}: {why}", file.display());
             failed += 1;
         };
         loop {
             let (mut numbers, mut batch) = (Vec::new(), Vec::new());
             for (n, line) in lines.by_ref() {
-                let line = line.map_err(|e| unreadable(from, &e))?;
+                let line = line.map_err(|e| unreadable(file, &e))?;
                 if line.trim().is_empty() {
                     continue;
                 }
-                match TaskSpec::parse(&line).and_then(TaskSpec::submit) {
+                match TaskSpec::parse(&line).and_then(|spec| spec.submit(retry)) {
                     Ok(submit) => {
                         numbers.push(n + 1);
                         batch.push(submit);
                     }
-                    Err(why) => complain(n + 1, &why),
+                    Err(why) => report(n + 1, &why),
                 }
                 if batch.len() >= BATCH {
                     break;
@@ -263,36 +268,15 @@ impl SubmitCommand {
             for (number, answer) in numbers.into_iter().zip(answers) {
                 match answer {
                     Ok(submitted) => {
-                        self.told(&submitted);
+                        self.print(&submitted);
                         done.fetch_add(1, Ordering::Relaxed);
                     }
-                    // Nothing that follows would fare better.
+                    // The rest would fail in the same way.
                     Err(QueueError::Store(e)) => return Err(e.into()),
-                    Err(e) => complain(number, &e.to_string()),
+                    Err(e) => report(number, &e.to_string()),
                 }
             }
         }
-    }
-}
-
-/// The exit code of a task that has ended, and its result if wanted.
-pub(super) fn finish(task: &Task, print: bool) -> Result<ExitCode, Exit> {
-    match &task.state {
-        State::Done { result, .. } => {
-            if print {
-                let mut bytes = result.to_bytes();
-                if !bytes.ends_with(b"\n") {
-                    bytes.push(b'\n');
-                }
-                stdout::bytes(&bytes);
-            }
-            Ok(ExitCode::SUCCESS)
-        }
-        State::Dead { why, .. } => Err(Exit::failed(format!(
-            "task {} is a dead letter after {} attempts: {why}",
-            task.id, task.attempts
-        ))),
-        state => Err(Exit::failed(format!("task {} is {}", task.id, state.is()))),
     }
 }
 

@@ -20,8 +20,8 @@ use tenure_queue::{Queue, Worker};
 use tokio::sync::{Mutex, mpsc};
 
 use super::open;
-use super::work::{Poll, Probes, builder};
 use crate::cmd::exec::{Signals, Waited};
+use crate::cmd::worker::{Poll, Probes, builder};
 use crate::config::Config;
 use crate::config::flags::WorkerFlags;
 use crate::exit::Exit;
@@ -33,15 +33,15 @@ const PROTOCOL: u32 = 1;
 /// How many requests wait to be looked at before the client has to.
 const BACKLOG: usize = 1000;
 
-/// Serve a client of another language, by lines of JSON
+/// Serve a client library over standard input and output (JSON lines)
 #[derive(Debug, Args)]
 #[command(
-    after_help = "For libraries, such as the one in clients/python; docs/queue-pipe.md describes the lines. Ends with standard\n\
-    input, and gives back what was not finished.\n\n\
-    Examples:\n  echo '{\"id\": 1, \"op\": \"stats\"}' | tenure --store sqlite:shop.db --cluster shop queue pipe mails"
+    after_help = "For client libraries, such as clients/python; docs/queue-pipe.md specifies the protocol. Exits when standard input\n\
+    ends, and releases unfinished tasks.\n\n\
+    Examples:\n  echo '{\"id\": 1, \"op\": \"stats\"}' | tenure -s sqlite:shop.db -c shop queue pipe mails"
 )]
 pub(in crate::cmd) struct Pipe {
-    /// The queue
+    /// Queue name
     queue: String,
     #[command(flatten)]
     poll: Poll,
@@ -111,14 +111,14 @@ impl Session {
     fn refuse(&self, line: &str, why: &str) {
         let id = serde_json::from_str::<serde_json::Value>(line).ok();
         let id = id.and_then(|value| value.get("id").cloned());
-        let e = WireError::new("invalid", format!("this line cannot be understood: {why}"));
+        let e = WireError::new("invalid", format!("invalid request: {why}"));
         self.out.send(&json!({ "id": id, "error": e }));
     }
 
     async fn work(&self, work: messages::WorkOrder) -> Result<serde_json::Value, WireError> {
         let mut worker = self.worker.lock().await;
         if worker.is_some() {
-            let why = "there is a worker already; one pipe has one";
+            let why = "this pipe already has a worker; a pipe has at most one";
             return Err(WireError::new("invalid", why.to_owned()));
         }
         let limit = Duration::from_millis(work.stop_timeout_ms.unwrap_or(30_000));
