@@ -564,3 +564,15 @@ fn a_task_is_waited_for_and_a_limit_of_zero_does_not_wait() {
     let ran = site.run(&["task", "wait", "q", &id, "--json"]).with(0);
     assert_eq!(state(&ran.json()), "done");
 }
+
+#[test]
+fn a_pipe_answers_what_was_asked_before_its_input_ended() {
+    let site = Site::new().with_queue(&[]);
+    let asked =
+        b"{\"id\": 1, \"op\": \"stats\"}\n{\"id\": 2, \"op\": \"submit\", \"tasks\": [{}]}\n";
+    let ran = site.run_fed(&["queue", "pipe", "q"], asked).with(0);
+    let mut answers = ran.json_lines().split_off(1);
+    answers.sort_by_key(|answer| answer["id"].as_u64());
+    assert_eq!(answers[0]["ok"]["shards"], 16);
+    assert_eq!(answers[1]["ok"][0]["created"], true);
+}

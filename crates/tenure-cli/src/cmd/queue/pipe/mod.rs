@@ -18,6 +18,7 @@ use serde::Serialize;
 use serde_json::json;
 use tenure_queue::{Queue, Worker};
 use tokio::sync::{Mutex, mpsc};
+use tokio::task::JoinSet;
 
 use super::open;
 use crate::cmd::exec::{Signals, Waited};
@@ -30,6 +31,8 @@ use messages::{Order, Request, WireError};
 
 /// The version of the protocol; it is raised when an old client would misunderstand a new pipe.
 const PROTOCOL: u32 = 1;
+/// Time that requests under way have to be answered after standard input has ended.
+const LAST_ANSWERS: Duration = Duration::from_secs(1);
 /// How many requests wait to be looked at before the client has to.
 const BACKLOG: usize = 1000;
 
@@ -68,16 +71,25 @@ impl Pipe {
             queue,
             out,
         });
+        // Requests under way, without those that wait for a task.
+        let mut requests = JoinSet::new();
         while let Waited::Done(Some(line)) = signals.or(lines.recv()).await {
             let session = session.clone();
+            while requests.try_join_next().is_some() {}
             // What concerns a task under way is done in the order of the lines; the rest may take its time.
             match serde_json::from_str::<Request>(&line) {
                 Ok(request) if request.order.is_of_task() => session.desk.take(request.order),
-                Ok(request) => drop(tokio::spawn(async move { session.serve(request).await })),
+                Ok(request) if matches!(request.order, Order::Wait { .. }) => {
+                    drop(tokio::spawn(async move { session.serve(request).await }));
+                }
+                Ok(request) => drop(requests.spawn(async move { session.serve(request).await })),
                 Err(e) => session.refuse(&line, &e.to_string()),
             }
         }
         session.desk.hurry();
+        // A client that only closed its end still reads the answers.
+        let answered = async { while requests.join_next().await.is_some() {} };
+        let _ = tokio::time::timeout(LAST_ANSWERS, answered).await;
         session.stop().await?;
         session.out.flush().await;
         Ok(ExitCode::SUCCESS)
