@@ -46,8 +46,8 @@ class Job:
 class Worker:
     """Works on the tasks of a queue.
 
-    Handlers get the payload and a ``Job``; what they return is the result. ``leasing``, ``name`` and the rest are as the
-    flags of ``tenure queue work``.
+    Handlers get the payload and a ``Job``; what they return is the result. ``concurrency``, ``stop_timeout`` and ``name``
+    (``--node``) are as the flags of ``tenure worker``; ``leasing`` sets ``TENURE_SHARD_LEASING`` for the process.
     """
 
     def __init__(
@@ -75,16 +75,18 @@ class Worker:
         self._pool: Optional[ThreadPoolExecutor] = None
         self._pipe: Optional[Pipe] = None
         options: List[str] = []
+        env: Optional[Dict[str, str]] = None
         if name is not None:
             options += ["--node", name]
         if leasing is not None:
-            options += ["--shard-leasing", "true" if leasing else "false"]
+            env = {**os.environ, "TENURE_SHARD_LEASING": "true" if leasing else "false"}
         self._open: Callable[[], Pipe] = lambda: Pipe(
             queue,
             store=store,
             cluster=cluster,
             binary=binary,
             options=options,
+            env=env,
             on_event=self._event,
         )
 

@@ -43,7 +43,7 @@ class Site(unittest.TestCase):
         self.dir = tempfile.TemporaryDirectory()
         self.addCleanup(self.dir.cleanup)
         self.store = f"sqlite:{self.dir.name}/q.db"
-        self.run_tenure("create", "q", "--lease", "6s", "--retry-first", "50ms", "--retry-longest", "50ms")
+        self.run_tenure("create", "q", "--claim-timeout", "6s", "--retry-delay", "50ms", "--retry-delay-max", "50ms")
         self.queue = Queue("q", store=self.store, cluster="c", binary=BINARY)
         self.addCleanup(self.queue.close)
 

@@ -149,6 +149,9 @@ pub(crate) enum Command {
     Shard(cmd::shard::Shard),
     Queue(cmd::queue::QueueCommand),
     Store(cmd::store::StoreCommand),
+    Task(cmd::task::TaskCommand),
+    Schedule(cmd::schedule::ScheduleCommand),
+    Worker(cmd::worker::WorkerCommand),
     Config(cmd::config::ConfigCommand),
     Grant(cmd::grant::GrantCommand),
     Completion(cmd::completion::Completion),
@@ -163,12 +166,15 @@ pub(crate) enum Command {
 /// Headings of the top-level help, with their commands.
 const GROUPS: &[(&str, &[&str])] = &[
     ("Start here", &["up"]),
-    ("Processes", &["exec", "sidecar", "router", "planner"]),
+    (
+        "Processes",
+        &["exec", "sidecar", "router", "planner", "worker"],
+    ),
     (
         "Ownership",
         &["status", "cluster", "node", "keyspace", "shard"],
     ),
-    ("Tasks", &["queue"]),
+    ("Tasks", &["queue", "task", "schedule"]),
     (
         "Setup and diagnosis",
         &["store", "config", "grant", "completion"],

@@ -51,9 +51,13 @@ fn run(cli: Cli) -> Result<ExitCode, Exit> {
         Command::Router(command) => command.config(&global)?,
         Command::Keyspace(command) => command.config(&global)?,
         Command::Queue(command) => command.config(&global)?,
-        Command::Status(_) | Command::Node(_) | Command::Sim(_) | Command::Bench(_) => {
-            global.load(Default::default(), |_| false)?
-        }
+        Command::Worker(command) => command.config(&global)?,
+        Command::Status(_)
+        | Command::Node(_)
+        | Command::Task(_)
+        | Command::Schedule(_)
+        | Command::Sim(_)
+        | Command::Bench(_) => global.load(Default::default(), |_| false)?,
         _ => global.load(Default::default(), Knob::is_operators)?,
     };
     start_logging(&config)?;
@@ -68,6 +72,9 @@ fn run(cli: Cli) -> Result<ExitCode, Exit> {
             Command::Shard(command) => command.run(&config).await,
             Command::Queue(command) => command.run(&config).await,
             Command::Store(command) => command.run(&config).await,
+            Command::Task(command) => command.run(&config).await,
+            Command::Schedule(command) => command.run(&config).await,
+            Command::Worker(command) => command.run(&config).await,
             Command::Sim(command) => command.run().await,
             Command::Bench(command) => command.run().await,
             Command::BenchNode(command) => command.run().await,

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use queue_support::*;
 use serde_json::Value;
 
-const LEASED: &[&str] = &["--shard-leasing-ttl-secs", "2"];
+const LEASED: &[&str] = &["TENURE_SHARD_LEASING_TTL_SECS=2"];
 const TTL: Duration = Duration::from_secs(2);
 
 /// The state and owner of each shard of a keyspace, as `tenure status` has them.
@@ -49,9 +49,10 @@ fn problems(site: &Site) -> Vec<Value> {
 /// A worker of a queue that runs `true` for each task.
 fn worker(site: &Site, queue: &str, name: &str) -> Process {
     let log = File::create(site.path(&format!("{name}.err"))).unwrap();
-    let mut command = site.command(&["queue", "work", queue, "--node", name]);
-    command.args(LEASED).stderr(log).stdout(Stdio::null());
-    Process::spawn(command.args(["--exec", "true"]))
+    let mut command = site.command(&["worker", queue, "--node", name]);
+    add_options(&mut command, LEASED);
+    command.stderr(log).stdout(Stdio::null());
+    Process::spawn(command.args(["--", "true"]))
 }
 
 /// An `exec` node of a keyspace of eight shards whose children sleep.
@@ -107,7 +108,7 @@ fn two_queues_of_one_cluster_have_all_their_tasks_done_by_one_worker_each() {
     for queue in ["a", "b"] {
         site.queue(&["create", queue]).with(0);
         for _ in 0..12 {
-            site.queue(&["submit", queue, "x"]).with(0);
+            site.run(&["task", "submit", queue, "x"]).with(0);
         }
     }
     let mut first = worker(&site, "a", "wa");

@@ -59,7 +59,14 @@ fn whatever_is_killed_and_stopped_every_task_is_finished_and_nothing_is_done_twi
         (None, None) => Site::new(),
     };
     println!("{tasks} tasks on {}, QUEUE_CHAOS_SEED={seed}", site.store);
-    let site = site.with_queue(&["--lease", "2s", "--attempts", "60", "--shards", "32"]);
+    let site = site.with_queue(&[
+        "--claim-timeout",
+        "2s",
+        "--max-attempts",
+        "60",
+        "--shards",
+        "32",
+    ]);
     let ids = submit(&site, tasks);
     fs::write(site.path("ids"), ids).unwrap();
     fs::write(site.path("effects"), "").unwrap();
@@ -82,7 +89,7 @@ fn submit(site: &Site, tasks: usize) -> String {
     for n in 0..tasks {
         let _ = writeln!(lines, r#"{{"payload": {n}, "key": "n-{n}"}}"#);
     }
-    let ran = site.queue_fed(&["submit", "q", "--from", "-"], lines.as_bytes());
+    let ran = site.run_fed(&["task", "submit", "q", "--batch", "-"], lines.as_bytes());
     ran.with(0).out
 }
 
@@ -92,10 +99,11 @@ fn start(site: &Site, n: usize) -> Process {
         Some(_) => "1.5",
         None => "4",
     };
-    let options = ["--shard-leasing-ttl-secs", ttl, "--concurrency", "3"];
+    let ttl = format!("TENURE_SHARD_LEASING_TTL_SECS={ttl}");
+    let options = [&ttl, "--concurrency", "3"];
     let mut command = site.worker_command(&name, &options);
     command.env("EFFECTS", site.path("effects"));
-    Process::spawn(command.args(["--exec", "sh", "-c", PROGRAM]))
+    Process::spawn(command.args(["--", "sh", "-c", PROGRAM]))
 }
 
 /// Disturbs workers until everything is done; what was done to them, by kind.
@@ -192,7 +200,7 @@ fn recover(site: &Site, n: usize, slot: &mut Slot) {
 }
 
 fn judged(site: &Site) -> Value {
-    let listed = site.queue(&["ls", "q", "--all", "--json"]).with(0);
+    let listed = site.run(&["task", "list", "q", "--all", "--json"]).with(0);
     fs::write(site.path("tasks"), &listed.out).unwrap();
     let judge = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/queue_chaos/judge.py");
     let mut command = Command::new("python3");

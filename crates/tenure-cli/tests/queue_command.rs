@@ -1,4 +1,4 @@
-//! `tenure queue` on SQLite: what people type, what programs see, and what becomes of both.
+//! `tenure queue`, `task`, `schedule` and `worker` on SQLite, with real processes.
 
 mod queue_support;
 
@@ -10,33 +10,41 @@ use rustix::process::Signal;
 use tenure_store::servers::s3::{Kind, OPERATOR, S3};
 
 /// A short lease, but longer than a disk that is busy elsewhere may take.
-const QUICK: &[&str] = &["--shard-leasing-ttl-secs", "4"];
+const QUICK: &[&str] = &["TENURE_SHARD_LEASING_TTL_SECS=4"];
 
 #[test]
 fn payloads_come_from_arguments_files_and_standard_input_and_results_go_to_standard_output() {
     let site = Site::new().with_queue(&[]);
     let _worker = site.worker("w", QUICK, "printf 'got '; cat");
-    let wait = ["--wait", "60s"];
-    let ran = site.queue(&[&["submit", "q", "hello"], &wait[..]].concat());
+    let wait = ["--wait-timeout", "60s"];
+    let ran = site.run(&[&["task", "submit", "q", "hello"], &wait[..]].concat());
     assert_eq!(ran.with(0).out, "got hello\n");
     fs::write(site.path("payload"), "from a file").unwrap();
     let path = site.path("payload").display().to_string();
-    let ran = site.queue(&[&["submit", "q", "--file", &path], &wait[..]].concat());
+    let ran = site.run(&[&["task", "submit", "q", "--payload-file", &path], &wait[..]].concat());
     assert_eq!(ran.with(0).out, "got from a file\n");
-    let ran = site.queue_fed(
-        &[&["submit", "q", "--file", "-"], &wait[..]].concat(),
+    let ran = site.run_fed(
+        &[&["task", "submit", "q", "--payload-file", "-"], &wait[..]].concat(),
         b"piped",
     );
     assert_eq!(ran.with(0).out, "got piped\n");
-    let json = ["submit", "q", "{\"a\": 1}", "--as-json"];
-    let ran = site.queue(&[&json[..], &wait].concat());
+    let json = ["task", "submit", "q", "{\"a\": 1}", "--payload-json"];
+    let ran = site.run(&[&json[..], &wait].concat());
     assert_eq!(ran.with(0).out, "got {\"a\":1}\n");
-    let ran = site.queue(&[&["submit", "q", "--ref", "s3://b/k"], &wait[..]].concat());
+    let ran = site.run(
+        &[
+            &["task", "submit", "q", "--payload-ref", "s3://b/k"],
+            &wait[..],
+        ]
+        .concat(),
+    );
     assert_eq!(ran.with(0).out, "got s3://b/k\n");
-    site.queue(&["submit", "q", "{", "--as-json"])
+    site.run(&["task", "submit", "q", "{", "--payload-json"])
         .with(2)
-        .telling(&["no JSON"]);
-    site.queue(&["submit", "q"]).with(2).telling(&["--from"]);
+        .telling(&["not JSON"]);
+    site.run(&["task", "submit", "q"])
+        .with(2)
+        .telling(&["--batch"]);
 }
 
 #[test]
@@ -45,20 +53,20 @@ fn many_lines_are_submitted_and_every_bad_one_is_named() {
     let lines =
         b"{\"payload\": 1, \"key\": \"a\"}\n\n{\"priority\": 12}\nnonsense\n{\"text\": \"b\"}\n";
     let ran = site
-        .queue_fed(&["submit", "q", "--from", "-"], lines)
+        .run_fed(&["task", "submit", "q", "--batch", "-"], lines)
         .with(1)
         .telling(&[
-            "line 3: the priority is 12",
+            "line 3: priority is 12",
             "line 4: ",
-            "2 tasks are not submitted",
+            "2 tasks not submitted",
         ]);
     assert_eq!(ran.out.lines().count(), 2, "{}", ran.out);
     assert!(ran.out.starts_with("k-a\n"), "{}", ran.out);
     let again = b"{\"payload\": 2, \"key\": \"a\"}\n";
     let ran = site
-        .queue_fed(&["submit", "q", "--from", "-", "--json"], again)
+        .run_fed(&["task", "submit", "q", "--batch", "-", "--json"], again)
         .with(0)
-        .telling(&["carries something else"]);
+        .telling(&["different payload"]);
     let told = &ran.json_lines()[0];
     assert_eq!(
         (&told["created"], &told["differs"]),
@@ -68,8 +76,8 @@ fn many_lines_are_submitted_and_every_bad_one_is_named() {
 
 #[test]
 fn the_exit_code_of_a_program_decides() {
-    let site = Site::new().with_queue(&["--attempts", "2"]);
-    let options = [QUICK, &["--later", "100ms"]].concat();
+    let site = Site::new().with_queue(&["--max-attempts", "2"]);
+    let options = [QUICK, &["--reschedule-delay", "100ms"]].concat();
     // The payload is the exit code; 75 only the first time.
     let script = r#"read code; echo "was $code" >&2
         if [ "$code" = 75 ]; then [ -e "$MARK" ] && exit 0; touch "$MARK"; exit 75; fi
@@ -77,7 +85,7 @@ fn the_exit_code_of_a_program_decides() {
         exit "$code""#;
     let mut command = site.worker_command("w", &options);
     command.env("MARK", site.path("mark"));
-    let _worker = Process::spawn(command.args(["--exec", "sh", "-c", script]));
+    let _worker = Process::spawn(command.args(["--", "sh", "-c", script]));
     let submit = |code: &str| site.ended(&site.submit(&[code]));
     let done = submit("0");
     assert_eq!((state(&done), &done["attempts"]), ("done", &1.into()));
@@ -98,15 +106,15 @@ fn the_exit_code_of_a_program_decides() {
     let why = killed["state"]["why"].as_str().unwrap();
     assert!(why.contains("signal 9"), "{why}");
     assert!(site.said("w").contains("was kill"));
-    site.queue(&["submit", "q", "65", "--wait", "60s"])
+    site.run(&["task", "submit", "q", "65", "--wait-timeout", "60s"])
         .with(1)
         .telling(&["dead letter", "code 65"]);
     // A dead letter is tried again from the beginning, alone or with all others.
     let id = failed["id"].as_str().unwrap();
-    site.queue(&["retry", "q", id]).with(0);
+    site.run(&["task", "retry", "q", id]).with(0);
     assert!(events(&site.ended(id)).contains(&"retried"));
-    site.queue(&["retry", "q", "--dead"]).with(0);
-    site.queue(&["retry", "q", later["id"].as_str().unwrap()])
+    site.run(&["task", "retry", "q", "--dead"]).with(0);
+    site.run(&["task", "retry", "q", later["id"].as_str().unwrap()])
         .with(1)
         .telling(&["the task is done"]);
 }
@@ -117,7 +125,15 @@ fn a_program_finds_its_task_in_the_environment_and_its_result_has_a_limit() {
     let script =
         r#"case "$(cat)" in big) head -c 100000 /dev/zero;; *) env | grep ^TENURE_ | sort;; esac"#;
     let _worker = site.worker("w", QUICK, script);
-    let id = site.submit(&["x", "--key", "a", "--timeout", "1m", "--meta", "user=42"]);
+    let id = site.submit(&[
+        "x",
+        "--idempotency-key",
+        "a",
+        "--attempt-timeout",
+        "1m",
+        "--metadata",
+        "user=42",
+    ]);
     let task = site.ended(&id);
     let result = task["state"]["result"]["text"].as_str().unwrap();
     let claim = task["state"]["claim"].as_str().unwrap();
@@ -142,30 +158,40 @@ fn a_program_finds_its_task_in_the_environment_and_its_result_has_a_limit() {
 fn tasks_can_be_listed_shown_cancelled_paused_and_purged() {
     let site = Site::new().with_queue(&[]);
     let (a, b) = (
-        site.submit(&["a", "--key", "a", "--meta", "user=1", "--priority", "9"]),
-        site.submit(&["b", "--key", "b", "--delay", "1h"]),
+        site.submit(&[
+            "a",
+            "--idempotency-key",
+            "a",
+            "--metadata",
+            "user=1",
+            "--priority",
+            "9",
+        ]),
+        site.submit(&["b", "--idempotency-key", "b", "--delay", "1h"]),
     );
-    let names = site.queue(&["ls"]).with(0).out;
-    assert_eq!(names, "q\n");
-    let table = site.queue(&["ls", "q"]).with(0).out;
+    let names = site.queue(&["list"]).with(0).out;
+    assert!(names.contains("q ") && names.contains("16"), "{names}");
+    let table = site.run(&["task", "list", "q"]).with(0).out;
     assert!(table.contains("k-a") && table.contains("in 59m"), "{table}");
     let found = site
-        .queue(&["ls", "q", "--meta", "user=1", "--json"])
+        .run(&["task", "list", "q", "--metadata", "user=1", "--json"])
         .with(0);
     assert_eq!(found.json_lines().len(), 1, "{}", found.out);
-    let ready = site.queue(&["ls", "q", "--state", "ready", "--limit", "1", "--json"]);
+    let ready = site.run(&[
+        "task", "list", "q", "--state", "ready", "--limit", "1", "--json",
+    ]);
     let ready = ready.with(0).telling(&["--all"]);
     assert_eq!(ready.json_lines().len(), 1);
-    site.queue(&["ls", "q", "--state", "odd"])
+    site.run(&["task", "list", "q", "--state", "odd"])
         .with(2)
-        .telling(&["known are ready, running"]);
+        .telling(&["expected one of ready, running"]);
     let stats = site.stats();
     assert_eq!((&stats["ready"], &stats["delayed"]), (&1.into(), &1.into()));
-    let shown = site.queue(&["show", "q", &a]).with(0).out;
+    let shown = site.run(&["task", "show", "q", &a]).with(0).out;
     for part in ["k-a", "ready, due", "user=1", "submitted"] {
         assert!(shown.contains(part), "{part} is not in {shown}");
     }
-    site.queue(&["cancel", "q", &b, "k-none"])
+    site.run(&["task", "cancel", "q", &b, "k-none"])
         .with(1)
         .telling(&["task k-b is cancelled", "k-none"]);
     site.queue(&["pause", "q"]).with(0);
@@ -176,14 +202,18 @@ fn tasks_can_be_listed_shown_cancelled_paused_and_purged() {
     assert_eq!(state(&site.task(&a)), "ready");
     site.queue(&["resume", "q"]).with(0);
     assert_eq!(state(&site.ended(&a)), "done");
-    let ran = site.queue(&["show", "q", &a, "--result"]).with(0);
+    let ran = site.run(&["task", "show", "q", &a, "--result"]).with(0);
     assert_eq!(ran.out, "done\n");
-    site.queue(&["purge", "q"]).with(0).telling(&["0 tasks"]);
+    site.queue(&["purge", "q", "--yes"])
+        .with(0)
+        .telling(&["0 tasks"]);
     let purged = site
-        .queue(&["purge", "q", "--done", "0s", "--json"])
+        .queue(&["purge", "q", "--yes", "--done", "0s", "--json"])
         .with(0);
     assert_eq!(purged.json()["removed"], 2);
-    site.queue(&["show", "q", &a]).with(1).telling(&["purged"]);
+    site.run(&["task", "show", "q", &a])
+        .with(1)
+        .telling(&["purged"]);
 }
 
 #[test]
@@ -191,7 +221,7 @@ fn what_happens_can_be_followed() {
     let site = Site::new().with_queue(&[]);
     let tail = fs::File::create(site.path("tail")).unwrap();
     let err = fs::File::create(site.path("tail.err")).unwrap();
-    let mut command = site.command(&["queue", "tail", "q", "--json"]);
+    let mut command = site.command(&["task", "watch", "q", "--json"]);
     let mut tail = Process::spawn(command.stdout(tail).stderr(err));
     until("tail follows", || !site.marks("tail.err").is_empty());
     let _worker = site.worker("w", QUICK, "cat");
@@ -217,56 +247,56 @@ fn what_happens_can_be_followed() {
 fn schedules_submit_by_the_clock() {
     let site = Site::new().with_queue(&[]);
     let _worker = site.worker("w", QUICK, "cat");
-    site.queue(&["schedule", "set", "q", "s", "61 * * * *", "x"])
+    site.run(&["schedule", "put", "q", "s", "61 * * * *", "x"])
         .with(2)
         .telling(&["61"]);
-    site.queue(&[
+    site.run(&[
         "schedule",
-        "set",
+        "put",
         "q",
         "s",
         "* * * * *",
-        "--zone",
+        "--time-zone",
         "Moon/Crater",
     ])
     .with(2)
     .telling(&["Moon/Crater"]);
-    site.queue(&["schedule", "set", "q", "s", "* * * * *", "tick"])
+    site.run(&["schedule", "put", "q", "s", "* * * * *", "tick"])
         .with(0)
         .telling(&["next "]);
-    let listed = site.queue(&["schedule", "ls", "q"]).with(0).out;
+    let listed = site.run(&["schedule", "list", "q"]).with(0).out;
     assert!(listed.contains("* * * * *"), "{listed}");
     until("a tick is submitted and done", || {
-        let ran = site.queue(&["ls", "q", "--meta", "schedule=s", "--json"]);
+        let ran = site.run(&["task", "list", "q", "--metadata", "schedule=s", "--json"]);
         ran.json_lines().iter().any(|task| state(task) == "done")
     });
-    site.queue(&["schedule", "rm", "q", "s"]).with(0);
-    site.queue(&["schedule", "rm", "q", "s"])
+    site.run(&["schedule", "delete", "q", "s", "--yes"]).with(0);
+    site.run(&["schedule", "delete", "q", "s", "--yes"])
         .with(1)
         .telling(&["no schedule"]);
 }
 
 #[test]
 fn cancellation_and_timeouts_reach_the_program_also_if_it_does_not_listen() {
-    let site = Site::new().with_queue(&["--lease", "4s", "--attempts", "1"]);
+    let site = Site::new().with_queue(&["--claim-timeout", "4s", "--max-attempts", "1"]);
     let script = r#"case "$(cat)" in
         polite) trap 'echo "told $TENURE_TASK_ID" >> "$MARKS"; exit 1' TERM; echo "begun $TENURE_TASK_ID" >> "$MARKS"; sleep 600 & wait;;
         deaf) trap '' TERM; echo "begun $$" >> "$MARKS"; while :; do sleep 600; done;;
     esac"#;
     let mut command = site.worker_command("w", QUICK);
     command.env("MARKS", site.path("marks"));
-    let _worker = Process::spawn(command.args(["--exec", "sh", "-c", script]));
+    let _worker = Process::spawn(command.args(["--", "sh", "-c", script]));
     let begun = |n: usize| {
         until("the program has begun", || site.marks("marks").len() >= n);
     };
-    let polite = site.submit(&["polite", "--key", "p"]);
+    let polite = site.submit(&["polite", "--idempotency-key", "p"]);
     begun(1);
-    site.queue(&["cancel", "q", &polite])
+    site.run(&["task", "cancel", "q", &polite])
         .with(0)
-        .telling(&["told to stop"]);
+        .telling(&["cancellation requested"]);
     assert_eq!(state(&site.ended(&polite)), "cancelled");
     assert!(site.marks("marks").contains(&"told k-p".to_owned()));
-    let deaf = site.submit(&["deaf", "--timeout", "500ms"]);
+    let deaf = site.submit(&["deaf", "--attempt-timeout", "500ms"]);
     let task = site.ended(&deaf);
     let why = task["state"]["why"].as_str().unwrap_or_default();
     assert!(why.contains("longer than"), "{task:#}");
@@ -278,12 +308,12 @@ fn cancellation_and_timeouts_reach_the_program_also_if_it_does_not_listen() {
 
 #[test]
 fn a_worker_that_is_asked_to_stop_finishes_what_runs_and_one_that_is_asked_twice_gives_it_back() {
-    let site = Site::new().with_queue(&["--lease", "30s"]);
+    let site = Site::new().with_queue(&["--claim-timeout", "30s"]);
     let script = r#"echo "$$ $TENURE_TASK_ID" >> "$MARKS"; sleep "$(cat)"; echo slept"#;
     let start = |name: &str, marks: &str| {
         let mut command = site.worker_command(name, QUICK);
         command.env("MARKS", site.path(marks));
-        Process::spawn(command.args(["--exec", "sh", "-c", script]))
+        Process::spawn(command.args(["--", "sh", "-c", script]))
     };
     let mut worker = start("a", "a");
     let first = site.submit(&["1"]);
@@ -318,11 +348,11 @@ fn a_worker_that_is_asked_to_stop_finishes_what_runs_and_one_that_is_asked_twice
 
 #[test]
 fn no_program_outlives_a_worker_that_is_killed_nor_does_what_it_forked() {
-    let site = Site::new().with_queue(&["--lease", "2s"]);
+    let site = Site::new().with_queue(&["--claim-timeout", "2s"]);
     let script = r#"setsid sleep 600 & echo $! >> "$MARKS"; echo $$ >> "$MARKS"; sleep 600"#;
     let mut command = site.worker_command("w", QUICK);
     command.env("MARKS", site.path("marks"));
-    let mut worker = Process::spawn(command.args(["--exec", "sh", "-c", script]));
+    let mut worker = Process::spawn(command.args(["--", "sh", "-c", script]));
     site.submit(&["x"]);
     until("the program has begun", || site.marks("marks").len() == 2);
     worker.kill();
@@ -335,39 +365,48 @@ fn no_program_outlives_a_worker_that_is_killed_nor_does_what_it_forked() {
 #[test]
 fn what_cannot_be_right_is_refused_with_the_way_out() {
     let site = Site::new().with_queue(&["--payload-max", "10"]);
-    site.queue(&["submit", "nope", "x"])
+    site.run(&["task", "submit", "nope", "x"])
         .with(1)
         .telling(&["no queue \"nope\"", "tenure queue create nope"]);
-    site.queue(&["work", "nope", "--exec", "true"])
+    site.run(&["worker", "nope", "--", "true"])
         .with(1)
         .telling(&["no queue \"nope\""]);
-    site.queue(&["submit", "q", "more than ten"])
+    site.run(&["task", "submit", "q", "more than ten"])
         .with(2)
-        .telling(&["13 bytes", "up to 10", "reference"]);
-    site.queue(&["submit", "q", "x", "--priority", "12", "--attempts", "0"])
-        .with(2)
-        .telling(&["priority is 12", "attempts is 0"]);
+        .telling(&["13 bytes", "limit is 10", "reference"]);
+    site.run(&[
+        "task",
+        "submit",
+        "q",
+        "x",
+        "--priority",
+        "12",
+        "--max-attempts",
+        "0",
+    ])
+    .with(2)
+    .telling(&["priority is 12", "attempts is 0"]);
     site.queue(&["create", "q", "--shards", "7"])
         .with(1)
         .telling(&["16 shards, not 7"]);
-    site.queue(&["create", "r", "--shards", "0", "--lease", "1ms"])
+    site.queue(&["create", "r", "--shards", "0", "--claim-timeout", "1ms"])
         .with(2)
-        .telling(&["shards is 0", "the lease is 1ms"]);
+        .telling(&["shards is 0", "claim timeout is 1ms"]);
     site.queue(&["create", ""]).with(2).telling(&["is empty"]);
-    site.queue(&["work", "q", "--exec", "no-such-program"])
+    site.run(&["worker", "q", "--", "no-such-program"])
         .with(2)
         .telling(&["not found in PATH"]);
-    site.queue(&["work", "q", "--concurrency", "0", "--exec", "true"])
+    site.run(&["worker", "q", "--concurrency", "0", "--", "true"])
         .with(2)
         .telling(&["concurrency is 0"]);
-    site.queue(&["show", "q", "k-none"])
+    site.run(&["task", "show", "q", "k-none"])
         .with(1)
         .telling(&["no task"]);
-    site.queue(&["set", "q", "--attempts", "0"])
+    site.queue(&["update", "q", "--max-attempts", "0"])
         .with(2)
         .telling(&["attempts is 0"]);
     let set = site
-        .queue(&["set", "q", "--attempts", "7", "--json"])
+        .queue(&["update", "q", "--max-attempts", "7", "--json"])
         .with(0);
     assert_eq!(set.json()["settings"]["retry"]["attempts"], 7);
 }
@@ -379,8 +418,11 @@ fn a_bucket_without_conditional_writes_is_refused_before_anything_is_in_it() {
     site.queue(&["create", "q"])
         .with(2)
         .telling(&["If-None-Match", "docs/stores/s3.md"]);
-    for args in [&["submit", "q", "x"][..], &["work", "q", "--exec", "cat"]] {
-        let ran = site.queue(args);
+    for args in [
+        &["task", "submit", "q", "x"][..],
+        &["worker", "q", "--", "cat"],
+    ] {
+        let ran = site.run(args);
         assert_ne!(ran.code, 0, "{ran:?}");
     }
 }
@@ -388,7 +430,7 @@ fn a_bucket_without_conditional_writes_is_refused_before_anything_is_in_it() {
 #[test]
 fn a_corrupt_task_or_entry_is_named_and_blocks_nothing() {
     let site = Site::new().with_queue(&["--shards", "1"]);
-    let bad = site.submit(&["bad", "--key", "bad"]);
+    let bad = site.submit(&["bad", "--idempotency-key", "bad"]);
     let lay = |key: &str, value: &str| {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         runtime.block_on(async {
@@ -417,12 +459,120 @@ fn a_corrupt_task_or_entry_is_named_and_blocks_nothing() {
     for id in &good {
         assert_eq!(state(&site.ended(id)), "done");
     }
-    site.queue(&["show", "q", &bad])
+    site.run(&["task", "show", "q", &bad])
         .with(1)
         .telling(&[&key, "corrupt"]);
-    site.queue(&["ls", "q"]).with(1).telling(&[&key]);
-    let rebuilt = site.queue(&["rebuild-index", "q", "--json"]);
+    site.run(&["task", "list", "q"]).with(1).telling(&[&key]);
+    let rebuilt = site.queue(&["repair-index", "q", "--yes", "--json"]);
     let rebuilt = rebuilt.with(1).telling(&[&key, "corrupt"]);
     assert_eq!(rebuilt.json()["corrupt"][0][0], key);
     assert_eq!(site.stats()["odd"], 0);
+}
+
+#[test]
+fn a_queue_is_deleted_with_its_tasks_and_its_workers_stop() {
+    let site = Site::new().with_queue(&[]);
+    let mut worker = site.worker("w", QUICK, "sleep 600");
+    let running = site.submit(&["x"]);
+    site.until_state(&running, "running");
+    for n in 0..30 {
+        site.submit(&[&n.to_string(), "--delay", "1h"]);
+    }
+    site.run(&["schedule", "put", "q", "s", "0 3 * * *", "x"])
+        .with(0);
+    // Nothing is deleted without a word.
+    site.queue(&["delete", "q"])
+        .with(2)
+        .telling(&["31 tasks (31 not finished)", "--yes"]);
+    assert_eq!(site.stats()["delayed"], 30);
+    let deleted = site.queue(&["delete", "q", "--yes", "--json"]).with(0);
+    let wanted = serde_json::json!({ "queue": "q", "tasks": 31, "schedules": 1 });
+    assert_eq!(deleted.json(), wanted);
+    assert_eq!(worker.wait().code(), Some(1));
+    assert!(site.said("w").contains("queue deleted"));
+    let left = records(&site).into_iter().map(|(key, _)| key);
+    let left: Vec<String> = left.filter(|key| key.starts_with("=queues/")).collect();
+    assert!(left.is_empty(), "{left:?}");
+    site.queue(&["delete", "q", "--yes"])
+        .with(1)
+        .telling(&["no queue \"q\""]);
+    site.run(&["task", "submit", "q", "x"])
+        .with(1)
+        .telling(&["tenure queue create q"]);
+    let status = site.run(&["status", "--json"]).json();
+    let problems = status["problems"].as_array().cloned();
+    assert!(problems.unwrap_or_default().is_empty(), "{status:#}");
+    // A queue of the same name begins empty, also with other shards.
+    let site = site.with_queue(&["--shards", "5"]);
+    assert_eq!(site.stats()["delayed"], 0);
+    let _worker = site.worker("v", QUICK, "cat");
+    assert_eq!(state(&site.ended(&site.submit(&["y"]))), "done");
+}
+
+#[test]
+fn destructive_commands_ask_first_and_every_command_prints_json() {
+    let site = Site::new().with_queue(&["--retain-done", "24h"]);
+    site.run(&["schedule", "put", "q", "s", "0 3 * * *", "x"])
+        .with(0);
+    for args in [
+        &["queue", "delete", "q"][..],
+        &["queue", "purge", "q"],
+        &["queue", "repair-index", "q"],
+        &["schedule", "delete", "q", "s"],
+    ] {
+        site.run(args).with(2).telling(&["pass --yes"]);
+    }
+    let id = site.submit(&["x"]);
+    for args in [
+        &["queue", "list"][..],
+        &["queue", "show", "q"],
+        &["queue", "create", "q"],
+        &["queue", "update", "q"],
+        &["queue", "stats", "q"],
+        &["queue", "pause", "q"],
+        &["queue", "resume", "q"],
+        &["queue", "purge", "q", "--yes"],
+        &["queue", "repair-index", "q", "--yes"],
+        &["task", "submit", "q", "y"],
+        &["task", "list", "q", "--limit", "1"],
+        &["task", "show", "q", &id],
+        &["task", "cancel", "q", &id],
+        &["task", "retry", "q", &id],
+        &["schedule", "list", "q"],
+        &["schedule", "put", "q", "s", "0 4 * * *"],
+        &["schedule", "delete", "q", "s", "--yes"],
+        &["queue", "delete", "q", "--yes"],
+    ] {
+        let ran = site.run(&[args, &["--json"]].concat()).with(0);
+        assert!(ran.json().is_object(), "{args:?}: {}", ran.out);
+    }
+}
+
+#[test]
+fn a_task_is_waited_for_and_a_limit_of_zero_does_not_wait() {
+    let site = Site::new().with_queue(&[]);
+    let id = site.submit(&["x"]);
+    site.run(&["task", "wait", "q", &id, "--wait-timeout", "0s"])
+        .with(1)
+        .telling(&["has not ended", "ready"]);
+    site.run(&["task", "wait", "q", &id, "--wait-timeout", "300ms"])
+        .with(1)
+        .telling(&["still ready"]);
+    let _worker = site.worker("w", QUICK, "echo result");
+    let ran = site.run(&["task", "wait", "q", &id]).with(0);
+    assert_eq!(ran.out, "result\n");
+    let ran = site.run(&["task", "wait", "q", &id, "--json"]).with(0);
+    assert_eq!(state(&ran.json()), "done");
+}
+
+#[test]
+fn a_pipe_answers_what_was_asked_before_its_input_ended() {
+    let site = Site::new().with_queue(&[]);
+    let asked =
+        b"{\"id\": 1, \"op\": \"stats\"}\n{\"id\": 2, \"op\": \"submit\", \"tasks\": [{}]}\n";
+    let ran = site.run_fed(&["queue", "pipe", "q"], asked).with(0);
+    let mut answers = ran.json_lines().split_off(1);
+    answers.sort_by_key(|answer| answer["id"].as_u64());
+    assert_eq!(answers[0]["ok"]["shards"], 16);
+    assert_eq!(answers[1]["ok"][0]["created"], true);
 }

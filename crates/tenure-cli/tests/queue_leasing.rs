@@ -16,8 +16,8 @@ use tenure_store::servers::s3::S3;
 /// Where `.ci/servers` puts libraries unless told otherwise.
 const FETCHED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/servers");
 /// Short, but long enough for a bucket that is looked at every tenth of a second, and for a disk that is busy elsewhere.
-const LEASED: &[&str] = &["--shard-leasing-ttl-secs", "4"];
-const SWEEPING: &[&str] = &["--shard-leasing", "false"];
+const LEASED: &[&str] = &["TENURE_SHARD_LEASING_TTL_SECS=4"];
+const SWEEPING: &[&str] = &["TENURE_SHARD_LEASING=false"];
 
 /// Plays every scene on each store.
 macro_rules! scenes {
@@ -65,7 +65,7 @@ fn workers_with_and_without_leasing_share_a_queue_whose_objects_are_all_readable
     let start = |name: &str, options: &[&str]| {
         let mut command = site.worker_command(name, options);
         command.env("MARKS", site.path("marks")).env("WORKER", name);
-        Process::spawn(command.args(["--concurrency", "1", "--exec", "sh", "-c", script]))
+        Process::spawn(command.args(["--concurrency", "1", "--", "sh", "-c", script]))
     };
     let mut sweeper = start("sweeper", SWEEPING);
     assert_eq!(state(&site.ended(&early)), "done");
@@ -95,12 +95,12 @@ fn workers_with_and_without_leasing_share_a_queue_whose_objects_are_all_readable
 
 // B2, B8
 fn a_killed_owners_shards_and_task_are_taken_over_and_the_task_runs_once_more(site: Site) {
-    let site = site.with_queue(&["--lease", "5s"]);
+    let site = site.with_queue(&["--claim-timeout", "5s"]);
     let script = r#"echo "$TENURE_TASK_ATTEMPT $WORKER" >> "$MARKS"; [ "$WORKER" = a ] && sleep 600; echo ok"#;
     let start = |name: &str| {
         let mut command = site.worker_command(name, LEASED);
         command.env("MARKS", site.path("marks")).env("WORKER", name);
-        Process::spawn(command.args(["--exec", "sh", "-c", script]))
+        Process::spawn(command.args(["--", "sh", "-c", script]))
     };
     let mut a = start("a");
     until_shares(&site, &["a"], &[16]);
@@ -120,12 +120,12 @@ fn a_killed_owners_shards_and_task_are_taken_over_and_the_task_runs_once_more(si
 
 // B3
 fn a_stopped_owner_that_wakes_up_claims_nothing_and_takes_part_again(site: Site) {
-    let site = site.with_queue(&["--lease", "5s"]);
+    let site = site.with_queue(&["--claim-timeout", "5s"]);
     let script = r#"echo "$TENURE_TASK_ID $WORKER" >> "$MARKS""#;
     let start = |name: &str| {
-        let mut command = site.worker_command(name, &["--shard-leasing-ttl-secs", "8"]);
+        let mut command = site.worker_command(name, &["TENURE_SHARD_LEASING_TTL_SECS=8"]);
         command.env("MARKS", site.path("marks")).env("WORKER", name);
-        Process::spawn(command.args(["--exec", "sh", "-c", script]))
+        Process::spawn(command.args(["--", "sh", "-c", script]))
     };
     let a = start("a");
     until_shares(&site, &["a"], &[16]);
@@ -166,7 +166,7 @@ fn a_stopped_owner_that_wakes_up_claims_nothing_and_takes_part_again(site: Site)
 fn a_worker_that_stops_has_its_shards_polled_by_others_at_once(site: Site) {
     let site = site.with_queue(&[]);
     // So long a lease that nothing could come of waiting for its end.
-    let long = ["--shard-leasing-ttl-secs", "40"];
+    let long = ["TENURE_SHARD_LEASING_TTL_SECS=40"];
     let mut a = site.worker("a", &long, "cat");
     until_shares(&site, &["a"], &[16]);
     let _b = site.worker("b", &long, "cat");
@@ -215,12 +215,12 @@ fn moment(event: &Value) -> tenure_queue::StoreTime {
 // B4
 fn a_task_longer_than_the_lease_costs_its_worker_neither_the_task_nor_its_shards(site: Site) {
     // A lease that a slow disk does not cost, and a task that is longer than it all the same.
-    let site = site.with_queue(&["--lease", "5s"]);
-    let long = ["--shard-leasing-ttl-secs", "5"];
+    let site = site.with_queue(&["--claim-timeout", "5s"]);
+    let long = ["TENURE_SHARD_LEASING_TTL_SECS=5"];
     let script = r#"echo 'tenure-progress 45% half way' >&2; echo begun >> "$MARKS"; sleep "$(cat)"; echo slept"#;
     let mut command = site.worker_command("a", &long);
     command.env("MARKS", site.path("marks"));
-    let _a = Process::spawn(command.args(["--exec", "sh", "-c", script]));
+    let _a = Process::spawn(command.args(["--", "sh", "-c", script]));
     until_shares(&site, &["a"], &[16]);
     let id = site.submit(&["16"]);
     until("the program has begun", || !site.marks("marks").is_empty());
@@ -304,7 +304,7 @@ mod clocks {
 
 // B6
 fn a_worker_whose_wall_clock_is_hours_off_changes_nothing(site: Site) {
-    let site = site.with_queue(&["--lease", "4s"]);
+    let site = site.with_queue(&["--claim-timeout", "4s"]);
     let arch = std::env::consts::ARCH;
     let library = format!("faketime/usr/lib/{arch}-linux-gnu/faketime/libfaketimeMT.so.1");
     let library = binary(&[&library], &[FETCHED]);
@@ -317,7 +317,7 @@ fn a_worker_whose_wall_clock_is_hours_off_changes_nothing(site: Site) {
             .env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
         let script = r#"date -u +%Y-%m-%dT%H >> "$MARKS"; sleep "$(cat)""#;
         command.env("MARKS", site.path("marks"));
-        workers.push(Process::spawn(command.args(["--exec", "sh", "-c", script])));
+        workers.push(Process::spawn(command.args(["--", "sh", "-c", script])));
     }
     until("both have shards", || {
         site.shares(&["early", "late"]).iter().all(|n| *n > 0)
@@ -349,7 +349,7 @@ fn a_worker_whose_wall_clock_is_hours_off_changes_nothing(site: Site) {
 fn restarted(site: &Site, options: &[&str]) -> Duration {
     let start = || {
         let mut command = site.worker_command("a", options);
-        Process::spawn(command.args(["--exec", "sh", "-c", "echo ok"]))
+        Process::spawn(command.args(["--", "sh", "-c", "echo ok"]))
     };
     let mut first = start();
     until_shares(site, &["a"], &[16]);
@@ -367,7 +367,7 @@ fn restarted(site: &Site, options: &[&str]) -> Duration {
 fn a_killed_worker_with_a_data_directory_takes_its_shards_back_at_once(site: Site) {
     let site = site.with_queue(&[]);
     const TTL: Duration = Duration::from_secs(8);
-    let ttl = ["--shard-leasing-ttl-secs", "8"];
+    let ttl = ["TENURE_SHARD_LEASING_TTL_SECS=8"];
     let data = site.path("data-a").display().to_string();
     let with = restarted(&site, &[&ttl[..], &["--data", &data]].concat());
     assert!(with < TTL, "{with:?} with a data directory");
@@ -380,9 +380,9 @@ fn a_killed_worker_with_a_data_directory_takes_its_shards_back_at_once(site: Sit
 fn a_data_directory_without_leasing_is_refused() {
     let site = Site::new().with_queue(&[]);
     let data = site.path("data-a").display().to_string();
-    let mut command = site.worker_command("a", &["--shard-leasing", "false", "--data", &data]);
+    let mut command = site.worker_command("a", &["TENURE_SHARD_LEASING=false", "--data", &data]);
     command.stderr(std::process::Stdio::piped());
-    let output = command.args(["--exec", "true"]).output().unwrap();
+    let output = command.args(["--", "true"]).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{said}");
     assert!(said.contains("no effect without shard leasing"), "{said}");

@@ -8,7 +8,7 @@ use std::process::Stdio;
 use queue_support::*;
 
 /// Long enough that nothing expires by itself.
-const LEASED: &[&str] = &["--shard-leasing-ttl-secs", "6"];
+const LEASED: &[&str] = &["TENURE_SHARD_LEASING_TTL_SECS=6"];
 
 /// The value of a metric of queue `q`.
 fn value(port: u16, name: &str) -> Option<u64> {
@@ -52,9 +52,9 @@ fn a_worker_serves_its_metrics_beside_those_of_its_node_and_probes() {
 fn a_sweeper_serves_the_metrics_of_the_queue_alone() {
     let site = Site::new().with_queue(&[]);
     let port = free_port();
-    let mut command = site.worker_command("w", &["--shard-leasing", "false"]);
+    let mut command = site.worker_command("w", &["TENURE_SHARD_LEASING=false"]);
     command.env("TENURE_METRICS", format!("127.0.0.1:{port}"));
-    let mut worker = Process::spawn(command.args(["--exec", "cat"]));
+    let mut worker = Process::spawn(command.args(["--", "cat"]));
     until("it is ready", || status(port, "/readyz") == Some(200));
     site.ended(&site.submit(&["x"]));
     until("it is counted", || value(port, "finished_total") == Some(1));
@@ -72,7 +72,7 @@ fn an_address_that_cannot_be_used_is_named_before_anything_is_claimed() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let id = site.submit(&["x"]);
-    site.queue(&["work", "q", "--metrics", &address, "--exec", "cat"])
+    site.run(&["worker", "q", "--metrics", &address, "--", "cat"])
         .with(2)
         .telling(&[&address]);
     assert_eq!(events(&site.task(&id)), ["submitted"]);
@@ -86,7 +86,8 @@ fn a_pipe_serves_metrics_while_it_has_a_worker() {
     let address = format!(":{port}");
     let mut command = site.command(&["queue", "pipe", "q", "--metrics", &address]);
     command.stdin(Stdio::piped()).stdout(Stdio::null());
-    let mut pipe = Process::spawn(command.args(LEASED));
+    add_options(&mut command, LEASED);
+    let mut pipe = Process::spawn(&mut command);
     let mut stdin = pipe.0.stdin.take().unwrap();
     assert_eq!(served(port, "/livez"), None);
     stdin.write_all(b"{\"id\": 1, \"op\": \"work\"}\n").unwrap();

@@ -1,4 +1,4 @@
-//! What a worker is told by file, environment and flags makes a difference: B10, with real processes.
+//! What a worker is told by file and environment makes a difference: B10, with real processes.
 
 mod queue_support;
 
@@ -9,30 +9,24 @@ use queue_support::*;
 use tenure_queue::keys::Layout;
 use tenure_queue::{QueueName, TaskId};
 
-/// A setting: its name in the file, in the environment, and as a flag.
-type Knob = (&'static str, &'static str, &'static str);
+/// A setting: its name in the file and in the environment.
+type Setting = (&'static str, &'static str);
 
-const ENABLED: Knob = ("enabled", "TENURE_SHARD_LEASING", "--shard-leasing");
-const SHARDS: Knob = (
+const ENABLED: Setting = ("enabled", "TENURE_SHARD_LEASING");
+const SHARDS: Setting = (
     "shards_per_worker",
     "TENURE_SHARD_LEASING_SHARDS_PER_WORKER",
-    "--shard-leasing-shards-per-worker",
 );
-const TTL: Knob = (
-    "lease_ttl_secs",
-    "TENURE_SHARD_LEASING_TTL_SECS",
-    "--shard-leasing-ttl-secs",
-);
-const RENEW: Knob = (
+const TTL: Setting = ("lease_ttl_secs", "TENURE_SHARD_LEASING_TTL_SECS");
+const RENEW: Setting = (
     "lease_renew_interval_secs",
     "TENURE_SHARD_LEASING_RENEW_SECS",
-    "--shard-leasing-renew-secs",
 );
 
-const SOURCES: [&str; 3] = ["file", "env", "flag"];
+const SOURCES: [&str; 2] = ["file", "env"];
 
-/// The command of a worker that is told these settings by one source, up to `--exec`.
-fn told(site: &Site, name: &str, source: &str, settings: &[(Knob, &str)]) -> Command {
+/// The command of a worker that is told these settings by one source, up to `--`.
+fn told(site: &Site, name: &str, source: &str, settings: &[(Setting, &str)]) -> Command {
     let mut command = site.worker_command(name, &[]);
     if source == "file" {
         let lines = settings
@@ -42,23 +36,18 @@ fn told(site: &Site, name: &str, source: &str, settings: &[(Knob, &str)]) -> Com
         let path = site.path(&format!("{name}.toml"));
         fs::write(&path, text).unwrap();
         command.arg("--config").arg(path);
-    }
-    for ((_, env, flag), value) in settings {
-        match source {
-            "env" => drop(command.env(env, value)),
-            "flag" => drop(command.args([flag, value])),
-            _ => {}
-        }
+    } else {
+        command.envs(settings.iter().map(|((_, env), value)| (env, value)));
     }
     command
 }
 
 /// Starts it, and waits until it has begun.
-fn started(site: &Site, name: &str, source: &str, settings: &[(Knob, &str)]) -> Process {
+fn started(site: &Site, name: &str, source: &str, settings: &[(Setting, &str)]) -> Process {
     let mut command = told(site, name, source, settings);
-    let worker = Process::spawn(command.args(["--exec", "cat"]));
+    let worker = Process::spawn(command.args(["--", "cat"]));
     until(&format!("worker {name} has begun"), || {
-        site.said(name).contains("works on queue")
+        site.said(name).contains("started on queue")
     });
     worker
 }
@@ -67,15 +56,15 @@ fn started(site: &Site, name: &str, source: &str, settings: &[(Knob, &str)]) -> 
 fn every_setting_of_leasing_is_refused_where_it_is_wrong_whoever_says_it() {
     let site = Site::new().with_queue(&[]);
     for source in SOURCES {
-        for (knob, value, wanted) in [
+        for (setting, value, wanted) in [
             (ENABLED, "7", "7"),
             (SHARDS, "0", "shards_per_worker is 0"),
             (TTL, "0.01", "lease_ttl_secs"),
             (RENEW, "3600", "lease_renew_interval_secs"),
         ] {
-            let name = format!("{source}-{}", knob.0);
-            let mut command = told(&site, &name, source, &[(knob, value)]);
-            let ran = ran(command.args(["--exec", "cat"]));
+            let name = format!("{source}-{}", setting.0);
+            let mut command = told(&site, &name, source, &[(setting, value)]);
+            let ran = ran(command.args(["--", "cat"]));
             let said = site.said(&name);
             assert_eq!(ran.code, 2, "{said}");
             assert!(said.contains(wanted), "{wanted:?} is not in:\n{said}");
@@ -84,7 +73,7 @@ fn every_setting_of_leasing_is_refused_where_it_is_wrong_whoever_says_it() {
     let odd = site.path("odd.toml");
     fs::write(&odd, "[worker.shard_leasing]\nenable = true\n").unwrap();
     let path = odd.display().to_string();
-    site.run(&["--config", &path, "queue", "ls"])
+    site.run(&["--config", &path, "queue", "list"])
         .with(2)
         .telling(&["worker.shard_leasing.enable", "did you mean \"enabled\"?"]);
 }
@@ -121,9 +110,9 @@ fn a_worker_owns_shards_unless_leasing_is_switched_off_whoever_says_it() {
 #[test]
 fn a_lease_is_as_long_and_renewed_as_often_as_said_whoever_says_it() {
     let site = Site::new().with_queue(&[]);
-    let slow = started(&site, "slow", "flag", &[(TTL, "40")]);
+    let slow = started(&site, "slow", "env", &[(TTL, "40")]);
     let renewals = |name: &str| sessions(&site, name)[0]["renewals"].as_u64().unwrap();
-    for (source, ttl) in SOURCES.into_iter().zip(["41", "42.5", "43"]) {
+    for (source, ttl) in SOURCES.into_iter().zip(["41", "42.5"]) {
         let said = [(TTL, ttl), (RENEW, "0.1")];
         let quick = started(&site, source, source, &said);
         let ms = ttl.parse::<f64>().unwrap() * 1000.0;
@@ -144,7 +133,7 @@ fn a_lease_is_as_long_and_renewed_as_often_as_said_whoever_says_it() {
 ///
 /// Each of 16 shards has one urgent task and many that are not, more than one look shows. So whoever looks into some of them
 /// before it claims 16 tasks gets the urgent ones of those, and what is not urgent for the rest.
-fn looks_into(source: &str, settings: &[(Knob, &str)]) -> usize {
+fn looks_into(source: &str, settings: &[(Setting, &str)]) -> usize {
     let site = Site::new().with_queue(&[]);
     let layout = Layout::new(CLUSTER, &QueueName::new("q").unwrap(), 16);
     let shard_of = |key: &str| layout.shard_of(&TaskId::of_key(key).unwrap());
@@ -162,15 +151,15 @@ fn looks_into(source: &str, settings: &[(Knob, &str)]) -> usize {
     }
     // While it is paused nothing is looked at: the first round comes when the worker owns all shards.
     site.queue(&["pause", "q"]).with(0);
-    site.queue_fed(&["submit", "q", "--from", "-"], lines.as_bytes())
+    site.run_fed(&["task", "submit", "q", "--batch", "-"], lines.as_bytes())
         .with(0);
     let mut command = told(&site, "w", source, &[&[(TTL, "40")], settings].concat());
-    let _w = Process::spawn(command.args(["--concurrency", "16", "--exec", "sleep", "600"]));
+    let _w = Process::spawn(command.args(["--concurrency", "16", "--", "sleep", "600"]));
     until("it has all shards", || site.shares(&["w"]) == [16]);
     site.queue(&["resume", "q"]).with(0);
     let mut running = Vec::new();
     until("it has claimed what it can", || {
-        let ran = site.queue(&["ls", "q", "--state", "running", "--json"]);
+        let ran = site.run(&["task", "list", "q", "--state", "running", "--json"]);
         running = ran.with(0).json_lines();
         running.len() == 16
     });
@@ -180,7 +169,7 @@ fn looks_into(source: &str, settings: &[(Knob, &str)]) -> usize {
 
 #[test]
 fn a_worker_looks_into_sixteen_shards_in_one_round() {
-    assert_eq!(looks_into("flag", &[]), 16);
+    assert_eq!(looks_into("env", &[]), 16);
 }
 
 #[test]
@@ -191,9 +180,4 @@ fn a_worker_looks_into_as_many_shards_in_one_round_as_a_file_says() {
 #[test]
 fn a_worker_looks_into_as_many_shards_in_one_round_as_the_environment_says() {
     assert_eq!(looks_into("env", &[(SHARDS, "5")]), 5);
-}
-
-#[test]
-fn a_worker_looks_into_as_many_shards_in_one_round_as_a_flag_says() {
-    assert_eq!(looks_into("flag", &[(SHARDS, "1")]), 1);
 }

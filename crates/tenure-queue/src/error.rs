@@ -21,6 +21,11 @@ pub enum QueueError {
         /// The store, without secrets.
         url: String,
     },
+    /// The queue was deleted, or is being deleted.
+    #[error(
+        "queue {0:?} was deleted, or its deletion is not finished; delete it again to finish, then create it"
+    )]
+    Deleted(String),
     /// There is no such task.
     #[error("there is no task {0:?} in this queue; it may have been purged")]
     NoTask(TaskId),

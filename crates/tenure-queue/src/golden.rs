@@ -139,6 +139,7 @@ fn every_kind() -> Vec<(&'static str, Value)> {
         rev: 2,
         nonce: Nonce(1),
         paused: true,
+        deleting: false,
         settings: QueueSettings {
             shards: 16,
             payload_max: 1000,

@@ -141,6 +141,12 @@ impl Layout {
         &self.root
     }
 
+    /// Name of the queue.
+    pub(crate) fn queue_name(&self) -> String {
+        let part = self.root.trim_end_matches('/').rsplit('/').next();
+        part.and_then(unescape).unwrap_or_default()
+    }
+
     /// How many shards there are.
     pub fn shards(&self) -> u32 {
         self.shards

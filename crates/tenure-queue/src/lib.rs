@@ -27,6 +27,7 @@
 //! # }
 //! ```
 
+mod delete;
 mod error;
 #[cfg(test)]
 mod golden;
@@ -53,6 +54,7 @@ mod wakeups;
 mod worker;
 mod write_batcher;
 
+pub use delete::{Deleted, delete, delete_all};
 pub use error::QueueError;
 pub use handler::{Failure, Job, Outcome, RetryAt, TaskHandler, Typed, typed};
 pub use ids::{BadName, ClaimId, NAME_MAX, Nonce, QueueName, ScheduleName, TaskId, WorkerName};

@@ -1,10 +1,12 @@
 //! A queue as producers and operators hold it.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use tenure_store::{Put, PutIf, Store, StoreError, Version};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use crate::error::QueueError;
 use crate::ids::{NAME_MAX, QueueName, TaskId};
@@ -23,6 +25,10 @@ pub(crate) const KEYSPACE: &str = "queue.";
 /// How soon a waiting caller looks again at first, and how late at most.
 const LOOK_FIRST: Duration = Duration::from_millis(10);
 const LOOK_LATEST: Duration = Duration::from_secs(1);
+/// Age of the queue's record up to which submissions rely on it. A queue that is deleted rejects all of them after this.
+pub(crate) const RECORD_VALID: Duration = Duration::from_secs(2);
+/// Number of reads of the record before a submission fails.
+const RECORD_ATTEMPTS: u32 = 4;
 
 /// A queue. Cheap to clone; clones share what they know.
 ///
@@ -49,9 +55,21 @@ pub(crate) struct Inner {
     pub(crate) cluster: String,
     pub(crate) name: QueueName,
     pub(crate) shelf: Arc<TaskStore>,
-    record: RwLock<Arc<QueueRecord>>,
+    known: RwLock<Known>,
+    /// Cancelled when the queue is found deleted. It stays so: a new queue of this name has to be opened again.
+    deleted: CancellationToken,
     /// The workers of this process.
     pub(crate) workers: Listeners,
+}
+
+/// The queue's record as read last.
+#[derive(Debug)]
+struct Known {
+    record: Arc<QueueRecord>,
+    /// When the read began: the record was current at this time or later.
+    asked: Instant,
+    /// When the read was answered: a read that begins after this returns no older record.
+    answered: Instant,
 }
 
 impl Queue {
@@ -70,8 +88,9 @@ impl Queue {
         let key = shelf.layout.record();
         let record = QueueRecord::new(settings, shelf.nonce());
         let put = PutIf::create(&key, encode(&record));
+        let asked = Instant::now();
         match shelf.counted(in_time(shelf.store.put_if(put)).await) {
-            Ok(Put::Won(_)) => return Ok(Self::over(cluster, name, shelf, record)),
+            Ok(Put::Won(_)) => return Ok(Self::over(cluster, name, shelf, record, asked)),
             Ok(Put::Lost) | Err(StoreError::Unknown { .. }) => {}
             Err(e) => return Err(e.into()),
         }
@@ -94,6 +113,7 @@ impl Queue {
     ) -> Result<Self, QueueError> {
         let name = QueueName::new(name)?;
         let key = Layout::new(cluster, &name, 1).record();
+        let asked = Instant::now();
         let Some(entry) = read_in_time(store.get(&key)).await? else {
             return Err(QueueError::NoQueue {
                 queue: name.to_string(),
@@ -102,23 +122,57 @@ impl Queue {
             });
         };
         let record: QueueRecord = decode(&key, &entry.value)?;
+        if record.deleting {
+            return Err(QueueError::Deleted(name.to_string()));
+        }
         let layout = Layout::new(cluster, &name, record.settings.shards);
         let shelf = TaskStore::new(store, layout, Arc::default());
-        Ok(Self::over(cluster, name, shelf, record))
+        Ok(Self::over(cluster, name, shelf, record, asked))
     }
 
-    fn over(cluster: &str, name: QueueName, shelf: TaskStore, record: QueueRecord) -> Self {
+    fn over(
+        cluster: &str,
+        name: QueueName,
+        shelf: TaskStore,
+        record: QueueRecord,
+        asked: Instant,
+    ) -> Self {
         Self(Arc::new(Inner {
             cluster: cluster.to_owned(),
             name,
             shelf: Arc::new(shelf),
-            record: RwLock::new(Arc::new(record)),
+            known: RwLock::new(Known {
+                record: Arc::new(record),
+                asked,
+                answered: Instant::now(),
+            }),
+            deleted: CancellationToken::new(),
             workers: Listeners::default(),
         }))
     }
 
-    /// The names of all queues of a cluster.
+    /// The names of all queues of a cluster, without those that are being deleted.
     pub async fn names(store: &dyn Store, cluster: &str) -> Result<Vec<QueueName>, QueueError> {
+        let mut names = Vec::new();
+        for name in Self::all_names(store, cluster).await? {
+            let key = Layout::new(cluster, &name, 1).record();
+            let Some(entry) = read_in_time(store.get(&key)).await? else {
+                continue;
+            };
+            // One that cannot be read is there all the same.
+            let read = decode::<QueueRecord>(&key, &entry.value);
+            if !read.is_ok_and(|record| record.deleting) {
+                names.push(name);
+            }
+        }
+        Ok(names)
+    }
+
+    /// The names of all queues of which there is any key.
+    pub(crate) async fn all_names(
+        store: &dyn Store,
+        cluster: &str,
+    ) -> Result<Vec<QueueName>, QueueError> {
         let prefix = Layout::queues(cluster);
         let (mut names, mut after) = (Vec::new(), None::<String>);
         loop {
@@ -131,12 +185,10 @@ impl Queue {
             else {
                 return Ok(names);
             };
-            let record = format!("{prefix}{part}/queue.json");
-            if let Some(name) = Layout::queue_of(cluster, &record)
-                && read_in_time(store.get(&record)).await?.is_some()
-            {
-                names.push(name);
-            }
+            names.extend(Layout::queue_of(
+                cluster,
+                &format!("{prefix}{part}/queue.json"),
+            ));
             // `0` comes right after `/`.
             after = Some(format!("{prefix}{part}0"));
         }
@@ -182,11 +234,43 @@ impl Queue {
         self.record().paused
     }
 
+    /// Whether this handle has found the queue deleted. It then stays unusable, even if a queue of this name is created.
+    pub fn is_deleted(&self) -> bool {
+        self.0.deleted.is_cancelled()
+    }
+
+    /// Waits until this handle finds the queue deleted: by [`Queue::refresh`], a submission, or a worker of this process.
+    pub async fn deleted(&self) {
+        self.0.deleted.cancelled().await;
+    }
+
     /// Reads the queue's record anew.
     pub async fn refresh(&self) -> Result<(), QueueError> {
+        let asked = Instant::now();
         let (record, _) = self.read_record().await?;
-        self.keep(record);
+        self.keep(record, asked);
         Ok(())
+    }
+
+    /// Reads the queue's record unless that was done a moment ago; fails if the queue is deleted.
+    pub(crate) async fn check_exists(&self) -> Result<(), QueueError> {
+        let mut attempt = 0;
+        loop {
+            if self.is_deleted() {
+                return Err(QueueError::Deleted(self.name().to_string()));
+            }
+            if self.known().asked.elapsed() < RECORD_VALID {
+                return Ok(());
+            }
+            attempt += 1;
+            match self.refresh().await {
+                Ok(()) => return Ok(()),
+                Err(QueueError::Store(_)) if attempt < RECORD_ATTEMPTS => {}
+                Err(e) => return Err(e),
+            }
+            let wait = Duration::from_millis(25) * 2u32.pow(attempt);
+            tokio::time::sleep(self.shelf().chance.around(wait)).await;
+        }
     }
 
     /// Changes what the queue is like. Workers notice within seconds.
@@ -232,9 +316,10 @@ impl Queue {
     ) -> Result<(), QueueError> {
         let (key, nonce) = (self.layout().record(), self.shelf().nonce());
         loop {
+            let asked = Instant::now();
             let (mut record, version) = self.read_record().await?;
             if record.nonce == nonce {
-                self.keep(record);
+                self.keep(record, asked);
                 return Ok(());
             }
             change(&mut record)?;
@@ -246,7 +331,7 @@ impl Queue {
                 .counted(in_time(self.store().put_if(put)).await)
             {
                 Ok(Put::Won(_)) => {
-                    self.keep(record);
+                    self.keep(record, asked);
                     return Ok(());
                 }
                 Ok(Put::Lost) | Err(StoreError::Unknown { .. }) => {}
@@ -255,19 +340,25 @@ impl Queue {
         }
     }
 
+    /// Reads the record. A queue that is not there any more, is being deleted, or was created again with other shards is
+    /// found deleted.
     async fn read_record(&self) -> Result<(QueueRecord, Version), QueueError> {
         let key = self.layout().record();
         let got = self
             .shelf()
             .counted(read_in_time(self.store().get(&key)).await);
-        let Some(entry) = got? else {
-            return Err(QueueError::NoQueue {
-                queue: self.name().to_string(),
-                cluster: self.cluster().to_owned(),
-                url: self.store().info().url.clone(),
-            });
+        let deleted = || {
+            self.0.deleted.cancel();
+            QueueError::Deleted(self.name().to_string())
         };
-        Ok((decode(&key, &entry.value)?, entry.version))
+        let Some(entry) = got? else {
+            return Err(deleted());
+        };
+        let record: QueueRecord = decode(&key, &entry.value)?;
+        match record.deleting || record.settings.shards != self.layout().shards() {
+            true => Err(deleted()),
+            false => Ok((record, entry.version)),
+        }
     }
 
     /// Submits a task.
@@ -279,6 +370,9 @@ impl Queue {
 
     /// Submits tasks, in few calls to the store. Each is answered by itself.
     pub async fn submit_many(&self, submits: Vec<Submit>) -> Vec<Result<Submitted, QueueError>> {
+        if let Err(e) = self.check_exists().await {
+            return submits.iter().map(|_| Err(e.clone())).collect();
+        }
         let settings = self.settings();
         let answers = self.shelf().submit(&settings, submits).await;
         for submitted in answers.iter().flatten() {
@@ -378,20 +472,24 @@ impl Queue {
     }
 
     fn record(&self) -> Arc<QueueRecord> {
-        let record = self.0.record.read().unwrap_or_else(PoisonError::into_inner);
-        record.clone()
+        self.known().record.clone()
     }
 
-    fn keep(&self, record: QueueRecord) {
-        let mut kept = self
-            .0
-            .record
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
-        // A read that was under way for long must not bring back the past.
-        if record.rev >= kept.rev {
-            *kept = Arc::new(record);
+    fn known(&self) -> RwLockReadGuard<'_, Known> {
+        self.0.known.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes over a record whose read, or the read before whose write, began at `asked`.
+    fn keep(&self, record: QueueRecord, asked: Instant) {
+        let known = self.0.known.write();
+        let mut known = known.unwrap_or_else(PoisonError::into_inner);
+        // A read that was under way for long must not bring back the past. A queue that was deleted and created again
+        // counts its revisions from the beginning: a read that began after the last one had ended is newer all the same.
+        if record.rev >= known.record.rev || asked > known.answered {
+            known.record = Arc::new(record);
+            known.answered = Instant::now();
         }
+        known.asked = known.asked.max(asked);
     }
 }
 

@@ -98,26 +98,26 @@ pub(crate) fn check_lease(lease: Duration, need: Need<'_>) {
     let shortest = Duration::from_millis(100);
     need(
         lease >= shortest,
-        format!("the lease is {lease:?}; it must be at least {shortest:?}"),
+        format!("claim timeout is {lease:?}; it must be at least {shortest:?}"),
     );
 }
 
 pub(crate) fn check_timeout(timeout: Option<Duration>, need: Need<'_>) {
     need(
         timeout != Some(Duration::ZERO),
-        "the timeout is zero; leave it out for none".to_owned(),
+        "attempt timeout is zero; omit it for no limit".to_owned(),
     );
 }
 
 pub(crate) fn check_retry(retry: &Retry, need: Need<'_>) {
     need(
         retry.attempts >= 1,
-        "attempts is 0; a task is tried at least once".to_owned(),
+        "max attempts is 0; it must be at least 1".to_owned(),
     );
     need(
         retry.first <= retry.longest,
         format!(
-            "the first wait of retries, {:?}, is longer than the longest, {:?}",
+            "retry delay {:?} is longer than its maximum, {:?}",
             retry.first, retry.longest
         ),
     );
@@ -135,6 +135,9 @@ pub struct QueueRecord {
     /// Whether nothing may be claimed at the moment.
     #[serde(default)]
     pub paused: bool,
+    /// Whether the queue is being deleted: nothing may be submitted or claimed, and everything else of it goes first.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub deleting: bool,
     /// What the queue is like.
     #[serde(flatten)]
     pub settings: QueueSettings,
@@ -150,6 +153,7 @@ impl QueueRecord {
             rev: 1,
             nonce,
             paused: false,
+            deleting: false,
             settings,
             unknown: BTreeMap::new(),
         }
@@ -202,10 +206,10 @@ mod tests {
         for word in [
             "shards",
             "payload_max",
-            "lease",
-            "timeout",
-            "attempts",
-            "longest",
+            "claim timeout",
+            "attempt timeout",
+            "max attempts",
+            "retry delay",
         ] {
             assert!(text.contains(word), "{word} is missing: {text}");
         }

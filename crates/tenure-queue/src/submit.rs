@@ -10,11 +10,14 @@ use crate::error::QueueError;
 use crate::ids::{Nonce, TaskId};
 use crate::keys::Entry;
 use crate::payload::Payload;
-use crate::queue_record::{QueueSettings, check_lease, check_retry, check_timeout, encode};
+use crate::queue::RECORD_VALID;
+use crate::queue_record::{
+    QueueRecord, QueueSettings, check_lease, check_retry, check_timeout, decode, encode,
+};
 use crate::retry::Retry;
 use crate::store_time::StoreTime;
 use crate::task::{Spec, Task};
-use crate::task_store::{ENTRY_GRACE, TaskStore};
+use crate::task_store::{ENTRY_GRACE, TaskStore, in_time, read_in_time};
 
 /// The most that metadata may take, names and values together.
 pub const METADATA_MAX: usize = 4 << 10;
@@ -148,21 +151,18 @@ impl Submit {
         need(
             size <= queue.payload_max,
             format!(
-                "the payload takes {size} bytes, and this queue takes up to {}; submit a reference to it instead",
+                "payload has {size} bytes, but the queue's limit is {}; submit a reference instead",
                 queue.payload_max
             ),
         );
         need(
             self.priority <= 9,
-            format!(
-                "the priority is {}; it must be between 0 and 9",
-                self.priority
-            ),
+            format!("priority is {}; it must be between 0 and 9", self.priority),
         );
         let metadata: usize = self.metadata.iter().map(|(k, v)| k.len() + v.len()).sum();
         need(
             metadata <= METADATA_MAX,
-            format!("the metadata takes {metadata} bytes; it may take {METADATA_MAX}"),
+            format!("metadata has {metadata} bytes; the limit is {METADATA_MAX}"),
         );
         if let Some(lease) = self.lease {
             check_lease(lease, &mut need);
@@ -269,8 +269,13 @@ impl TaskStore {
             Some(error) => Err(not_led_to(&task, error)),
             None => Ok(task),
         };
-        let tasks: Vec<Result<Task, QueueError>> =
+        let mut tasks: Vec<Result<Task, QueueError>> =
             tasks.into_iter().map(|t| t.and_then(led_to)).collect();
+        if begun.elapsed() > RECORD_VALID / 2
+            && let Err(e) = self.check_not_deleted().await
+        {
+            tasks = tasks.into_iter().map(|_| Err(e.clone())).collect();
+        }
         let fit: Vec<&Task> = tasks.iter().filter_map(|t| t.as_ref().ok()).collect();
         let entries: Vec<Entry> = fit.iter().map(|task| Entry::of(task)).collect();
         let puts = fit.iter().map(|task| self.creation(task)).collect();
@@ -290,6 +295,17 @@ impl TaskStore {
             self.put_entries(entries).await;
         }
         answers
+    }
+
+    /// Fails if the queue was deleted, or is being deleted: a task written now would be left behind.
+    async fn check_not_deleted(&self) -> Result<(), QueueError> {
+        let key = self.layout.record();
+        let got = self.counted(read_in_time(self.store.get(&key)).await)?;
+        let record = got.map(|entry| decode::<QueueRecord>(&key, &entry.value));
+        match record.transpose()? {
+            Some(record) if !record.deleting => Ok(()),
+            _ => Err(QueueError::Deleted(self.layout.queue_name())),
+        }
     }
 
     fn creation(&self, task: &Task) -> PutIf {
@@ -334,7 +350,7 @@ impl TaskStore {
                 return Err(match failure {
                     Some(e) => e.into(),
                     None => StoreError::unavailable(format!(
-                        "task {:?} comes and goes all the time",
+                        "task {:?} keeps being created and deleted concurrently; retry",
                         task.id
                     ))
                     .into(),
@@ -342,8 +358,11 @@ impl TaskStore {
             }
             let wait = Duration::from_millis(25) * 2u32.pow(attempt);
             tokio::time::sleep(self.chance.around(wait)).await;
-            answer = self
-                .counted(crate::task_store::in_time(self.store.put_if(self.creation(task))).await);
+            answer = match self.check_not_deleted().await {
+                Ok(()) => self.counted(in_time(self.store.put_if(self.creation(task))).await),
+                Err(QueueError::Store(e)) => Err(e),
+                Err(e) => return Err(e),
+            };
         }
         Err(StoreError::unknown(format!("task {:?}", task.id)).into())
     }

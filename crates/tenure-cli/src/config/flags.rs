@@ -46,8 +46,8 @@ flags! {
 }
 
 flags! {
-    /// Those that matter to a worker of a queue.
-    WorkerFlags, Knob::is_workers
+    /// Those that matter to a worker of a queue, without shard leasing, which is set by file and environment.
+    WorkerFlags, |knob: &Knob| knob.is_workers() && !knob.is_leasing()
 }
 
 flags! {

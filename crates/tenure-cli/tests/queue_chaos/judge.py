@@ -3,7 +3,7 @@
 
 usage: judge.py IDS TASKS EFFECTS
   IDS      the ids that were submitted, one on each line
-  TASKS    `tenure queue ls --all --json`
+  TASKS    `tenure task list QUEUE --all --json`
   EFFECTS  lines `ID ATTEMPT CLAIM`, appended by the programs
 
 Shares no code with what it judges. Prints one JSON object; exits with 1 if anything speaks against the queue.

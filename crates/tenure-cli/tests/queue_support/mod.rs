@@ -88,9 +88,9 @@ impl Site {
         let quick = [
             "create",
             "q",
-            "--retry-first",
+            "--retry-delay",
             "20ms",
-            "--retry-longest",
+            "--retry-delay-max",
             "100ms",
         ];
         self.queue(&[&quick[..], options].concat()).with(0);
@@ -130,9 +130,9 @@ impl Site {
         self.run(&[&["queue"], args].concat())
     }
 
-    /// `tenure queue …` with something on its standard input.
-    pub(crate) fn queue_fed(&self, args: &[&str], input: &[u8]) -> Ran {
-        let mut command = self.command(&[&["queue"], args].concat());
+    /// The binary with something on its standard input.
+    pub(crate) fn run_fed(&self, args: &[&str], input: &[u8]) -> Ran {
+        let mut command = self.command(args);
         command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -152,13 +152,15 @@ impl Site {
     /// Submits a task and gives its id.
     #[track_caller]
     pub(crate) fn submit(&self, args: &[&str]) -> String {
-        let ran = self.queue(&[&["submit", "q"], args].concat()).with(0);
+        let ran = self.run(&[&["task", "submit", "q"], args].concat()).with(0);
         ran.out.trim().to_owned()
     }
 
     #[track_caller]
     pub(crate) fn task(&self, id: &str) -> Value {
-        self.queue(&["show", "q", id, "--json"]).with(0).json()
+        self.run(&["task", "show", "q", id, "--json"])
+            .with(0)
+            .json()
     }
 
     /// The task once it has ended.
@@ -186,25 +188,26 @@ impl Site {
         self.queue(&["stats", "q", "--json"]).with(0).json()
     }
 
-    /// The command of a worker with a short lease, up to `--exec`.
+    /// The command of a worker, up to `--`. Options of the form `TENURE_NAME=VALUE` are set in its environment.
     pub(crate) fn worker_command(&self, name: &str, options: &[&str]) -> Command {
         let log = fs::File::options()
             .create(true)
             .append(true)
             .open(self.path(&format!("{name}.err")))
             .unwrap();
-        let mut command = self.command(&["queue", "work", "q", "--node", name]);
-        command.args(options).stderr(log).stdout(Stdio::null());
+        let mut command = self.command(&["worker", "q", "--node", name]);
+        add_options(&mut command, options);
+        command.stderr(log).stdout(Stdio::null());
         command
     }
 
     /// A worker that runs a line of shell for each task; returns when it has begun.
     pub(crate) fn worker(&self, name: &str, options: &[&str], script: &str) -> Process {
         let mut command = self.worker_command(name, options);
-        let told = self.said(name).matches("works on queue").count();
-        let process = Process::spawn(command.args(["--exec", "sh", "-c", script]));
+        let told = self.said(name).matches("started on queue").count();
+        let process = Process::spawn(command.args(["--", "sh", "-c", script]));
         until(&format!("worker {name} has begun"), || {
-            self.said(name).matches("works on queue").count() > told
+            self.said(name).matches("started on queue").count() > told
         });
         process
     }
@@ -248,6 +251,16 @@ impl Site {
         let owners = self.owners();
         let count = |name: &&str| owners.iter().flatten().filter(|o| o == name).count();
         names.iter().map(count).collect()
+    }
+}
+
+/// Adds flags, and options of the form `TENURE_NAME=VALUE` to the environment.
+pub(crate) fn add_options(command: &mut Command, options: &[&str]) {
+    for option in options {
+        match option.split_once('=') {
+            Some((name, value)) if name.starts_with("TENURE_") => drop(command.env(name, value)),
+            _ => drop(command.arg(option)),
+        }
     }
 }
 

@@ -143,6 +143,7 @@ impl Queue {
     /// Creates a schedule, or changes what one of this name submits and when. The first tick is one to come.
     pub async fn schedule(&self, name: &str, spec: ScheduleSpec) -> Result<Schedule, QueueError> {
         let name = ScheduleName::new(name)?;
+        self.check_exists().await?;
         let now = self.now().await?;
         spec.submit().check(&self.settings())?;
         TaskId::of_tick(&name, now)?;

@@ -67,7 +67,7 @@ impl WorkerSettings {
         }
         if self.poll_first.is_zero() || self.poll_first > self.poll_latest {
             problems.push(format!(
-                "poll_first is {:?} and poll_latest {:?}; the first must be more than zero and not more than the second",
+                "shortest poll interval is {:?} and longest {:?}; the shortest must be more than zero and at most the longest",
                 self.poll_first, self.poll_latest
             ));
         }
@@ -181,7 +181,7 @@ impl WorkerContext {
 
     /// Whether tasks of a shard may be claimed at this instant, by the clock.
     pub(super) fn may_claim(&self, shard: u32) -> bool {
-        if self.stop.is_cancelled() || self.queue.is_paused() {
+        if self.stop.is_cancelled() || self.queue.is_paused() || self.queue.is_deleted() {
             return false;
         }
         if !self.leasing.enabled {

@@ -45,10 +45,14 @@ pub(super) async fn run(engine: Arc<WorkerContext>) {
         if record_at <= now {
             record_at = now + engine.shelf.chance.around(RECORD_EVERY);
             let read = engine.queue.refresh().await;
-            engine.heard(read.is_ok());
+            engine.heard(!matches!(read, Err(QueueError::Store(_))));
             if let Err(error) = read {
                 tracing::debug!(%error, "the queue's record was not read");
             }
+        }
+        if engine.queue.is_deleted() {
+            tracing::warn!(queue = %engine.queue.name(), "queue deleted, worker claims nothing more");
+            return;
         }
         sync(&engine, &mut rounds);
         glance(&engine, &mut rounds).await;

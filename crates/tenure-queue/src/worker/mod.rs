@@ -142,15 +142,22 @@ impl Worker {
         released.map_err(QueueError::Node)
     }
 
-    /// Waits until the worker's node has ended although nobody stopped it. Without leasing there is none: waits for ever.
+    /// Waits until the worker cannot go on although nobody stopped it: the queue was deleted, or the worker's node has
+    /// ended. Stop it then.
     pub async fn ended(&self) -> QueueError {
-        match &self.node {
-            Some(node) => {
-                let why = node.ended().await.err();
-                let why = why.map_or("it was stopped".to_owned(), |e| e.to_string());
-                QueueError::Node(why)
+        let node = async {
+            match &self.node {
+                Some(node) => {
+                    let why = node.ended().await.err();
+                    let why = why.map_or("it was stopped".to_owned(), |e| e.to_string());
+                    QueueError::Node(why)
+                }
+                None => std::future::pending().await,
             }
-            None => std::future::pending().await,
+        };
+        tokio::select! {
+            error = node => error,
+            () = self.queue().deleted() => QueueError::Deleted(self.queue().name().to_string()),
         }
     }
 }

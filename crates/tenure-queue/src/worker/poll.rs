@@ -66,12 +66,13 @@ pub(super) async fn run<H: TaskHandler>(engine: Arc<WorkerContext>, handler: Arc
     let mut looks: BTreeMap<u32, Look> = BTreeMap::new();
     let mut stock = Stock::default();
     let mut changed = engine.changed.subscribe();
-    while !engine.stop.is_cancelled() {
+    while !engine.stop.is_cancelled() && !engine.queue.is_deleted() {
         let free = engine.permits.available_permits();
         if free == 0 {
             tokio::select! {
                 // Only to wait: it is given back at once.
                 _ = engine.permits.acquire() => {}
+                () = engine.queue.deleted() => {}
                 () = engine.stop.cancelled() => {}
             }
             continue;
@@ -174,6 +175,7 @@ async fn wait(
     tokio::select! {
         () = tokio::time::sleep_until(until) => {}
         () = engine.wakes.notify.notified(), if !paused => {}
+        () = engine.queue.deleted() => {}
         _ = changed.changed() => {}
         () = engine.stop.cancelled() => {}
     }

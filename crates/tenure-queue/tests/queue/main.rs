@@ -4,6 +4,7 @@ mod bad_input;
 mod clock;
 mod counted;
 mod crashes;
+mod deletion;
 mod edges;
 mod endings;
 mod faults;

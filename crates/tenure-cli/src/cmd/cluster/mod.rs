@@ -146,15 +146,20 @@ impl Delete {
         let records = snapshot.view.present_keys().len();
         confirm(
             self.yes,
-            &format!("all {records} records of cluster {name} will be deleted"),
+            &format!(
+                "all {records} records of cluster {name} and all of its queues will be deleted"
+            ),
         )?;
         if !self.force {
             self.refuse_if_live(&place, &snapshot, config).await?;
         }
+        let queues = tenure_queue::delete_all(place.store.clone(), name.as_str())
+            .await
+            .map_err(|e| Exit::failed(e.to_string()))?;
         let deleted = delete_all(&place).await?;
-        eprintln!("deleted {deleted} records of cluster {name}");
+        eprintln!("deleted {deleted} records and {queues} queues of cluster {name}");
         if self.json {
-            stdout::json(&json!({ "cluster": name, "deleted": deleted }));
+            stdout::json(&json!({ "cluster": name, "deleted": deleted, "queues": queues }));
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -1,12 +1,12 @@
-//! `tenure queue create` and `set`: what a queue is like.
+//! `tenure queue create` and `update`.
 
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use serde_json::json;
 use tenure_queue::{Queue, QueueSettings};
 
+use super::list::described;
 use super::open;
 use crate::cluster_client::ClusterClient;
 use crate::config::{Config, duration};
@@ -16,100 +16,97 @@ use crate::stdout;
 /// Create a queue
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Doing it twice changes nothing: what a queue is like is changed by `tenure queue set`. The number of shards is\n\
-    the most workers that can share the queue, and cannot be changed later.\n\n\
-    Examples:\n  tenure --store sqlite:shop.db --cluster shop queue create mails\n  \
-    tenure --store sqlite:shop.db --cluster shop queue create films --shards 256 --lease 2m --attempts 3"
+    after_help = "Creating an existing queue with the same number of shards changes nothing; `tenure queue update` changes its settings.\n\
+    The number of shards limits the number of workers that can share the queue and cannot be changed later.\n\n\
+    Defaults: claim timeout 30s, no attempt timeout, 5 attempts with delays of 1s to 5m, payloads up to 32768 and results\n\
+    up to 16384 bytes, done tasks retained for 168h and dead letters for 720h.\n\n\
+    Examples:\n  tenure queue create mails\n  \
+    tenure queue create films --shards 256 --claim-timeout 2m --max-attempts 3"
 )]
 pub(super) struct Create {
-    /// The queue
+    /// Queue name
     queue: String,
-    /// How many shards it has; default: 16
+    /// Number of shards, 1 to 4096 [default: 16]
     #[arg(long, value_name = "N")]
     shards: Option<u32>,
     #[command(flatten)]
-    traits: Traits,
+    settings: SettingFlags,
     /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
-/// Change what a queue is like; workers notice within seconds
+/// Change the settings of a queue
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Tasks that are there keep what they were submitted with.\n\n\
-    Examples:\n  tenure --store sqlite:shop.db --cluster shop queue set mails --attempts 10 --keep-done 24h"
+    after_help = "Settings that are not named stay as they are. Workers apply changes within seconds. Existing tasks keep the\n\
+    timeouts and retries they were submitted with.\n\n\
+    Examples:\n  tenure queue update mails --max-attempts 10 --retain-done 24h"
 )]
-pub(super) struct Set {
-    /// The queue
+pub(super) struct Update {
+    /// Queue name
     queue: String,
     #[command(flatten)]
-    traits: Traits,
+    settings: SettingFlags,
     /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
-/// What tasks of the queue are like unless they say otherwise, and how long they are kept.
+/// Settings of a queue, unchanged where absent.
 #[derive(Clone, Debug, Args)]
-struct Traits {
-    /// How long a claim is good without being extended: how soon a dead worker's task is tried again
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
-    lease: Option<Duration>,
-    /// How long one attempt may take
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
-    timeout: Option<Duration>,
-    /// How often a task is tried before it is a dead letter
-    #[arg(long, value_name = "N")]
-    attempts: Option<u32>,
-    /// The wait after the first failure; it doubles with each
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
-    retry_first: Option<Duration>,
-    /// The longest wait after a failure
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
-    retry_longest: Option<Duration>,
-    /// The most that a task may carry by value, in bytes
-    #[arg(long, value_name = "BYTES")]
+struct SettingFlags {
+    /// Time after which a task is claimed again if its worker has died
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, help_heading = "Task defaults")]
+    claim_timeout: Option<Duration>,
+    /// Maximum duration of one attempt
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, help_heading = "Task defaults")]
+    attempt_timeout: Option<Duration>,
+    /// Number of attempts before a task becomes a dead letter
+    #[arg(long, value_name = "N", help_heading = "Task defaults")]
+    max_attempts: Option<u32>,
+    /// Delay after the first failed attempt, doubled after each further one
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, help_heading = "Task defaults")]
+    retry_delay: Option<Duration>,
+    /// Maximum delay after a failed attempt
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, help_heading = "Task defaults")]
+    retry_delay_max: Option<Duration>,
+    /// Maximum payload size of a task, in bytes
+    #[arg(long, value_name = "BYTES", help_heading = "Limits and retention")]
     payload_max: Option<usize>,
-    /// The most that a result may take, in bytes
-    #[arg(long, value_name = "BYTES")]
+    /// Maximum result size of a task, in bytes
+    #[arg(long, value_name = "BYTES", help_heading = "Limits and retention")]
     result_max: Option<usize>,
-    /// For how long tasks that are done or cancelled are kept
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
-    keep_done: Option<Duration>,
-    /// For how long dead letters are kept
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
-    keep_dead: Option<Duration>,
+    /// Time to keep done and cancelled tasks
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, help_heading = "Limits and retention")]
+    retain_done: Option<Duration>,
+    /// Time to keep dead letters
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, help_heading = "Limits and retention")]
+    retain_dead: Option<Duration>,
 }
 
-impl Traits {
+impl SettingFlags {
     fn apply(&self, settings: &mut QueueSettings) {
         fn set<T: Copy>(field: &mut T, given: Option<T>) {
             *field = given.unwrap_or(*field);
         }
-        set(&mut settings.lease, self.lease);
-        settings.timeout = self.timeout.or(settings.timeout);
-        set(&mut settings.retry.attempts, self.attempts);
-        set(&mut settings.retry.first, self.retry_first);
-        set(&mut settings.retry.longest, self.retry_longest);
+        set(&mut settings.lease, self.claim_timeout);
+        settings.timeout = self.attempt_timeout.or(settings.timeout);
+        set(&mut settings.retry.attempts, self.max_attempts);
+        set(&mut settings.retry.first, self.retry_delay);
+        set(&mut settings.retry.longest, self.retry_delay_max);
         set(&mut settings.payload_max, self.payload_max);
         set(&mut settings.result_max, self.result_max);
-        set(&mut settings.keep_done, self.keep_done);
-        set(&mut settings.keep_dead, self.keep_dead);
+        set(&mut settings.keep_done, self.retain_done);
+        set(&mut settings.keep_dead, self.retain_dead);
     }
 }
 
-fn tell(queue: &Queue, json: bool, what: &str) {
-    let settings = queue.settings();
-    eprintln!(
-        "queue {} {what}: {} shards",
-        queue.name(),
-        queue.layout().shards()
-    );
+fn report(queue: &Queue, json: bool, done: &str) {
+    let shards = queue.layout().shards();
+    eprintln!("queue {} {done} ({shards} shards)", queue.name());
     if json {
-        stdout::json(
-            &json!({ "queue": queue.name(), "settings": settings, "paused": queue.is_paused() }),
-        );
+        stdout::json(&described(queue));
     }
 }
 
@@ -119,23 +116,23 @@ impl Create {
         if let Some(shards) = self.shards {
             settings.shards = shards;
         }
-        self.traits.apply(&mut settings);
+        self.settings.apply(&mut settings);
         settings.check()?;
-        let place = ClusterClient::open_or_make(config).await?;
-        let store = place.store.clone();
-        let queue = Queue::create(store, place.cluster.as_str(), &self.queue, settings).await?;
-        tell(&queue, self.json, "is there");
+        let client = ClusterClient::open_or_make(config).await?;
+        let store = client.store.clone();
+        let queue = Queue::create(store, client.cluster.as_str(), &self.queue, settings).await?;
+        report(&queue, self.json, "exists");
         Ok(ExitCode::SUCCESS)
     }
 }
 
-impl Set {
+impl Update {
     pub(super) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
         let queue = open(config, &self.queue).await?;
         queue
-            .configure(|settings| self.traits.apply(settings))
+            .configure(|settings| self.settings.apply(settings))
             .await?;
-        tell(&queue, self.json, "is set");
+        report(&queue, self.json, "updated");
         Ok(ExitCode::SUCCESS)
     }
 }

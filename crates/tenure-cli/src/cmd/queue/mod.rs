@@ -1,27 +1,23 @@
-//! `tenure queue`: tasks that are submitted, worked on and looked at, on any store.
+//! `tenure queue`: task queues of a cluster.
 //!
-//! | file | what |
+//! | file | content |
 //! |---|---|
-//! | `create.rs` | queues: create, set, and their list |
-//! | `task_json.rs` | a task to be submitted, as a line of JSON has it |
-//! | `submit.rs` | tasks from arguments, a file, or many lines |
-//! | `ls.rs`, `show.rs`, `stats.rs`, `tail.rs` | looking |
-//! | `operate.rs` | cancel, retry, pause, resume, purge, rebuild-index |
-//! | `schedule.rs` | recurring tasks |
-//! | `work/` | a program per task |
-//! | `pipe/` | clients of other languages |
+//! | `create.rs` | create, update |
+//! | `list.rs` | list, show |
+//! | `stats.rs` | stats |
+//! | `operate.rs` | pause, resume, purge, repair-index |
+//! | `delete.rs` | delete |
+//! | `pipe/` | JSON lines for client libraries |
+//!
+//! Commands for tasks are in `cmd/task`, schedules in `cmd/schedule.rs`, workers in `cmd/worker`. They share the helpers of
+//! this file.
 
 mod create;
-mod ls;
+mod delete;
+mod list;
 mod operate;
 mod pipe;
-mod schedule;
-mod show;
 mod stats;
-mod submit;
-mod tail;
-mod task_json;
-mod work;
 
 use std::process::ExitCode;
 
@@ -34,17 +30,17 @@ use super::exec::{Signals, Waited};
 use crate::cli::Global;
 use crate::cluster_client;
 use crate::config::Config;
+use crate::config::settings_table::Knob;
 use crate::exit::Exit;
 
-/// Submit tasks, work on them and look after them: a queue that needs nothing but a store
+/// Manage task queues: create, list, update, pause, delete
 #[derive(Debug, Args)]
 #[command(
-    after_help = "A task is handled at least once and finished exactly once. docs/queue-cli.md tells the rest.\n\n\
+    after_help = "Tasks are managed by `tenure task`, recurring tasks by `tenure schedule`, and executed by `tenure worker`.\n\n\
     Examples:\n  \
-    tenure --store sqlite:shop.db --cluster shop queue create mails\n  \
-    tenure --store sqlite:shop.db --cluster shop queue submit mails 'hello' --wait 30s\n  \
-    tenure --store sqlite:shop.db --cluster shop queue work mails --concurrency 4 --exec ./send-mail\n  \
-    tenure --store sqlite:shop.db --cluster shop queue ls mails --state dead"
+    tenure queue create mails\n  \
+    tenure queue stats mails\n  \
+    tenure queue update mails --max-attempts 10"
 )]
 pub(crate) struct QueueCommand {
     #[command(subcommand)]
@@ -53,74 +49,60 @@ pub(crate) struct QueueCommand {
 
 #[derive(Debug, Subcommand)]
 enum Action {
+    List(list::List),
+    Show(list::Show),
     Create(create::Create),
-    Set(create::Set),
-    Submit(submit::SubmitCommand),
-    Work(work::Work),
-    Ls(ls::Ls),
-    Show(show::Show),
-    Cancel(operate::Cancel),
-    Retry(operate::RetryCommand),
+    Update(create::Update),
+    Delete(delete::Delete),
     Stats(stats::StatsCommand),
-    Tail(tail::Tail),
-    Schedule(schedule::ScheduleCommand),
-    Purge(operate::PurgeCommand),
-    RebuildIndex(operate::RebuildIndex),
     Pause(operate::Pause),
     Resume(operate::Resume),
+    Purge(operate::PurgeCommand),
+    RepairIndex(operate::RepairIndex),
     Pipe(pipe::Pipe),
 }
 
 impl QueueCommand {
     pub(crate) fn config(&self, global: &Global) -> Result<Config, Exit> {
-        global.load(
-            match &self.action {
-                Action::Work(work) => work.flags.0.clone(),
-                Action::Pipe(pipe) => pipe.flags.0.clone(),
-                _ => Default::default(),
-            },
-            crate::config::settings_table::Knob::is_workers,
-        )
+        match &self.action {
+            Action::Pipe(pipe) => global.load(pipe.flags.0.clone(), Knob::is_workers),
+            _ => global.load(Default::default(), |_| false),
+        }
     }
 
     pub(crate) async fn run(self, config: &Config) -> Result<ExitCode, Exit> {
         match self.action {
-            Action::Create(action) => action.run(config).await,
-            Action::Set(action) => action.run(config).await,
-            Action::Submit(action) => action.run(config).await,
-            Action::Work(action) => action.run(config).await,
-            Action::Ls(action) => action.run(config).await,
+            Action::List(action) => action.run(config).await,
             Action::Show(action) => action.run(config).await,
-            Action::Cancel(action) => action.run(config).await,
-            Action::Retry(action) => action.run(config).await,
+            Action::Create(action) => action.run(config).await,
+            Action::Update(action) => action.run(config).await,
+            Action::Delete(action) => action.run(config).await,
             Action::Stats(action) => action.run(config).await,
-            Action::Tail(action) => action.run(config).await,
-            Action::Schedule(action) => action.run(config).await,
-            Action::Purge(action) => action.run(config).await,
-            Action::RebuildIndex(action) => action.run(config).await,
             Action::Pause(action) => action.run(config).await,
             Action::Resume(action) => action.run(config).await,
+            Action::Purge(action) => action.run(config).await,
+            Action::RepairIndex(action) => action.run(config).await,
             Action::Pipe(action) => action.run(config).await,
         }
     }
 }
 
-/// The queue of this name, which must be there.
-async fn open(config: &Config, name: &str) -> Result<Queue, Exit> {
+/// Opens an existing queue.
+pub(super) async fn open(config: &Config, name: &str) -> Result<Queue, Exit> {
     let cluster = cluster_client::named_cluster(config)?;
     let store = cluster_client::open_store(config).await?;
     Ok(Queue::open(store, cluster.as_str(), name).await?)
 }
 
-/// Who asks for something, as the history of a task has it.
-fn asker() -> String {
+/// Name of the caller, as recorded in the history of a task.
+pub(super) fn caller() -> String {
     let user = std::env::var("USER").ok().filter(|user| !user.is_empty());
     let host = Host::this().name;
-    format!("{}@{host}", user.as_deref().unwrap_or("somebody"))
+    format!("{}@{host}", user.as_deref().unwrap_or("unknown"))
 }
 
-/// Waits for `work`, or until Ctrl-C or SIGTERM: then says what stands as it is.
-async fn or_interrupted<T>(
+/// Waits for `work`, or until Ctrl-C or SIGTERM: then fails with the state that `left` reports.
+pub(super) async fn or_interrupted<T>(
     work: impl Future<Output = Result<T, Exit>>,
     left: impl FnOnce() -> String,
 ) -> Result<T, Exit> {
@@ -131,15 +113,15 @@ async fn or_interrupted<T>(
     }
 }
 
-fn task_id(text: &str) -> Result<TaskId, String> {
+pub(super) fn task_id(text: &str) -> Result<TaskId, String> {
     TaskId::new(text).map_err(|e| e.to_string())
 }
 
-/// Reads `NAME=VALUE`.
-fn meta(text: &str) -> Result<(String, String), String> {
+/// Parses `NAME=VALUE`.
+pub(super) fn metadata(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
-        _ => Err(format!("{text:?} is no metadata; write NAME=VALUE")),
+        _ => Err(format!("{text:?} is not metadata; write NAME=VALUE")),
     }
 }
 
@@ -151,8 +133,11 @@ impl From<QueueError> for Exit {
             QueueError::NoQueue { ref queue, .. } => {
                 Self::failed(format!("{error}: `tenure queue create {queue}`"))
             }
+            QueueError::Deleted(queue) => Self::failed(format!(
+                "queue {queue:?} was deleted, or its deletion was interrupted; `tenure queue delete {queue}` finishes it"
+            )),
             QueueError::Corrupt { key, why } => Self::failed(format!(
-                "key {key:?} is corrupt: {why}; `tenure queue rebuild-index` reports all such keys, and removing the \
+                "key {key:?} is corrupt: {why}; `tenure queue repair-index` reports all such keys, and removing the \
                  key is safe"
             )),
             other => Self::failed(other.to_string()),

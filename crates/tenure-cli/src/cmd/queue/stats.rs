@@ -1,4 +1,4 @@
-//! `tenure queue stats`: how many tasks there are in each state.
+//! `tenure queue stats`: number of tasks in each state.
 
 use std::process::ExitCode;
 
@@ -10,15 +10,15 @@ use crate::exit::Exit;
 use crate::stdout;
 use crate::table::{Table, WIDTH};
 
-/// Count the tasks of a queue in each state
+/// Count the tasks of a queue by state
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Counted by the indexes, without reading a task: one on its way between two states may be counted in either.\n\n\
-    Examples:\n  tenure --store sqlite:shop.db --cluster shop queue stats mails\n  \
-    tenure --store sqlite:shop.db --cluster shop queue stats mails --json"
+    after_help = "Counts index entries without reading tasks: a task that is changing its state may be counted in either.\n\n\
+    Examples:\n  tenure queue stats mails\n  \
+    tenure queue stats mails --json"
 )]
 pub(super) struct StatsCommand {
-    /// The queue
+    /// Queue name
     queue: String,
     /// Print JSON
     #[arg(long)]
@@ -29,7 +29,7 @@ impl StatsCommand {
     pub(super) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
         let queue = open(config, &self.queue).await?;
         let work = async { Ok((queue.stats().await?, queue.now().await?)) };
-        let (stats, now) = or_interrupted(work, || "nothing was counted".to_owned()).await?;
+        let (stats, now) = or_interrupted(work, || "the count is not complete".to_owned()).await?;
         let waiting = stats.oldest_due.map(|due| now.since(due));
         if self.json {
             let mut value = serde_json::to_value(&stats).unwrap_or_default();
@@ -50,14 +50,14 @@ impl StatsCommand {
         }
         stdout::text(&table.render(WIDTH));
         if let Some(waiting) = waiting {
-            eprintln!("the oldest has been due for {}", duration::show(waiting));
+            eprintln!("oldest due task: waiting for {}", duration::show(waiting));
         }
         if stats.paused {
-            eprintln!("the queue is paused");
+            eprintln!("queue {} is paused", self.queue);
         }
         if stats.odd > 0 {
             eprintln!(
-                "warning: {} keys in the indexes are none of ours; `tenure queue rebuild-index {}` removes them",
+                "warning: {} keys in the indexes are not index entries; `tenure queue repair-index {}` deletes them",
                 stats.odd, self.queue
             );
         }

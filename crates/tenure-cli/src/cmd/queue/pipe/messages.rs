@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tenure_queue::{ClaimId, Payload, QueueError, StoreTime, TaskId, TaskStatus};
 
-use super::super::task_json::{TaskSpec, payload_of};
+use crate::cmd::task::task_json::{TaskSpec, payload_of};
 use crate::exit::Exit;
 
 /// A line from the client.
@@ -144,7 +144,7 @@ impl From<QueueError> for WireError {
     fn from(error: QueueError) -> Self {
         let kind = match &error {
             QueueError::Store(_) => "store",
-            QueueError::NoQueue { .. } => "no_queue",
+            QueueError::NoQueue { .. } | QueueError::Deleted(_) => "no_queue",
             QueueError::NoTask(_) => "no_task",
             QueueError::NoSchedule(_) => "no_schedule",
             QueueError::Exists(_) => "exists",

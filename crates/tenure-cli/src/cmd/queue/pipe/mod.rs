@@ -18,10 +18,11 @@ use serde::Serialize;
 use serde_json::json;
 use tenure_queue::{Queue, Worker};
 use tokio::sync::{Mutex, mpsc};
+use tokio::task::JoinSet;
 
 use super::open;
-use super::work::{Poll, Probes, builder};
 use crate::cmd::exec::{Signals, Waited};
+use crate::cmd::worker::{Poll, Probes, builder};
 use crate::config::Config;
 use crate::config::flags::WorkerFlags;
 use crate::exit::Exit;
@@ -30,18 +31,20 @@ use messages::{Order, Request, WireError};
 
 /// The version of the protocol; it is raised when an old client would misunderstand a new pipe.
 const PROTOCOL: u32 = 1;
+/// Time that requests under way have to be answered after standard input has ended.
+const LAST_ANSWERS: Duration = Duration::from_secs(1);
 /// How many requests wait to be looked at before the client has to.
 const BACKLOG: usize = 1000;
 
-/// Serve a client of another language, by lines of JSON
+/// Serve a client library over standard input and output (JSON lines)
 #[derive(Debug, Args)]
 #[command(
-    after_help = "For libraries, such as the one in clients/python; docs/queue-pipe.md describes the lines. Ends with standard\n\
-    input, and gives back what was not finished.\n\n\
-    Examples:\n  echo '{\"id\": 1, \"op\": \"stats\"}' | tenure --store sqlite:shop.db --cluster shop queue pipe mails"
+    after_help = "For client libraries, such as clients/python; docs/queue-pipe.md specifies the protocol. Exits when standard input\n\
+    ends, and releases unfinished tasks.\n\n\
+    Examples:\n  echo '{\"id\": 1, \"op\": \"stats\"}' | tenure queue pipe mails"
 )]
 pub(in crate::cmd) struct Pipe {
-    /// The queue
+    /// Queue name
     queue: String,
     #[command(flatten)]
     poll: Poll,
@@ -68,16 +71,25 @@ impl Pipe {
             queue,
             out,
         });
+        // Requests under way, without those that wait for a task.
+        let mut requests = JoinSet::new();
         while let Waited::Done(Some(line)) = signals.or(lines.recv()).await {
             let session = session.clone();
+            while requests.try_join_next().is_some() {}
             // What concerns a task under way is done in the order of the lines; the rest may take its time.
             match serde_json::from_str::<Request>(&line) {
                 Ok(request) if request.order.is_of_task() => session.desk.take(request.order),
-                Ok(request) => drop(tokio::spawn(async move { session.serve(request).await })),
+                Ok(request) if matches!(request.order, Order::Wait { .. }) => {
+                    drop(tokio::spawn(async move { session.serve(request).await }));
+                }
+                Ok(request) => drop(requests.spawn(async move { session.serve(request).await })),
                 Err(e) => session.refuse(&line, &e.to_string()),
             }
         }
         session.desk.hurry();
+        // A client that only closed its end still reads the answers.
+        let answered = async { while requests.join_next().await.is_some() {} };
+        let _ = tokio::time::timeout(LAST_ANSWERS, answered).await;
         session.stop().await?;
         session.out.flush().await;
         Ok(ExitCode::SUCCESS)
@@ -111,14 +123,14 @@ impl Session {
     fn refuse(&self, line: &str, why: &str) {
         let id = serde_json::from_str::<serde_json::Value>(line).ok();
         let id = id.and_then(|value| value.get("id").cloned());
-        let e = WireError::new("invalid", format!("this line cannot be understood: {why}"));
+        let e = WireError::new("invalid", format!("invalid request: {why}"));
         self.out.send(&json!({ "id": id, "error": e }));
     }
 
     async fn work(&self, work: messages::WorkOrder) -> Result<serde_json::Value, WireError> {
         let mut worker = self.worker.lock().await;
         if worker.is_some() {
-            let why = "there is a worker already; one pipe has one";
+            let why = "this pipe already has a worker; a pipe has at most one";
             return Err(WireError::new("invalid", why.to_owned()));
         }
         let limit = Duration::from_millis(work.stop_timeout_ms.unwrap_or(30_000));

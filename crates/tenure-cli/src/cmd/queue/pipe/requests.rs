@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use tenure_queue::{Filter, Queue};
 
 use super::messages::{ListOrder, Order, WireError};
-use crate::cmd::queue::asker;
-use crate::cmd::queue::task_json::TaskSpec;
+use crate::cmd::queue::caller;
+use crate::cmd::task::task_json::TaskSpec;
 
 /// How many tasks a page has unless the client says otherwise.
 const PAGE: usize = 100;
@@ -23,11 +23,11 @@ pub(super) async fn answer(queue: &Queue, order: Order) -> Result<Value, WireErr
         Order::Get { task } => Ok(json!(queue.get(&task).await?)),
         Order::List(list) => self::list(queue, *list).await,
         Order::Cancel { task } => {
-            let is = queue.cancel(&task, Some(&asker())).await?;
+            let is = queue.cancel(&task, Some(&caller())).await?;
             Ok(json!({ "state": is }))
         }
         Order::Retry { task } => {
-            queue.retry(&task, Some(&asker())).await?;
+            queue.retry(&task, Some(&caller())).await?;
             Ok(json!({ "state": "ready" }))
         }
         Order::Stats {} => Ok(json!(queue.stats().await?)),
@@ -41,7 +41,7 @@ pub(super) async fn answer(queue: &Queue, order: Order) -> Result<Value, WireErr
 async fn submit(queue: &Queue, tasks: Vec<TaskSpec>) -> Result<Value, WireError> {
     let (mut answers, mut fit) = (Vec::new(), Vec::new());
     for spec in tasks {
-        match spec.submit() {
+        match spec.submit(queue.settings().retry) {
             Ok(submit) => {
                 answers.push(Value::Null);
                 fit.push(submit);

@@ -1,4 +1,4 @@
-//! `tenure queue tail`: what happens to tasks, as it happens.
+//! `tenure task watch`: events of tasks as they occur.
 
 use std::collections::HashMap;
 use std::process::ExitCode;
@@ -9,35 +9,35 @@ use tenure_queue::{Queue, StoreTime, Task, TaskId};
 use tenure_store::Change;
 
 use super::show::event_line;
-use super::{open, task_id};
 use crate::cmd::exec::{Signals, Waited};
+use crate::cmd::queue::{open, task_id};
 use crate::config::Config;
 use crate::exit::Exit;
 use crate::stdout;
 
-/// How many tasks that have not ended are remembered, so that no event is shown twice.
+/// Maximum number of unfinished tasks whose number of printed events is remembered.
 const REMEMBERED: usize = 100_000;
 
-/// Follow what happens to the tasks of a queue
+/// Print the events of the tasks of a queue as they occur
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Ends with Ctrl-C. A task carries its history: what happened between two looks is shown too. Where the store\n\
-    has no changes to follow, as in a bucket, it is looked through again and again: that is paid for.\n\n\
-    Examples:\n  tenure --store sqlite:shop.db --cluster shop queue tail mails\n  \
-    tenure --store sqlite:shop.db --cluster shop queue tail mails --json | jq 'select(.event == \"failed\")'"
+    after_help = "Runs until Ctrl-C. Events come from the history of each task, so none is missed between two reads. Stores without\n\
+    change notifications, such as S3, are polled, which costs requests.\n\n\
+    Examples:\n  tenure task watch mails\n  \
+    tenure task watch mails --json | jq 'select(.event == \"failed\")'"
 )]
-pub(super) struct Tail {
-    /// The queue
+pub(super) struct Watch {
+    /// Queue name
     queue: String,
-    /// Only this task
+    /// Only events of this task
     #[arg(long, value_name = "ID", value_parser = task_id)]
     task: Option<TaskId>,
-    /// Print JSON, one event on each line
+    /// Print JSON, one event per line
     #[arg(long)]
     json: bool,
 }
 
-impl Tail {
+impl Watch {
     pub(super) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
         let queue = open(config, &self.queue).await?;
         let mut signals = Signals::new()?;
@@ -48,13 +48,13 @@ impl Tail {
     }
 
     async fn follow(&self, queue: &Queue) -> Exit {
-        match self.follow_until_it_fails(queue).await {
+        match self.follow_until_error(queue).await {
             Ok(never) => match never {},
             Err(fail) => fail,
         }
     }
 
-    async fn follow_until_it_fails(&self, queue: &Queue) -> Result<std::convert::Infallible, Exit> {
+    async fn follow_until_error(&self, queue: &Queue) -> Result<std::convert::Infallible, Exit> {
         let mut shown = Shown {
             since: queue.now().await?,
             events: HashMap::new(),
@@ -65,10 +65,10 @@ impl Tail {
             None => format!("{}tasks/", layout.root()),
         };
         let mut from = store.revision().await?;
-        eprintln!("following queue {}", queue.name());
+        eprintln!("watching queue {}", queue.name());
         loop {
             let mut watch = store.watch(&prefix, from).await?;
-            // A watch may end: the next one goes on where it stood.
+            // A watch may end: the next one continues from the same revision.
             while let Ok(batch) = watch.next().await {
                 for change in batch.changes {
                     if let Change::Put(put) = change
@@ -98,16 +98,16 @@ impl Tail {
     }
 }
 
-/// What was shown already.
+/// Events already printed.
 struct Shown {
-    /// Events before this were not asked for.
+    /// Start of the watch: earlier events are not printed.
     since: StoreTime,
-    /// How many events of a task were there when it was shown last.
+    /// Number of events of a task when it was printed last.
     events: HashMap<TaskId, u64>,
 }
 
 impl Shown {
-    /// The events of a task that were not shown, by their place in its history.
+    /// Returns the events of a task that are not printed yet, by their position in its history.
     fn fresh(&mut self, task: &Task) -> Vec<usize> {
         let all = task.history.len() as u64 + task.forgotten;
         let known = self.events.get(&task.id).copied();
@@ -122,7 +122,7 @@ impl Shown {
             }
         };
         match task.is().is_final() && known.is_some() {
-            // It comes back at most once more, and then as a whole: `since` keeps most of it away.
+            // A finished task changes at most once more; `since` then excludes most of its history.
             true if self.events.len() > REMEMBERED => drop(self.events.remove(&task.id)),
             _ => drop(self.events.insert(task.id.clone(), all)),
         }

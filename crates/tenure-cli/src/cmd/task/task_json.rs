@@ -1,4 +1,4 @@
-//! A task to be submitted, as a line of JSON has it: for bulk submissions and for clients of other languages.
+//! A task to submit, as a JSON object: for `task submit --batch` and for client libraries.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,17 +9,17 @@ use serde::Deserialize;
 use serde_json::Value;
 use tenure_queue::{Payload, Retry, StoreTime, Submit};
 
-/// A task to be submitted. One of the four payloads is given, or none.
+/// A task to submit. At most one of the four payload fields is set.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub(super) struct TaskSpec {
+pub(in crate::cmd) struct TaskSpec {
     /// A JSON value.
     payload: Option<Value>,
     /// Text.
     text: Option<String>,
     /// Bytes.
     base64: Option<String>,
-    /// Where it stands instead.
+    /// Reference to the payload.
     #[serde(rename = "ref")]
     reference: Option<String>,
     key: Option<String>,
@@ -34,8 +34,8 @@ pub(super) struct TaskSpec {
     meta: BTreeMap<String, String>,
 }
 
-/// A payload or result in one of its four forms; none of them is JSON's `null`.
-pub(super) fn payload_of(
+/// Payload or result from one of its four forms; JSON `null` if none is set.
+pub(in crate::cmd) fn payload_of(
     json: Option<Value>,
     text: Option<String>,
     base64: Option<String>,
@@ -64,17 +64,17 @@ pub(super) fn payload_of(
 }
 
 impl TaskSpec {
-    /// Reads a line.
-    pub(super) fn parse(line: &str) -> Result<Self, String> {
-        // A list would be taken for the fields in their order.
+    /// Parses a line.
+    pub(in crate::cmd) fn parse(line: &str) -> Result<Self, String> {
+        // serde would accept an array as the fields in their order.
         match line.trim_start().starts_with('{') {
             true => serde_json::from_str(line).map_err(|e| e.to_string()),
-            false => Err("it is no object; write {\"payload\": …}".to_owned()),
+            false => Err("not an object; write {\"payload\": …}".to_owned()),
         }
     }
 
-    /// The submission.
-    pub(super) fn submit(self) -> Result<Submit, String> {
+    /// Converts to a submission. Retry settings that are not set are those of `queue`.
+    pub(in crate::cmd) fn submit(self, queue: Retry) -> Result<Submit, String> {
         let payload = payload_of(self.payload, self.text, self.base64, self.reference)?;
         let mut submit = Submit::new(payload);
         let millis = Duration::from_millis;
@@ -98,6 +98,7 @@ impl TaskSpec {
         }
         if self.retry_first_ms.is_some() || self.retry_longest_ms.is_some() {
             submit = submit.retry(retry(
+                queue,
                 self.retry_first_ms.map(millis),
                 self.retry_longest_ms.map(millis),
             ));
@@ -112,14 +113,17 @@ impl TaskSpec {
     }
 }
 
-/// The waits between attempts, where at least one of them is given.
-pub(super) fn retry(first: Option<Duration>, longest: Option<Duration>) -> Retry {
-    let usual = Retry::default();
-    let first = first.unwrap_or(usual.first.min(longest.unwrap_or(usual.first)));
+/// Retry settings of a task: those of the queue, with the delays that are set.
+pub(in crate::cmd) fn retry(
+    queue: Retry,
+    first: Option<Duration>,
+    longest: Option<Duration>,
+) -> Retry {
+    let first = first.unwrap_or(queue.first.min(longest.unwrap_or(queue.first)));
     Retry {
         first,
-        longest: longest.unwrap_or(usual.longest.max(first)),
-        ..usual
+        longest: longest.unwrap_or(queue.longest.max(first)),
+        ..queue
     }
 }
 
@@ -128,7 +132,7 @@ mod tests {
     use super::*;
 
     fn submit(line: &str) -> Result<Submit, String> {
-        TaskSpec::parse(line)?.submit()
+        TaskSpec::parse(line)?.submit(Retry::default())
     }
 
     #[test]
@@ -159,15 +163,34 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_named() {
+    fn retry_settings_that_are_not_set_are_those_of_the_queue() {
+        let millis = Duration::from_millis;
+        let queue = Retry {
+            attempts: 9,
+            first: millis(20),
+            longest: millis(80),
+        };
+        let with = |first, longest| Retry {
+            first: millis(first),
+            longest: millis(longest),
+            ..queue
+        };
+        assert_eq!(retry(queue, Some(millis(30)), None), with(30, 80));
+        assert_eq!(retry(queue, Some(millis(90)), None), with(90, 90));
+        assert_eq!(retry(queue, None, Some(millis(50))), with(20, 50));
+        assert_eq!(retry(queue, None, Some(millis(10))), with(10, 10));
+    }
+
+    #[test]
+    fn invalid_lines_are_rejected_with_the_reason() {
         for (line, word) in [
             (r#"{"text": "a", "ref": "b"}"#, "more than one"),
             (r#"{"delay_ms": 5, "at": "2026-11-16T09:30:00Z"}"#, "both"),
             (r#"{"at": "tomorrow"}"#, "tomorrow"),
             (r#"{"base64": "%"}"#, "base64"),
             (r#"{"colour": "blue"}"#, "colour"),
-            ("[]", "no object"),
-            ("", "no object"),
+            ("[]", "not an object"),
+            ("", "not an object"),
             ("{", "EOF"),
         ] {
             let told = submit(line).unwrap_err();

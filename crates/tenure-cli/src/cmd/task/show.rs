@@ -1,4 +1,4 @@
-//! `tenure queue show`: a task with its history.
+//! `tenure task show` and `wait`.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -6,32 +6,28 @@ use std::time::Duration;
 
 use clap::Args;
 use tenure_queue::task::Event;
-use tenure_queue::{State, Task, TaskId};
+use tenure_queue::{QueueError, State, Task, TaskId};
 
-use super::submit::finish;
-use super::{open, or_interrupted, task_id};
+use super::print_result;
+use crate::cmd::queue::{open, or_interrupted, task_id};
 use crate::config::{Config, duration};
 use crate::exit::Exit;
 use crate::stdout;
 use crate::table::cut;
 
-/// Show a task with its history, now or when it has ended
+/// Show a task and its history
 #[derive(Debug, Args)]
 #[command(
-    after_help = "With --wait, the exit code is 0 if the task is done, and 1 if it ended otherwise or not in time.\n\
-    With --result, only the result goes to standard output.\n\n\
-    Examples:\n  tenure --store sqlite:shop.db --cluster shop queue show mails k-welcome-bob\n  \
-    tenure --store sqlite:shop.db --cluster shop queue show sums t0199a2b3c4d-5e6f708192a3b4c5 --wait 1m --result"
+    after_help = "With --result, prints the result alone; the exit code is 1 if the task is not done.\n\n\
+    Examples:\n  tenure task show mails k-welcome-bob\n  \
+    tenure task show mails k-welcome-bob --json"
 )]
 pub(super) struct Show {
-    /// The queue
+    /// Queue name
     queue: String,
-    /// The task
+    /// Task id
     #[arg(value_parser = task_id)]
     task: TaskId,
-    /// Wait until it has ended, for so long at most
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
-    wait: Option<Duration>,
     /// Print the result alone
     #[arg(long, conflicts_with = "json")]
     result: bool,
@@ -40,50 +36,81 @@ pub(super) struct Show {
     json: bool,
 }
 
+/// Wait until a task has ended, and print its result
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Exit code 0 if the task is done; 1 if it is dead, cancelled, or has not ended in time.\n\n\
+    Examples:\n  tenure task wait sums t0199a2b3c4d-5e6f708192a3b4c5 --wait-timeout 1m"
+)]
+pub(super) struct Wait {
+    /// Queue name
+    queue: String,
+    /// Task id
+    #[arg(value_parser = task_id)]
+    task: TaskId,
+    /// Maximum time to wait; 0s: do not wait [default: no limit]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    wait_timeout: Option<Duration>,
+    /// Print the whole task as JSON instead of the result
+    #[arg(long)]
+    json: bool,
+}
+
 impl Show {
     pub(super) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
         let queue = open(config, &self.queue).await?;
-        let id = &self.task;
-        let task = match self.wait {
-            None => queue.get(id).await?,
-            Some(limit) => {
-                let work = async { Ok(queue.wait(id, limit).await?) };
-                or_interrupted(work, || format!("task {id} goes on")).await?
-            }
-        };
+        let task = queue.get(&self.task).await?;
         match (self.json, self.result) {
             (true, _) => stdout::json(&task),
-            (_, true) => {}
-            _ => stdout::text(&told(&task)),
+            (_, true) => return print_result(&task, true),
+            _ => stdout::text(&text(&task)),
         }
-        match self.wait.is_some() || self.result {
-            true => finish(&task, self.result),
-            false => Ok(ExitCode::SUCCESS),
-        }
+        Ok(ExitCode::SUCCESS)
     }
 }
 
-fn told(task: &Task) -> String {
-    let mut text = format!("task      {}\n", task.id);
+impl Wait {
+    pub(super) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
+        let queue = open(config, &self.queue).await?;
+        let (id, limit) = (&self.task, self.wait_timeout.unwrap_or(Duration::MAX));
+        let work = async {
+            match queue.wait(id, limit).await {
+                Err(QueueError::StillGoing { is, .. }) if limit.is_zero() => {
+                    Err(Exit::failed(format!("task {id} has not ended: it is {is}")))
+                }
+                task => Ok(task?),
+            }
+        };
+        let task = or_interrupted(work, || format!("task {id} continues")).await?;
+        if self.json {
+            stdout::json(&task);
+        }
+        print_result(&task, !self.json)
+    }
+}
+
+fn text(task: &Task) -> String {
+    let mut text = String::new();
     let mut line = |name: &str, value: &str| {
-        let _ = writeln!(text, "{name:<10}{value}");
+        let _ = writeln!(text, "{name:<17}{value}");
     };
-    line("state", &standing(task));
+    line("task", task.id.as_str());
+    line("state", &state(task));
     line(
-        "tries",
+        "attempts",
         &format!("{} of {}", task.attempts, task.retry.attempts),
     );
     line("created", &task.created.to_string());
     line("priority", &task.priority.to_string());
     if let Some(timeout) = task.timeout {
-        line("timeout", &duration::show(timeout));
+        line("attempt timeout", &duration::show(timeout));
     }
-    line("lease", &duration::show(task.lease));
+    line("claim timeout", &duration::show(task.lease));
     if let Some(key) = &task.key {
-        line("key", key);
+        line("idempotency key", key);
     }
     for (name, value) in &task.metadata {
-        line("meta", &format!("{name}={value}"));
+        line("metadata", &format!("{name}={value}"));
     }
     line("payload", &shown(&task.payload.to_bytes()));
     if let Some(result) = task.result() {
@@ -92,19 +119,19 @@ fn told(task: &Task) -> String {
     line("history", "");
     for (n, event) in task.history.iter().enumerate() {
         if n == 1 && task.forgotten > 0 {
-            let _ = writeln!(text, "  … {} events left out", task.forgotten);
+            let _ = writeln!(text, "  … {} events omitted", task.forgotten);
         }
         let _ = writeln!(text, "  {}", event_line(event));
     }
     text
 }
 
-fn standing(task: &Task) -> String {
+fn state(task: &Task) -> String {
     match &task.state {
         State::Ready { due } => format!("ready, due {due}"),
         State::Running(running) => {
             let cancel = if running.cancel {
-                ", to be cancelled"
+                ", cancellation requested"
             } else {
                 ""
             };
@@ -131,7 +158,7 @@ fn shown(bytes: &[u8]) -> String {
     cut(&text.escape_debug().to_string(), 1000)
 }
 
-/// An event on one line.
+/// Formats an event on one line.
 pub(super) fn event_line(event: &Event) -> String {
     let kind = serde_json::to_value(event.event).unwrap_or_default();
     let mut line = format!("{}  {:<12}", event.at, kind.as_str().unwrap_or_default());

@@ -1,4 +1,4 @@
-//! `tenure queue work`: a program per task.
+//! `tenure worker`: executes the tasks of a queue, one process per attempt.
 
 mod probes;
 mod process;
@@ -11,12 +11,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use tenure_queue::{Queue, TaskHandler, Worker, WorkerBuilder, WorkerSettings};
+use tenure_queue::{Queue, QueueError, TaskHandler, Worker, WorkerBuilder, WorkerSettings};
 use tokio_util::sync::CancellationToken;
 
-use super::open;
+use super::queue::open;
+use crate::cli::Global;
 use crate::cmd::exec::{Signals, Waited, find_command, unreleased};
 use crate::config::flags::WorkerFlags;
+use crate::config::settings_table::Knob;
 use crate::config::{Config, duration};
 use crate::exit::Exit;
 pub(in crate::cmd) use probes::Probes;
@@ -24,54 +26,54 @@ use process::Spawner;
 use run_program::{Program, Who};
 use status_line::ProgressLine;
 
-/// Run a program for each task
+/// Execute the tasks of a queue, running a command for each attempt
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The payload is the program's standard input, its standard output becomes the result, what it says on standard\n\
-    error is passed on. TENURE_TASK_ID, _ATTEMPT, _CLAIM, _META, _DEADLINE and _DEADLINE_MS are in its environment.\n\n\
-    Its exit code decides: 0 the task is done · 65 it is a dead letter at once · 75 it is tried again later, which is\n\
-    no failure · anything else, or a signal: the attempt failed, and is followed by others as the task's retries say.\n\
-    A line `tenure-progress 45% half way` on standard error says how far it is.\n\n\
-    SIGTERM or Ctrl-C: nothing more is claimed, what runs may finish within --stop-timeout; the rest gets SIGTERM,\n\
-    then SIGKILL, and goes back. A second one: at once. No program outlives the worker, even if that is killed.\n\n\
+    after_help = "The command reads the payload from standard input; its standard output becomes the result, and its standard error is\n\
+    forwarded. TENURE_TASK_ID, _ATTEMPT, _CLAIM, _META, _DEADLINE and _DEADLINE_MS are in its environment.\n\n\
+    Exit codes of the command: 0 task done · 65 dead letter, no retry · 75 try again after --reschedule-delay, not counted\n\
+    as a failure · any other code or a signal: failed attempt, retried as the task's settings say.\n\
+    A line `tenure-progress 45% half way` on standard error reports progress.\n\n\
+    On SIGTERM or Ctrl-C the worker claims no more tasks and waits up to --stop-timeout for running commands. The rest get\n\
+    SIGTERM, then SIGKILL, and their tasks are released. A second signal skips the wait. No command outlives the worker.\n\n\
     Examples:\n  \
-    tenure --store sqlite:shop.db --cluster shop queue work mails --concurrency 8 --exec ./send-mail --fast\n  \
-    tenure --store sqlite:shop.db --cluster shop queue work mails --node w1 --data /var/lib/w1 --exec ./send-mail\n  \
-    tenure --store sqlite:shop.db --cluster shop queue work sums --exec sh -c 'jq add'"
+    tenure worker mails --concurrency 8 -- ./send-mail --fast\n  \
+    tenure worker mails --node w1 --data /var/lib/w1 -- ./send-mail\n  \
+    tenure worker sums -- sh -c 'jq add'"
 )]
-pub(in crate::cmd) struct Work {
-    /// The queue
+pub(crate) struct WorkerCommand {
+    /// Queue name
     queue: String,
-    /// How many tasks it works on at once
+    /// Number of tasks executed at the same time
     #[arg(long, value_name = "N", default_value_t = 4)]
     concurrency: usize,
-    /// How long what is running may go on when the worker is to stop
+    /// Maximum time that running commands get to finish when the worker stops
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration::parse)]
     stop_timeout: Duration,
-    /// When a task is tried again whose program exits with code 75
+    /// Delay before a task is tried again whose command exited with code 75
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration::parse)]
-    later: Duration,
+    reschedule_delay: Duration,
     #[command(flatten)]
     poll: Poll,
     #[command(flatten)]
-    pub(in crate::cmd) flags: WorkerFlags,
-    /// The program and its arguments; everything that follows belongs to it
-    #[arg(long, value_name = "CMD", required = true, num_args = 1.., allow_hyphen_values = true)]
-    exec: Vec<OsString>,
+    flags: WorkerFlags,
+    /// Command and its arguments, after `--`
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
 }
 
-/// How often a worker looks for tasks.
+/// Poll intervals of a worker.
 #[derive(Clone, Debug, Args)]
 pub(in crate::cmd) struct Poll {
-    /// How soon a shard is looked into again in which something was due; default: as fits the store
+    /// Shortest interval between two polls of a shard, used after tasks were found [default: depends on the store]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
-    poll_first: Option<Duration>,
-    /// How late a shard is looked into again in which nothing has been due for long; default: as fits the store
+    poll_min: Option<Duration>,
+    /// Longest interval between two polls of a shard, used while there are no tasks [default: depends on the store]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
-    poll_latest: Option<Duration>,
+    poll_max: Option<Duration>,
 }
 
-/// A worker that is set up as the command line says.
+/// Sets up a worker from the command line and the configuration.
 pub(in crate::cmd) fn builder(
     queue: &Queue,
     config: &Config,
@@ -83,8 +85,8 @@ pub(in crate::cmd) fn builder(
     let settings = WorkerSettings {
         concurrency,
         stop_limit,
-        poll_first: poll.poll_first.unwrap_or(usual.poll_first),
-        poll_latest: poll.poll_latest.unwrap_or(usual.poll_latest),
+        poll_first: poll.poll_min.unwrap_or(usual.poll_first),
+        poll_latest: poll.poll_max.unwrap_or(usual.poll_latest),
         ..usual
     };
     let mut builder = Worker::builder(queue)
@@ -102,10 +104,14 @@ pub(in crate::cmd) fn builder(
     builder
 }
 
-impl Work {
-    pub(in crate::cmd) async fn run(self, config: &Config) -> Result<ExitCode, Exit> {
+impl WorkerCommand {
+    pub(crate) fn config(&self, global: &Global) -> Result<Config, Exit> {
+        global.load(self.flags.0.clone(), Knob::is_workers)
+    }
+
+    pub(crate) async fn run(self, config: &Config) -> Result<ExitCode, Exit> {
         let mut signals = Signals::new()?;
-        let command = find_command::find(self.exec)?;
+        let command = find_command::find(self.command)?;
         let queue = open(config, &self.queue).await?;
         let line = Arc::new(ProgressLine::new());
         let hurry = CancellationToken::new();
@@ -113,7 +119,7 @@ impl Work {
             command,
             who: Who::of(&queue),
             spawner: Spawner::begin()?,
-            later: self.later,
+            reschedule_delay: self.reschedule_delay,
             result_max: queue.settings().result_max,
             hurry: hurry.clone(),
             line: line.clone(),
@@ -131,7 +137,7 @@ impl Work {
     }
 }
 
-/// Works until it is asked to stop.
+/// Runs until a signal, the deletion of the queue, or a failure of the worker's node.
 async fn live<H: TaskHandler>(
     builder: WorkerBuilder,
     handler: H,
@@ -146,7 +152,7 @@ async fn live<H: TaskHandler>(
     };
     probes.begun(&worker);
     line.say(&format!(
-        "worker {} works on queue {}",
+        "worker {} started on queue {}",
         worker.name(),
         worker.queue().name()
     ));
@@ -157,13 +163,18 @@ async fn live<H: TaskHandler>(
         }
     };
     match signals.or(ended).await {
+        Waited::Done(error @ QueueError::Deleted(_)) => {
+            line.say(&format!(
+                "queue deleted; stopping, {} tasks running",
+                worker.running()
+            ));
+            stop(worker, signals, &hurry).await?;
+            Err(error.into())
+        }
         Waited::Done(error) => Err(error.into()),
         Waited::Signal => {
             let metrics = worker.metrics().clone();
-            line.say(&format!(
-                "stopping; {} tasks are being worked on",
-                worker.running()
-            ));
+            line.say(&format!("stopping; {} tasks running", worker.running()));
             stop(worker, signals, &hurry).await?;
             line.say(&status_line::summary(&metrics));
             Ok(ExitCode::SUCCESS)
@@ -171,8 +182,8 @@ async fn live<H: TaskHandler>(
     }
 }
 
-/// Stops in good order: at the first signal with all the time that was given, at the second without, at the third without
-/// waiting for anything.
+/// Stops the worker: waits for running commands after the first signal, ends them after the second, and exits without
+/// waiting for anything after the third.
 async fn stop(
     worker: Worker,
     signals: &mut Signals,

@@ -1,48 +1,46 @@
-//! `tenure queue ls`: the tasks of a queue, or the queues of a cluster.
+//! `tenure task list`: the tasks of a queue.
 
 use std::process::ExitCode;
 
 use clap::Args;
 use tenure_queue::{Filter, Queue, State, StoreTime, Task, TaskStatus};
 
-use super::{meta, open, or_interrupted};
-use crate::cluster_client;
+use crate::cmd::queue::{metadata, open, or_interrupted};
 use crate::config::Config;
 use crate::exit::Exit;
 use crate::stdout;
 use crate::table::{Table, cut};
 
-/// How many tasks are asked for at once.
+/// Number of tasks read at once.
 const PAGE: usize = 500;
 
-/// List the tasks of a queue, or without one the queues of the cluster
+/// List the tasks of a queue
 #[derive(Debug, Args)]
 #[command(
-    after_help = "With --json, one line per task with all of it, its history included. Tasks that cannot be read are named on\n\
-    standard error; the exit code is then 1.\n\n\
-    Examples:\n  tenure --store sqlite:shop.db --cluster shop queue ls\n  \
-    tenure --store sqlite:shop.db --cluster shop queue ls mails --state dead --state running\n  \
-    tenure --store sqlite:shop.db --cluster shop queue ls mails --meta user=42 --all --json"
+    after_help = "With --json, one task per line, with payload and history. Tasks that cannot be read are reported on standard\n\
+    error; the exit code is then 1.\n\n\
+    Examples:\n  tenure task list mails --state dead --state running\n  \
+    tenure task list mails --metadata user=42 --all --json"
 )]
-pub(super) struct Ls {
-    /// The queue
-    queue: Option<String>,
-    /// Only tasks in this state: ready, running, done, dead or cancelled; may be given several times
+pub(super) struct List {
+    /// Queue name
+    queue: String,
+    /// Only tasks in this state: ready, running, done, dead or cancelled (repeatable)
     #[arg(long = "state", value_name = "STATE", value_parser = state)]
     states: Vec<TaskStatus>,
-    /// Only tasks with this metadata; may be given several times
-    #[arg(long, value_name = "NAME=VALUE", value_parser = meta)]
-    meta: Vec<(String, String)>,
-    /// Only tasks that were submitted at this time or later
+    /// Only tasks with this metadata (repeatable)
+    #[arg(long, value_name = "NAME=VALUE", value_parser = metadata)]
+    metadata: Vec<(String, String)>,
+    /// Only tasks submitted at this time or later
     #[arg(long, value_name = "TIME")]
     since: Option<StoreTime>,
-    /// Only tasks that were submitted before this time
+    /// Only tasks submitted before this time
     #[arg(long, value_name = "TIME")]
     before: Option<StoreTime>,
-    /// How many at most
+    /// Maximum number of tasks
     #[arg(long, value_name = "N", default_value_t = 100)]
     limit: usize,
-    /// All of them
+    /// List all tasks, without a limit
     #[arg(long, conflicts_with = "limit")]
     all: bool,
     /// Print JSON
@@ -50,23 +48,23 @@ pub(super) struct Ls {
     json: bool,
 }
 
-pub(super) fn state(text: &str) -> Result<TaskStatus, String> {
+fn state(text: &str) -> Result<TaskStatus, String> {
     let found = TaskStatus::ALL.into_iter().find(|is| is.as_str() == text);
     found.ok_or_else(|| {
         let names: Vec<_> = TaskStatus::ALL.iter().map(|is| is.as_str()).collect();
-        format!("{text:?} is no state; known are {}", names.join(", "))
+        format!(
+            "{text:?} is not a state; expected one of {}",
+            names.join(", ")
+        )
     })
 }
 
-impl Ls {
+impl List {
     pub(super) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
-        let Some(name) = &self.queue else {
-            return self.queues(config).await;
-        };
-        let queue = open(config, name).await?;
+        let queue = open(config, &self.queue).await?;
         let filter = Filter {
             states: self.states.clone(),
-            metadata: self.meta.iter().cloned().collect(),
+            metadata: self.metadata.iter().cloned().collect(),
             created_from: self.since,
             created_before: self.before,
         };
@@ -74,25 +72,9 @@ impl Ls {
         or_interrupted(self.tasks(&queue, &filter), left).await
     }
 
-    async fn queues(&self, config: &Config) -> Result<ExitCode, Exit> {
-        let cluster = cluster_client::named_cluster(config)?;
-        let store = cluster_client::open_store(config).await?;
-        for name in Queue::names(&*store, cluster.as_str()).await? {
-            if !self.json {
-                stdout::line(name.as_str());
-                continue;
-            }
-            let queue = Queue::open(store.clone(), cluster.as_str(), name.as_str()).await?;
-            stdout::json_line(&serde_json::json!({
-                "queue": name, "settings": queue.settings(), "paused": queue.is_paused(),
-            }));
-        }
-        Ok(ExitCode::SUCCESS)
-    }
-
     async fn tasks(&self, queue: &Queue, filter: &Filter) -> Result<ExitCode, Exit> {
         let most = if self.all { usize::MAX } else { self.limit };
-        let mut table = Table::new(&["TASK", "STATE", "#TRIES", "#AGE", "WHAT"]);
+        let mut table = Table::new(&["TASK", "STATE", "#ATTEMPTS", "#AGE", "DETAIL"]);
         let now = queue.now().await?;
         let (mut from, mut count, mut corrupt) = (None, 0, 0);
         loop {
@@ -116,26 +98,26 @@ impl Ls {
             }
         }
         if !self.json {
-            // Ids are there to be copied: no column is cut but the last.
+            // Ids are there to be copied: only the last column is shortened.
             stdout::text(&table.render(usize::MAX));
         }
         if from.is_some() {
-            eprintln!("there may be more; --all shows them");
+            eprintln!("there may be more tasks; use --all to list them");
         }
         match corrupt {
             0 => Ok(ExitCode::SUCCESS),
             corrupt => Err(Exit::failed(format!(
-                "{corrupt} tasks cannot be read; look at them, then remove their keys"
+                "{corrupt} tasks cannot be read; inspect them, then delete their keys"
             ))),
         }
     }
 }
 
-/// How much of what a task left, or died of, is shown.
-const WHAT: usize = 24;
+/// Maximum length of the last column: the result, or the reason of a failure.
+const DETAIL: usize = 24;
 
 fn row(task: &Task, now: StoreTime) -> Vec<String> {
-    let (since, what) = match &task.state {
+    let (since, detail) = match &task.state {
         State::Ready { due } => (*due, "due".to_owned()),
         State::Running(running) => {
             let note = running.progress.as_ref().map(|progress| {
@@ -157,11 +139,11 @@ fn row(task: &Task, now: StoreTime) -> Vec<String> {
         task.is().to_string(),
         format!("{}/{}", task.attempts, task.retry.attempts),
         age(now, since),
-        cut(&what, WHAT),
+        cut(&detail, DETAIL),
     ]
 }
 
-/// How long ago something was, or how long it is until then, in the greatest unit that fits.
+/// Formats the time since or until `at`, in the largest unit that fits.
 fn age(now: StoreTime, at: StoreTime) -> String {
     let (ahead, time) = match at > now {
         true => ("in ", at.since(now)),
@@ -182,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ages_are_told_in_the_greatest_unit_that_fits() {
+    fn ages_use_the_largest_unit_that_fits() {
         let at = StoreTime::from_millis(1_000_000_000_000);
         for (seconds, wanted) in [(5, "5s"), (180, "3m"), (10_800, "3h"), (300_000, "3d")] {
             let later = at.plus(std::time::Duration::from_secs(seconds));

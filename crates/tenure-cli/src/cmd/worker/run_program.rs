@@ -1,4 +1,4 @@
-//! The handler of `queue work`: a task is a program's input, its output the result, its exit code the outcome.
+//! Task handler of `tenure worker`: payload to standard input, standard output to result, exit code to outcome.
 
 use std::ffi::OsString;
 use std::sync::Arc;
@@ -13,9 +13,9 @@ use tokio_util::sync::CancellationToken;
 use super::process::{Running, Spawner};
 use super::status_line::ProgressLine;
 
-/// The exit code of a program to whom no other attempt would help: `EX_DATAERR`.
+/// Exit code of a command for a permanent failure: `EX_DATAERR`.
 pub(super) const GIVE_UP: i32 = 65;
-/// The exit code of a program that wants to be tried again later: `EX_TEMPFAIL`.
+/// Exit code of a command that asks to be rescheduled: `EX_TEMPFAIL`.
 pub(super) const LATER: i32 = 75;
 /// How long a program has between SIGTERM and SIGKILL. Less than the worker gives its handlers, so that it is dead before
 /// the task is anybody else's.
@@ -47,7 +47,7 @@ pub(super) struct Program {
     pub(super) command: Vec<OsString>,
     pub(super) who: Who,
     pub(super) spawner: Spawner,
-    pub(super) later: Duration,
+    pub(super) reschedule_delay: Duration,
     pub(super) result_max: usize,
     /// Everything is to end at once.
     pub(super) hurry: CancellationToken,
@@ -58,7 +58,7 @@ impl TaskHandler for Program {
     async fn handle(&self, job: Job) -> Result<Outcome, Failure> {
         let started = self.spawner.start(&self.command, self.env(&job)).await;
         let mut running =
-            started.map_err(|e| Failure::new(format!("the program cannot be started: {e}")))?;
+            started.map_err(|e| Failure::new(format!("command cannot be started: {e}")))?;
         let (stdin, stdout, stderr) = match running.child() {
             Some(child) => (child.stdin.take(), child.stdout.take(), child.stderr.take()),
             None => (None, None, None),
@@ -70,7 +70,9 @@ impl TaskHandler for Program {
         let ((), output, words, ended) = tokio::join!(feeding, output, words, ended);
         match ended {
             Ended::Hurried => Ok(Outcome::GiveBack),
-            Ended::Killed => Err(Failure::new("the program was told to stop, and was killed")),
+            Ended::Killed => Err(Failure::new(
+                "command did not stop on SIGTERM and was killed",
+            )),
             Ended::Exited(code) => self.outcome(code, output, &words),
             Ended::Unknown(why) => Err(Failure::new(why)),
         }
@@ -141,9 +143,9 @@ impl Program {
     fn outcome(&self, code: i32, output: Output, words: &str) -> Result<Outcome, Failure> {
         let why = || {
             let how = match code {
-                126 | 127 => format!("the program cannot be run (code {code})"),
-                code if code > 128 => format!("the program died of signal {}", code - 128),
-                code => format!("the program exited with code {code}"),
+                126 | 127 => format!("command cannot be run (code {code})"),
+                code if code > 128 => format!("command was killed by signal {}", code - 128),
+                code => format!("command exited with code {code}"),
             };
             match words.is_empty() {
                 true => how,
@@ -153,11 +155,11 @@ impl Program {
         match (code, output) {
             (0, Output::Whole(bytes)) => Ok(Outcome::Done(Payload::bytes(bytes))),
             (0, Output::TooMuch(size)) => Err(Failure::for_good(format!(
-                "the result takes {size} bytes, and this queue takes up to {}; leave it elsewhere and print a reference",
+                "result has {size} bytes, but the queue's limit is {}; store it elsewhere and print a reference",
                 self.result_max
             ))),
             (LATER, _) => Ok(Outcome::Reschedule {
-                at: RetryAt::In(self.later),
+                at: RetryAt::In(self.reschedule_delay),
                 note: Some(why()),
             }),
             (GIVE_UP, _) => Err(Failure::for_good(why())),
@@ -170,7 +172,7 @@ impl Ended {
     fn of(ended: std::io::Result<i32>) -> Self {
         match ended {
             Ok(code) => Self::Exited(code),
-            Err(e) => Self::Unknown(format!("how the program ended is unknown: {e}")),
+            Err(e) => Self::Unknown(format!("exit status of the command is unknown: {e}")),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What a worker tells the person at its terminal: one line that is kept up to date, and nothing where nobody looks.
+//! Status line of a worker at a terminal; nothing without a terminal.
 
 use std::convert::Infallible;
 use std::io::{self, IsTerminal, Write};
@@ -65,7 +65,7 @@ pub(super) fn summary(metrics: &Metrics) -> String {
         metrics.value(&name).unwrap_or(0)
     };
     format!(
-        "{} done, {} attempts failed, {} dead letters, {} given back, {} taken away",
+        "{} done, {} attempts failed, {} dead letters, {} released, {} claims lost",
         value("finished"),
         value("failed"),
         value("dead"),
