@@ -199,6 +199,15 @@ impl Node {
         if changed && !unsure {
             return Others::Live;
         }
+        if changed && matches!(self.life, Life::Booting(_)) {
+            // The peer lives and does not know whether others did. Its record may say more by now, and a watch may have left
+            // that out. A start has no ticks, so it reads everything again.
+            let read_at = self.listed_at.max(since) + timing.proof_of(self.longest_ttl());
+            return match self.now < read_at {
+                true => Others::Open(until.min(read_at)),
+                false => Others::Unread,
+            };
+        }
         if self.now < until {
             return Others::Open(until);
         }
