@@ -74,6 +74,8 @@ pub enum Mutant {
     FlushBeforeServing,
     /// Requests that come during a flush pass those that were held.
     NewOvertakesHeld,
+    /// A router sends all held requests of a key before the owner has answered the first of them.
+    HeldSentUnproven,
     /// A router says that it holds a shard while requests for it are under way.
     HeldBeforeDrained,
     /// A router follows a refusal by somebody who knows less than itself, again and again.
@@ -140,6 +142,7 @@ impl Mutant {
         Self::TermKept,
         Self::FlushBeforeServing,
         Self::NewOvertakesHeld,
+        Self::HeldSentUnproven,
         Self::HeldBeforeDrained,
         Self::OldRefusalFollowed,
         Self::AnswerRetried,

@@ -503,8 +503,8 @@ impl World {
                     held: request.held,
                 };
                 self.coverage.answered += 1;
-                self.requests.answered(req, sent);
-                self.is_over(pid, req)
+                self.requests.answered(self.now, req, sent);
+                self.is_over(pid, req, true)
             }
             Answer::Failed(failure) => self.fails(pid, req, failure),
         }
@@ -530,6 +530,6 @@ impl World {
         let at_rest = self.is_at_rest();
         self.requests
             .failed(self.now, req, failure, planned, at_rest)?;
-        self.is_over(pid, req)
+        self.is_over(pid, req, false)
     }
 }

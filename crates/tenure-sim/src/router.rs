@@ -439,8 +439,8 @@ impl World {
         self.carry_on(pid)
     }
 
-    /// A request is over: the next one of its line goes.
-    pub(crate) fn is_over(&mut self, pid: Pid, req: Req) -> Verdict {
+    /// Ends a request, answered or failed: others of its key may go.
+    pub(crate) fn is_over(&mut self, pid: Pid, req: Req, answered: bool) -> Verdict {
         let request = self.clients.of_mut(req);
         let (shard, key, ticket) = (request.shard, request.key, request.ticket);
         let stage = std::mem::replace(&mut request.stage, Stage::Over);
@@ -454,7 +454,7 @@ impl World {
             Stage::Passing => post.count_out(),
             Stage::Running => {
                 post.count_out();
-                lines.over(post, key, ticket);
+                lines.over(post, key, ticket, answered);
             }
             Stage::Waiting(_) | Stage::Over => {}
         }

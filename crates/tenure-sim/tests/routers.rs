@@ -60,6 +60,30 @@ fn a_node_that_exits_by_itself_delivers_its_answers_and_a_killed_one_may_not() {
     assert!(with(Fault::Kill { node: 0 }).failed_requests > 0);
 }
 
+/// 24 requests of the key are in flight on average, so that the key would never leave a queue that sends one at a time.
+#[test]
+fn requests_of_a_busy_key_survive_restarts_and_are_held_hardly_longer_than_these_take() {
+    let timing = Settings::default().check(Duration::ZERO).unwrap();
+    let mut plan = RunConfig::quiet(1, 1, 1, timing).with_routers(1);
+    plan.traffic = Traffic {
+        every: 5 * MS,
+        work: (40 * MS, 200 * MS),
+        ..Traffic::calm()
+    };
+    for at in [20, 40, 60] {
+        let again = Fault::Restart { node: 0, dir: true };
+        let stop = Fault::Stop { node: 0 };
+        plan.faults
+            .extend([(at * SEC, stop), ((at + 2) * SEC, again)]);
+    }
+    plan.end_at = 120 * SEC;
+    let seen = run(plan);
+    assert_eq!(seen.failed_requests, 0, "{seen:?}");
+    assert!(seen.answered > 20_000, "{seen:?}");
+    // Three restarts of 2 s with 280 requests per second, and a start.
+    assert!(seen.held < 4_000, "{seen:?}");
+}
+
 /// Four nodes, of which the last joins when the others serve everything: a quarter of the shards moves.
 fn many(shards: u32, routers: usize, until: u64) -> RunConfig {
     let settings = Settings {

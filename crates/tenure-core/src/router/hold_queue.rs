@@ -1,7 +1,8 @@
-//! What is held of one shard: a line per key, each sent one after the other, in the order of arrival.
+//! Requests held for one shard, in a queue per key in the order of arrival.
 //!
-//! A line is there as long as something of it waits or is under way; whoever comes meanwhile goes to its end. So a flush and
-//! what comes during it cannot overtake each other.
+//! After a flush the first request of each key goes alone. Its response proves that the owner accepts requests: the rest of the
+//! queue then goes at once, in order, and the key leaves. New requests of the key join the tail until then. So a key leaves one
+//! response time after a flush, whatever its rate, and no held request passes an earlier one that may still be refused.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::{Hash, Hasher};
@@ -72,7 +73,10 @@ struct Waiting<W> {
 /// The requests of one key.
 #[derive(Clone, Debug, Hash)]
 struct KeyQueue<W> {
+    /// The request that goes alone, while it is under way.
     running: Option<ArrivalNo>,
+    /// Whether the running request was sent since the last hold. An earlier one says nothing about the present owner.
+    proves: bool,
     queue: VecDeque<Waiting<W>>,
 }
 
@@ -142,10 +146,12 @@ impl<P: FlightCounter> HoldQueue<P> {
             bytes,
             waiter,
         };
-        let KeyQueue { running, queue } = self.lines.entry(line).or_insert_with(|| KeyQueue {
+        let new = || KeyQueue {
             running: None,
+            proves: false,
             queue: VecDeque::new(),
-        });
+        };
+        let KeyQueue { running, queue, .. } = self.lines.entry(line).or_insert_with(new);
         running.take_if(|running| *running == ticket);
         let after = queue
             .iter()
@@ -172,10 +178,16 @@ impl<P: FlightCounter> HoldQueue<P> {
         Some(bytes)
     }
 
-    /// A request that was told to go is over: the next one of its line goes.
-    pub fn over(&mut self, port: &P, line: u64, ticket: ArrivalNo) {
-        if let Some(KeyQueue { running, .. }) = self.lines.get_mut(&line) {
-            running.take_if(|running| *running == ticket);
+    /// Ends a request that had waited. If it went alone, all requests behind it go when an owner has answered it; else the next
+    /// goes alone, because nothing is known of the owner.
+    pub fn over(&mut self, port: &P, line: u64, ticket: ArrivalNo, answered: bool) {
+        if let Some(KeyQueue {
+            running, proves, ..
+        }) = self.lines.get_mut(&line)
+            && running.take_if(|running| *running == ticket).is_some()
+            && (answered && *proves && self.open)
+        {
+            self.go_all(port, line);
         }
         self.next(port, line);
     }
@@ -183,6 +195,9 @@ impl<P: FlightCounter> HoldQueue<P> {
     /// Keeps what comes.
     pub fn hold(&mut self, port: &P, why: HoldReason) {
         (self.open, self.why) = (false, why);
+        for line in self.lines.values_mut() {
+            line.proves = false;
+        }
         port.hold();
     }
 
@@ -240,9 +255,9 @@ impl<P: FlightCounter> HoldQueue<P> {
             .map(|(line, _)| line)
     }
 
-    /// Sends the next of a line, if it may go; forgets a line of which nothing is left.
+    /// Sends the first of a key alone, if it may go; removes the queue of a key of which nothing is left.
     fn next(&mut self, port: &P, line: u64) {
-        let Some(KeyQueue { running, queue }) = self.lines.get(&line) else {
+        let Some(KeyQueue { running, queue, .. }) = self.lines.get(&line) else {
             return;
         };
         if running.is_none() && queue.is_empty() {
@@ -250,26 +265,37 @@ impl<P: FlightCounter> HoldQueue<P> {
             self.open_port(port);
         } else if running.is_none() && self.open {
             self.go(port, line, None);
+            if self.rules.broken_by(Mutant::HeldSentUnproven) {
+                self.go_all(port, line);
+            }
         }
     }
 
+    /// Sends the first of a key; the others wait for its end.
     fn go(&mut self, port: &P, line: u64, trial: Option<P::Trial>) {
-        let Some(KeyQueue { running, queue }) = self.lines.get_mut(&line) else {
-            return;
-        };
-        let Some(Waiting {
+        if let Some(ticket) = self.send_first(port, line, trial)
+            && let Some(queue) = self.lines.get_mut(&line)
+        {
+            (queue.running, queue.proves) = (Some(ticket), true);
+        }
+    }
+
+    /// Sends all requests of a key, in order.
+    fn go_all(&mut self, port: &P, line: u64) {
+        while self.send_first(port, line, None).is_some() {}
+    }
+
+    fn send_first(&mut self, port: &P, line: u64, trial: Option<P::Trial>) -> Option<ArrivalNo> {
+        let Waiting {
             ticket,
             bytes,
             waiter,
-        }) = queue.pop_front()
-        else {
-            return;
-        };
-        *running = Some(ticket);
+        } = self.lines.get_mut(&line)?.queue.pop_front()?;
         self.count -= 1;
         self.bytes -= bytes;
         port.count_in();
         port.go(waiter, trial);
+        Some(ticket)
     }
 
     /// What comes goes straight on once nothing waits.
@@ -369,19 +395,94 @@ mod tests {
 
     fn ends(post: &Post, lines: &mut HoldQueue<Post>, line: u64, n: u32) {
         post.in_flight.set(post.in_flight.get() - 1);
-        lines.over(post, line, ticket(n));
+        lines.over(post, line, ticket(n), true);
+    }
+
+    fn fails(post: &Post, lines: &mut HoldQueue<Post>, line: u64, n: u32) {
+        post.in_flight.set(post.in_flight.get() - 1);
+        lines.over(post, line, ticket(n), false);
+    }
+
+    /// A request that is under way comes back refused.
+    fn is_refused(post: &Post, lines: &mut HoldQueue<Post>, line: u64, n: u32) {
+        waits(post, lines, line, n);
+        post.in_flight.set(post.in_flight.get() - 1);
     }
 
     #[test]
-    fn a_flush_sends_one_of_each_key_and_the_next_when_it_is_over() {
+    fn a_flush_sends_one_of_each_key_and_the_others_of_the_key_when_that_is_answered() {
         let (post, mut lines) = held();
-        for (line, n) in [(KEY, 1), (OTHER, 2), (KEY, 3)] {
+        for (line, n) in [(KEY, 1), (OTHER, 2), (KEY, 3), (OTHER, 4), (KEY, 5)] {
             waits(&post, &mut lines, line, n);
         }
-        assert_eq!((lines.held(), lines.why()), ((3, 3), HoldReason::Freezing));
+        assert_eq!((lines.held(), lines.why()), ((5, 5), HoldReason::Freezing));
         assert_eq!(lines.flush(&post, FlushMode::All), 2);
         assert_eq!(*post.gone.borrow(), [1, 2]);
         ends(&post, &mut lines, KEY, 1);
+        assert_eq!(*post.gone.borrow(), [1, 2, 3, 5]);
+        assert!(lines.passes(KEY) && !lines.passes(OTHER));
+        ends(&post, &mut lines, OTHER, 2);
+        assert_eq!(*post.gone.borrow(), [1, 2, 3, 5, 4]);
+        assert!(!post.held.get() && post.in_flight() == 3);
+    }
+
+    #[test]
+    fn after_a_first_request_that_was_not_answered_the_next_goes_alone() {
+        let (post, mut lines) = held();
+        (1..=4).for_each(|n| waits(&post, &mut lines, KEY, n));
+        lines.flush(&post, FlushMode::All);
+        fails(&post, &mut lines, KEY, 1);
+        assert_eq!(*post.gone.borrow(), [1, 2]);
+        ends(&post, &mut lines, KEY, 2);
+        assert_eq!(*post.gone.borrow(), [1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn a_first_request_that_is_refused_is_passed_by_none_of_its_key() {
+        let (post, mut lines) = held();
+        (1..=3).for_each(|n| waits(&post, &mut lines, KEY, n));
+        lines.flush(&post, FlushMode::All);
+        lines.hold(&post, HoldReason::Refused);
+        is_refused(&post, &mut lines, KEY, 1);
+        lines.flush(&post, FlushMode::One(()));
+        assert_eq!(*post.gone.borrow(), [1, 1]);
+        ends(&post, &mut lines, KEY, 1);
+        assert_eq!(*post.gone.borrow(), [1, 1], "the shard is still held");
+        lines.flush(&post, FlushMode::All);
+        assert_eq!(*post.gone.borrow(), [1, 1, 2]);
+        ends(&post, &mut lines, KEY, 2);
+        assert_eq!(*post.gone.borrow(), [1, 1, 2, 3]);
+    }
+
+    #[test]
+    fn requests_that_went_together_and_were_refused_go_again_in_order() {
+        let (post, mut lines) = held();
+        (1..=4).for_each(|n| waits(&post, &mut lines, KEY, n));
+        lines.flush(&post, FlushMode::All);
+        ends(&post, &mut lines, KEY, 1);
+        lines.hold(&post, HoldReason::Freezing);
+        waits(&post, &mut lines, KEY, 5);
+        for n in [4, 2, 3] {
+            is_refused(&post, &mut lines, KEY, n);
+        }
+        post.gone.borrow_mut().clear();
+        lines.flush(&post, FlushMode::All);
+        assert_eq!(*post.gone.borrow(), [2]);
+        ends(&post, &mut lines, KEY, 2);
+        assert_eq!(*post.gone.borrow(), [2, 3, 4, 5]);
+    }
+
+    #[test]
+    fn the_answer_to_a_request_from_before_a_hold_proves_nothing_after_it() {
+        let (post, mut lines) = held();
+        (1..=3).for_each(|n| waits(&post, &mut lines, KEY, n));
+        lines.flush(&post, FlushMode::All);
+        lines.hold(&post, HoldReason::Freezing);
+        lines.flush(&post, FlushMode::All);
+        assert_eq!(*post.gone.borrow(), [1]);
+        ends(&post, &mut lines, KEY, 1);
+        assert_eq!(*post.gone.borrow(), [1, 2], "2 is the first at this owner");
+        ends(&post, &mut lines, KEY, 2);
         assert_eq!(*post.gone.borrow(), [1, 2, 3]);
     }
 
@@ -451,5 +552,44 @@ mod tests {
         lines.flush(&post, FlushMode::All);
         assert_eq!(*post.gone.borrow(), [2]);
         assert_eq!(lines.give_up(&post, KEY, ticket(2)), None);
+    }
+
+    /// Virtual time in milliseconds. Requests of one key arrive every 5 ms and take 40 to 200 ms, so that 24 are in flight on
+    /// average. They are held for 2 s.
+    #[test]
+    fn a_key_with_many_requests_in_flight_leaves_the_queue_within_one_response_time_of_the_flush() {
+        const FLUSH: u32 = 2_000;
+        const SLOWEST: u32 = 200;
+        let takes = |n: u32| 40 + n.wrapping_mul(2_654_435_761) % (SLOWEST - 40 + 1);
+        let (post, mut lines) = held();
+        let mut sent_at = std::collections::BTreeMap::new();
+        let (mut passed_from, mut next) = (None, 0);
+        for now in 0..20_000 {
+            let over = |(n, at): (&u32, &u32)| (at + takes(*n) == now).then_some(*n);
+            let over: Vec<u32> = sent_at.iter().filter_map(over).collect();
+            for n in over {
+                ends(&post, &mut lines, KEY, n);
+            }
+            if now == FLUSH {
+                lines.flush(&post, FlushMode::All);
+            }
+            if now.is_multiple_of(5) {
+                if lines.passes(KEY) {
+                    passed_from.get_or_insert(now);
+                    post.count_in();
+                    post.gone.borrow_mut().push(next);
+                } else {
+                    waits(&post, &mut lines, KEY, next);
+                }
+                next += 1;
+            }
+            for n in post.gone.borrow().iter() {
+                sent_at.entry(*n).or_insert(now);
+            }
+        }
+        let passed_from = passed_from.expect("the key leaves the queue");
+        assert!(passed_from <= FLUSH + SLOWEST + 5, "{passed_from}");
+        assert!(post.gone.borrow().is_sorted(), "sent in order of arrival");
+        assert_eq!((lines.held(), post.held.get()), ((0, 0), false));
     }
 }

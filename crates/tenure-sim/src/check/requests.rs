@@ -1,5 +1,6 @@
 //! P4: what becomes of requests. In a planned move none fails and none is lost; each is done once at most, goes at most one
-//! hop too far, and requests of one router and key that had to wait are sent in the order in which they came (D11).
+//! hop too far, and held requests of one router and key are sent in order of arrival, the first of them alone until it is
+//! answered (D11).
 //!
 //! What a client was told is compared with what it reads afterwards (P3).
 
@@ -51,6 +52,8 @@ struct Book {
     is: Is,
     /// Whether it ever had to wait.
     waited: bool,
+    /// Whether it was sent at the instant of an answer to another held request of its key. Others need not wait for its end.
+    follows: bool,
     admitted: bool,
     hops: u32,
 }
@@ -61,6 +64,8 @@ pub(crate) struct Requests {
     books: Vec<Book>,
     /// Requests of one router and key that are not over, in order of arrival.
     lines: BTreeMap<(Pid, u64), VecDeque<Req>>,
+    /// Time of the last answer to a request of one router and key that had waited.
+    answers: BTreeMap<(Pid, u64), Instant>,
     /// How long each that came from then on and was answered had been held, if that is wanted.
     holds: Option<(Instant, Vec<u64>)>,
 }
@@ -74,6 +79,7 @@ impl Requests {
             line,
             is: Is::UnderWay,
             waited: false,
+            follows: false,
             admitted: false,
             hops: 0,
         });
@@ -90,7 +96,7 @@ impl Requests {
         self.books[req].came
     }
 
-    /// A request leaves its router: nobody who came before it, and had to wait, is left behind.
+    /// A request leaves its router: no earlier one of its key waits, and none that has waited is the first under way.
     pub(crate) fn sent(&mut self, at: Instant, req: Req) -> Verdict {
         let line = self.books[req].line;
         let before = self.lines.get(&line).into_iter().flatten();
@@ -98,7 +104,7 @@ impl Requests {
             let book = &self.books[*other];
             let left_behind = match book.is {
                 Is::Waiting => true,
-                Is::UnderWay => book.waited,
+                Is::UnderWay => book.waited && !book.follows,
                 Is::Over => false,
             };
             if left_behind {
@@ -109,7 +115,9 @@ impl Requests {
                 return Err(Violation::new("D11", at, what));
             }
         }
-        self.books[req].is = Is::UnderWay;
+        let follows = self.answers.get(&line) == Some(&at);
+        let book = &mut self.books[req];
+        (book.is, book.follows) = (Is::UnderWay, follows);
         Ok(())
     }
 
@@ -168,7 +176,10 @@ impl Requests {
         self.holds.as_ref().map_or(&[], |(_, holds)| holds)
     }
 
-    pub(crate) fn answered(&mut self, req: Req, sent: Sent) {
+    pub(crate) fn answered(&mut self, at: Instant, req: Req, sent: Sent) {
+        if self.books[req].waited {
+            self.answers.insert(self.books[req].line, at);
+        }
         if let Some((from, holds)) = &mut self.holds
             && sent.well
             && self.books[req].came >= *from

@@ -122,8 +122,10 @@ pub(crate) struct Asked {
     pub(crate) is: Is,
     /// It comes to its node, or is answered, at some time.
     pub(crate) late: bool,
-    /// It has waited, so that those behind it wait for its end.
+    /// It has waited.
     runs: bool,
+    /// It was sent because another that had waited was answered. Others need not wait for its end.
+    follows: bool,
     entered: bool,
     followed: bool,
     trial: bool,
@@ -140,6 +142,8 @@ pub(crate) struct RouterProcess {
     route: (Option<SessionId>, RecordVersion),
     /// The epoch at which requests came to be held for a move.
     held_at: Option<Epoch>,
+    /// A request that had waited is being answered in this step.
+    answering: bool,
     pub(crate) asked: Vec<Asked>,
     next: u8,
 }
@@ -163,6 +167,7 @@ impl RouterProcess {
             post,
             route: (None, RecordVersion::default()),
             held_at: None,
+            answering: false,
             asked: Vec::new(),
             next: 0,
         }
@@ -232,8 +237,9 @@ impl State {
                 let Some(desk) = self.desk(n) else { return };
                 match told {
                     TransportReport::Go(number, trial) => {
+                        let follows = desk.answering;
                         if let Some(asked) = desk.at(number) {
-                            (asked.trial, asked.runs) = (trial, true);
+                            (asked.trial, asked.runs, asked.follows) = (trial, true, follows);
                         }
                         self.send_on(n, number, telling);
                     }
@@ -256,6 +262,7 @@ impl State {
             is: Is::Away,
             late: false,
             runs: false,
+            follows: false,
             entered: false,
             followed: false,
             trial: false,
@@ -294,7 +301,7 @@ impl State {
         let behind = desk
             .asked
             .iter()
-            .any(|a| a.number < number && (a.is == Is::Waiting || a.runs));
+            .any(|a| a.number < number && (a.is == Is::Waiting || (a.runs && !a.follows)));
         if let Some(asked) = desk.at(number) {
             (asked.is, asked.to, asked.mark) = (Is::Away, to, mark);
         }
@@ -394,12 +401,12 @@ impl State {
             return;
         };
         telling.line(|| format!("n{seat} answers a request"));
-        self.over(n, at, telling);
+        self.over(n, at, true, telling);
         self.worked(seat, run);
     }
 
-    /// A request is over: the next one goes.
-    fn over(&mut self, n: usize, at: usize, telling: &mut Telling) {
+    /// Ends a request, answered or failed: others may go.
+    fn over(&mut self, n: usize, at: usize, answered: bool, telling: &mut Telling) {
         let now = self.seats[n].time(self.now);
         let Some(desk) = self.desk(n).filter(|desk| at < desk.asked.len()) else {
             return;
@@ -408,13 +415,17 @@ impl State {
         desk.post.count_out();
         if asked.runs {
             let ticket = ArrivalNo::new(u64::from(asked.number));
-            desk.lines.over(&desk.post, LINE, ticket);
+            desk.lines.over(&desk.post, LINE, ticket, answered);
         }
         desk.lines.check_empty(&desk.post);
         if asked.trial {
             desk.keeper.step(now, (), Event::Answered);
         }
+        desk.answering = answered && asked.runs;
         self.carry_on(n, telling);
+        if let Some(desk) = self.desk(n) {
+            desk.answering = false;
+        }
     }
 
     /// Whether a node works on a request.
@@ -441,7 +452,7 @@ impl State {
                 if self.strict {
                     self.breach("P4", "a request fails although no process died");
                 }
-                self.over(n, at, telling);
+                self.over(n, at, false, telling);
             }
         }
     }

@@ -150,7 +150,7 @@ enum Doing {
     Passing,
     /// It waits in its line.
     Waiting(Time),
-    /// It was told to go; those behind it wait for its end.
+    /// In flight, after having waited. Requests of the same key may wait for its end.
     Running,
     /// Nothing any more.
     Over,
@@ -166,6 +166,8 @@ pub(super) struct Place<'a> {
     /// Until when it may be held, once it was.
     deadline: Option<Time>,
     trial: Option<Probe>,
+    /// Whether an owner has answered.
+    answered: bool,
 }
 
 impl<'a> Place<'a> {
@@ -184,6 +186,7 @@ impl<'a> Place<'a> {
             doing: Doing::Passing,
             deadline: None,
             trial: None,
+            answered: false,
         };
         if passed && let Some(route) = desk.table.route(spot) {
             return Ok((place, route));
@@ -200,6 +203,7 @@ impl<'a> Place<'a> {
     /// An owner has answered.
     pub(super) fn answered(mut self) {
         let trial = self.trial.take();
+        self.answered = true;
         // First it is over, then that is told.
         drop(self);
         if let Some(trial) = trial {
@@ -308,7 +312,7 @@ impl Drop for Place<'_> {
             Doing::Running => {
                 let mut waiting = cold.lock();
                 slot.count_out();
-                waiting.lines.over(slot, line, self.ticket);
+                waiting.lines.over(slot, line, self.ticket, self.answered);
                 self.desk.settled(self.spot, &mut waiting);
             }
             Doing::Waiting(_) | Doing::Over => {}

@@ -104,8 +104,9 @@ impl Router {
     /// Sends a request to the owner of the shard of `key`, and waits for its answer.
     ///
     /// `call` carries it to one node and says what came back. It is called again only after [`Answer::NotOwner`]. `bytes` is
-    /// what the request counts for while it is held. Requests of one key that are held go one after the other, in the order
-    /// in which they came; those that pass at the same time have no order. Dropping the future gives the request up.
+    /// what the request counts for while it is held. After a hold the first request of a key goes alone; when it is answered,
+    /// the others of the key go in the order of arrival, without waiting for each other. Requests in flight at the same time have
+    /// no order. Dropping the future gives the request up.
     pub async fn send<R, A: Future<Output = Answer<R>>>(
         &self,
         keyspace: &str,
