@@ -199,7 +199,10 @@ impl Node {
         if changed && !unsure {
             return Others::Live;
         }
-        if changed && matches!(self.life, Life::Booting(_)) {
+        if self.now < until {
+            if !changed || !matches!(self.life, Life::Booting(_)) {
+                return Others::Open(until);
+            }
             // The peer lives and does not know whether others did. Its record may say more by now, and a watch may have left
             // that out. A start has no ticks, so it reads everything again.
             let read_at = self.listed_at.max(since) + timing.proof_of(self.longest_ttl());
@@ -207,9 +210,6 @@ impl Node {
                 true => Others::Open(until.min(read_at)),
                 false => Others::Unread,
             };
-        }
-        if self.now < until {
-            return Others::Open(until);
         }
         if self.listed_at < until {
             // A watch may have left out that it was renewed, or that it is over.
