@@ -1,8 +1,9 @@
 //! Requests held for one shard, in a queue per key in the order of arrival.
 //!
-//! After a flush the first request of each key goes alone. Its response proves that the owner accepts requests: the rest of the
-//! queue then goes at once, in order, and the key leaves. New requests of the key join the tail until then. So a key leaves one
-//! response time after a flush, whatever its rate, and no held request passes an earlier one that may still be refused.
+//! After a flush the requests of a key go one by one, each when the owner has answered the previous one; new requests of the key
+//! join the tail. A key that receives requests faster than the owner answers them would never leave. When its queue does not shrink,
+//! the rest of it goes at once, in order, and the key leaves. The first request always goes alone: its response proves that the
+//! owner accepts requests, so no held request passes an earlier one that may still be refused.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::{Hash, Hasher};
@@ -77,6 +78,9 @@ struct KeyQueue<W> {
     running: Option<ArrivalNo>,
     /// Whether the running request was sent since the last hold. An earlier one says nothing about the present owner.
     proves: bool,
+    /// Twice the number of requests that may be left after the next answer, or the rest goes at once. Set by the first request
+    /// that goes after a hold; each answer takes one off. So one by one, a queue is emptied within two answers per request.
+    pace: Option<usize>,
     queue: VecDeque<Waiting<W>>,
 }
 
@@ -96,6 +100,18 @@ pub struct HoldQueue<P: FlightCounter> {
 impl<P: FlightCounter> Default for HoldQueue<P> {
     fn default() -> Self {
         Self::new(Rules::sound())
+    }
+}
+
+impl<W> KeyQueue<W> {
+    /// Queues up to this length go one by one whatever their pace.
+    const SHORT: usize = 8;
+
+    /// Counts an answer. Returns whether so many requests are left that one by one takes too long.
+    fn does_not_shrink(&mut self) -> bool {
+        let pace = self.pace.unwrap_or_default().saturating_sub(1);
+        self.pace = Some(pace);
+        self.queue.len() > Self::SHORT && 2 * self.queue.len() > pace
     }
 }
 
@@ -149,6 +165,7 @@ impl<P: FlightCounter> HoldQueue<P> {
         let new = || KeyQueue {
             running: None,
             proves: false,
+            pace: None,
             queue: VecDeque::new(),
         };
         let KeyQueue { running, queue, .. } = self.lines.entry(line).or_insert_with(new);
@@ -178,14 +195,16 @@ impl<P: FlightCounter> HoldQueue<P> {
         Some(bytes)
     }
 
-    /// Ends a request that had waited. If it went alone, all requests behind it go when an owner has answered it; else the next
-    /// goes alone, because nothing is known of the owner.
+    /// Ends a request that had waited. If it went alone, the next one goes; all of them go if an owner has answered it and the
+    /// queue does not shrink.
     pub fn over(&mut self, port: &P, line: u64, ticket: ArrivalNo, answered: bool) {
-        if let Some(KeyQueue {
-            running, proves, ..
-        }) = self.lines.get_mut(&line)
-            && running.take_if(|running| *running == ticket).is_some()
-            && (answered && *proves && self.open)
+        if let Some(queue) = self.lines.get_mut(&line)
+            && queue
+                .running
+                .take_if(|running| *running == ticket)
+                .is_some()
+            && (answered && queue.proves && self.open)
+            && queue.does_not_shrink()
         {
             self.go_all(port, line);
         }
@@ -196,7 +215,7 @@ impl<P: FlightCounter> HoldQueue<P> {
     pub fn hold(&mut self, port: &P, why: HoldReason) {
         (self.open, self.why) = (false, why);
         for line in self.lines.values_mut() {
-            line.proves = false;
+            (line.proves, line.pace) = (false, None);
         }
         port.hold();
     }
@@ -277,6 +296,7 @@ impl<P: FlightCounter> HoldQueue<P> {
             && let Some(queue) = self.lines.get_mut(&line)
         {
             (queue.running, queue.proves) = (Some(ticket), true);
+            queue.pace.get_or_insert(2 * (queue.queue.len() + 1));
         }
     }
 
@@ -410,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flush_sends_one_of_each_key_and_the_others_of_the_key_when_that_is_answered() {
+    fn a_flush_sends_one_of_each_key_and_the_next_when_that_is_answered() {
         let (post, mut lines) = held();
         for (line, n) in [(KEY, 1), (OTHER, 2), (KEY, 3), (OTHER, 4), (KEY, 5)] {
             waits(&post, &mut lines, line, n);
@@ -419,11 +439,50 @@ mod tests {
         assert_eq!(lines.flush(&post, FlushMode::All), 2);
         assert_eq!(*post.gone.borrow(), [1, 2]);
         ends(&post, &mut lines, KEY, 1);
-        assert_eq!(*post.gone.borrow(), [1, 2, 3, 5]);
-        assert!(lines.passes(KEY) && !lines.passes(OTHER));
+        assert_eq!(*post.gone.borrow(), [1, 2, 3]);
         ends(&post, &mut lines, OTHER, 2);
-        assert_eq!(*post.gone.borrow(), [1, 2, 3, 5, 4]);
-        assert!(!post.held.get() && post.in_flight() == 3);
+        assert_eq!(*post.gone.borrow(), [1, 2, 3, 4]);
+        ends(&post, &mut lines, OTHER, 4);
+        assert!(lines.passes(OTHER) && !lines.passes(KEY));
+        ends(&post, &mut lines, KEY, 3);
+        assert_eq!(*post.gone.borrow(), [1, 2, 3, 4, 5]);
+        ends(&post, &mut lines, KEY, 5);
+        assert!(!post.held.get() && post.in_flight() == 0);
+    }
+
+    #[test]
+    fn a_long_queue_goes_one_by_one_while_it_shrinks() {
+        let (post, mut lines) = held();
+        (1..=100).for_each(|n| waits(&post, &mut lines, KEY, n));
+        lines.flush(&post, FlushMode::All);
+        for n in 1..=100 {
+            assert_eq!(post.gone.borrow().len() as u32, n);
+            // One new request for two answers.
+            if n.is_multiple_of(2) {
+                waits(&post, &mut lines, KEY, 100 + n);
+            }
+            ends(&post, &mut lines, KEY, n);
+        }
+    }
+
+    #[test]
+    fn a_queue_that_does_not_shrink_goes_at_once_and_a_short_one_never_does() {
+        for (held_before, at_once) in [(8, false), (9, true)] {
+            let (post, mut lines) = held();
+            (1..=held_before).for_each(|n| waits(&post, &mut lines, KEY, n));
+            lines.flush(&post, FlushMode::All);
+            for n in 1..=20 {
+                waits(&post, &mut lines, KEY, held_before + n);
+                let before = post.in_flight();
+                ends(&post, &mut lines, KEY, n);
+                if post.in_flight() > before {
+                    assert!(at_once && lines.passes(KEY));
+                    assert!(post.gone.borrow().is_sorted());
+                    break;
+                }
+                assert!(n < 20 || !at_once);
+            }
+        }
     }
 
     #[test]
@@ -434,7 +493,7 @@ mod tests {
         fails(&post, &mut lines, KEY, 1);
         assert_eq!(*post.gone.borrow(), [1, 2]);
         ends(&post, &mut lines, KEY, 2);
-        assert_eq!(*post.gone.borrow(), [1, 2, 3, 4]);
+        assert_eq!(*post.gone.borrow(), [1, 2, 3]);
     }
 
     #[test]
@@ -457,19 +516,23 @@ mod tests {
     #[test]
     fn requests_that_went_together_and_were_refused_go_again_in_order() {
         let (post, mut lines) = held();
-        (1..=4).for_each(|n| waits(&post, &mut lines, KEY, n));
+        (1..=12).for_each(|n| waits(&post, &mut lines, KEY, n));
         lines.flush(&post, FlushMode::All);
+        (13..=24).for_each(|n| waits(&post, &mut lines, KEY, n));
         ends(&post, &mut lines, KEY, 1);
+        assert!(post.gone.borrow().iter().copied().eq(1..=24));
         lines.hold(&post, HoldReason::Freezing);
-        waits(&post, &mut lines, KEY, 5);
+        waits(&post, &mut lines, KEY, 25);
         for n in [4, 2, 3] {
             is_refused(&post, &mut lines, KEY, n);
         }
         post.gone.borrow_mut().clear();
         lines.flush(&post, FlushMode::All);
-        assert_eq!(*post.gone.borrow(), [2]);
-        ends(&post, &mut lines, KEY, 2);
-        assert_eq!(*post.gone.borrow(), [2, 3, 4, 5]);
+        for n in [2, 3, 4, 25] {
+            assert_eq!(post.gone.borrow().last(), Some(&n));
+            ends(&post, &mut lines, KEY, n);
+        }
+        assert_eq!(*post.gone.borrow(), [2, 3, 4, 25]);
     }
 
     #[test]
