@@ -1,9 +1,10 @@
 //! Three servers of which some fail.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tenure_store::servers::nats::{Nats, Options};
-use tenure_store::{PutIf, StoreError, WatchEnd, open};
+use tenure_store::{PutIf, Store, StoreError, WatchEnd, open};
 
 use super::{bounded, create, until_it_writes};
 
@@ -11,10 +12,17 @@ fn three() -> Nats {
     Options::new().members(3).start()
 }
 
+/// Opens a new bucket, and waits until its leader accepts writes: an election may follow the creation of a bucket.
+async fn open_bucket(nats: &Nats) -> Arc<dyn Store> {
+    let store = open(&nats.url("shop")).await.unwrap();
+    until_it_writes(&*store, "elected").await;
+    store
+}
+
 #[tokio::test]
 async fn a_server_that_hangs_is_left_for_the_next_one() {
     let nats = three();
-    let all = open(&nats.url("shop")).await.unwrap();
+    let all = open_bucket(&nats).await;
     create(&*all, "made").await;
     let leader = nats.leader("shop");
     let followers: Vec<usize> = (0..3).filter(|n| *n != leader).collect();
@@ -39,7 +47,7 @@ async fn a_server_that_hangs_is_left_for_the_next_one() {
 #[tokio::test]
 async fn writes_go_on_when_the_leader_is_killed_and_no_confirmed_one_is_lost() {
     let mut nats = three();
-    let store = open(&nats.url("shop")).await.unwrap();
+    let store = open_bucket(&nats).await;
     for n in 0..20 {
         create(&*store, &format!("before/{n}")).await;
     }
@@ -72,7 +80,7 @@ async fn one_of_three_takes_no_writes_and_its_reads_are_not_believed() {
 /// Kills all servers but the leader. Returns whether the survivor answered as a leader that has lost its majority.
 async fn survivor_was_leader() -> bool {
     let mut nats = three();
-    let store = open(&nats.url("shop")).await.unwrap();
+    let store = open_bucket(&nats).await;
     create(&*store, "k").await;
     let leader = nats.leader("shop");
     for n in (0..3).filter(|n| *n != leader) {

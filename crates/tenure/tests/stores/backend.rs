@@ -58,6 +58,11 @@ pub(crate) trait Backend: Sized {
 
     /// A number that grows with every write.
     fn writes(&self) -> u64;
+
+    /// Describes the keys written after `writes` was this number. Empty for a store that does not record it.
+    fn written_after(&self, _writes: u64) -> String {
+        String::new()
+    }
 }
 
 impl Backend for Etcd {
@@ -105,6 +110,28 @@ impl Backend for Etcd {
         let said = self.ctl(&["get", "none", "--write-out=json"]);
         let said: serde_json::Value = serde_json::from_str(&said).expect("etcdctl speaks JSON");
         said["header"]["revision"].as_u64().expect("a revision")
+    }
+
+    fn written_after(&self, revision: u64) -> String {
+        let fields = self.ctl(&["get", "--prefix", "", "--write-out=fields"]);
+        let field = |entry: &str, name: &str| {
+            let start = format!("\"{name}\" : ");
+            let value = entry.lines().find_map(|line| line.strip_prefix(&start));
+            value.unwrap_or_default().to_owned()
+        };
+        let revised = |entry: &str| field(entry, "ModRevision").parse::<u64>();
+        let written = |entry: &&str| revised(entry).is_ok_and(|rev| rev > revision);
+        let entries = fields.split("\"Key\" : ").skip(1).filter(written);
+        let key = |entry: &str| entry.lines().next().unwrap_or_default().to_owned();
+        let shown = entries.map(|entry| {
+            format!(
+                "{} version {} = {}",
+                key(entry),
+                field(entry, "Version"),
+                field(entry, "Value")
+            )
+        });
+        shown.collect()
     }
 }
 

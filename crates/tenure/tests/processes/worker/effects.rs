@@ -1,12 +1,11 @@
 //! A resource that checks epochs: it keeps the greatest epoch of each shard and refuses smaller ones (P2).
 
 use std::path::Path;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rusqlite::{Connection, ErrorCode, TransactionBehavior, params};
+use rusqlite::{Connection, TransactionBehavior, params};
 
-use super::now;
+use super::{now, until_unlocked};
 
 const TABLES: &str = "
     CREATE TABLE IF NOT EXISTS fence (shard TEXT PRIMARY KEY, epoch INTEGER NOT NULL) STRICT;
@@ -30,21 +29,9 @@ pub(crate) enum Effect {
 }
 
 impl Effects {
-    /// Opens the resource, however long it takes: others may be changing its journal mode, or may be stopped in the middle
-    /// of a write, and no wait that SQLite knows helps against the first.
+    /// Opens the resource of a site.
     pub(crate) fn open(site: &Path) -> rusqlite::Result<Self> {
-        let patience = Instant::now() + Duration::from_secs(20);
-        loop {
-            match Self::try_open(site) {
-                Err(error)
-                    if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)
-                        && Instant::now() < patience =>
-                {
-                    thread::sleep(Duration::from_millis(20));
-                }
-                opened => return opened,
-            }
-        }
+        until_unlocked(|| Self::try_open(site))
     }
 
     fn try_open(site: &Path) -> rusqlite::Result<Self> {

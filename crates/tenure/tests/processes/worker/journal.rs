@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use rusqlite::{Connection, TransactionBehavior, params};
 
+use super::until_unlocked;
+
 const TABLES: &str = "
     CREATE TABLE IF NOT EXISTS fence (shard TEXT PRIMARY KEY, epoch INTEGER NOT NULL) STRICT;
     CREATE TABLE IF NOT EXISTS journal (
@@ -30,6 +32,10 @@ pub(crate) struct Written {
 impl Journal {
     /// Opens the journal of a site.
     pub(crate) fn open(site: &Path) -> rusqlite::Result<Self> {
+        until_unlocked(|| Self::try_open(site))
+    }
+
+    fn try_open(site: &Path) -> rusqlite::Result<Self> {
         let connection = Connection::open(site.join("journal.db"))?;
         connection.busy_timeout(Duration::from_secs(20))?;
         connection.pragma_update(None, "journal_mode", "wal")?;

@@ -14,8 +14,10 @@ pub(crate) use journal::{Journal, Written};
 pub(crate) use ledger::Reply;
 
 use std::path::PathBuf;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
+use rusqlite::ErrorCode;
 use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
 use tenure::{PlanningSettings, Rejoin};
@@ -40,6 +42,23 @@ pub(crate) const KEYSPACE: &str = "orders";
 
 /// How long between two signs of life of one shard.
 const BEAT: Duration = Duration::from_millis(5);
+
+/// Opens a database that other processes open at the same time. SQLite does not apply its busy timeout while a database
+/// changes its journal mode, so the whole attempt is repeated.
+fn until_unlocked<T>(open: impl Fn() -> rusqlite::Result<T>) -> rusqlite::Result<T> {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        match open() {
+            Err(error)
+                if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)
+                    && Instant::now() < deadline =>
+            {
+                thread::sleep(Duration::from_millis(20));
+            }
+            opened => return opened,
+        }
+    }
+}
 
 /// What a worker is to do.
 #[derive(Clone, Debug, Serialize, Deserialize)]
