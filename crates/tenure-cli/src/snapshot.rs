@@ -103,13 +103,13 @@ impl Snapshot {
             Some(KeyState::Missing { .. }) | None => return Lease::Missing,
         };
         if let Some(ended) = record.ended {
-            return Lease::Ended(ended.why);
+            return Lease::Ended(ended.reason);
         }
         match &record.boot_clock {
             Some(clock) if Some(&clock.id) == self.clock.as_ref() && clock.until_ns < self.now => {
                 Lease::Overdue(self.now.since(clock.until_ns))
             }
-            _ if record.leaving => Lease::Leaving,
+            _ if record.stopping => Lease::Leaving,
             _ => Lease::Live,
         }
     }
@@ -172,7 +172,7 @@ impl Snapshot {
     /// A keyspace that can be used, or why not.
     pub(crate) fn keyspace(&self, name: &KeyspaceName) -> Result<&KeyspaceRecord, Exit> {
         match self.view.keyspaces.cell(name) {
-            Some(KeyState::Present(seen)) if seen.record.removed => Err(Exit::failed(format!(
+            Some(KeyState::Present(seen)) if seen.record.deleted => Err(Exit::failed(format!(
                 "keyspace {name} was removed; `tenure keyspace create {name}` makes it anew"
             ))),
             Some(KeyState::Present(seen)) => Ok(&seen.record),
@@ -212,7 +212,7 @@ impl Snapshot {
 
     fn keyspace_names(&self) -> impl Iterator<Item = &KeyspaceName> {
         let all = self.view.keyspaces.iter();
-        all.filter(|(_, seen)| !seen.record.removed)
+        all.filter(|(_, seen)| !seen.record.deleted)
             .map(|(name, _)| name)
     }
 
@@ -264,7 +264,7 @@ impl Snapshot {
             .view
             .keyspaces
             .get(name)
-            .map(|k| k.generation.max(k.floor));
+            .map(|k| k.generation.max(k.min_generation));
         let shards = self.recorded(name).map(|(_, cell)| match cell {
             KeyState::Present(seen) => seen.record.epoch.generation(),
             // Something was there, whatever it said.

@@ -12,7 +12,7 @@ use tenure_core::record::{ClusterRecord, Record};
 
 fn generation(shop: &Shop, name: &str) -> (u32, u32) {
     match shop.record(&keyspace(name)) {
-        Record::Keyspace(record) => (record.generation, record.floor),
+        Record::Keyspace(record) => (record.generation, record.min_generation),
         other => panic!("{other:?}"),
     }
 }

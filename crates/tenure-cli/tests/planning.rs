@@ -440,7 +440,7 @@ fn what_is_unset_or_unknown_in_a_keyspaces_record_stays_as_it_was() {
     };
     let mut record = (*record).clone();
     record.head = head(record.head.rev + 1);
-    record.plan.unknown.insert("later".to_owned(), 7.into());
+    record.planning.unknown.insert("later".to_owned(), 7.into());
     shop.lay(
         &keyspace("orders"),
         &Record::Keyspace(Arc::new(record)).encode(),

@@ -115,7 +115,7 @@ fn a_node_that_is_stopping_is_leaving_and_serves_still() {
     };
     let mut record = (*record).clone();
     record.head.rev += 1;
-    record.leaving = true;
+    record.stopping = true;
     record.boot_clock = None;
     shop.lay(&key, &Record::Session(record.into()).encode());
     let status = shop.status();
@@ -270,7 +270,7 @@ fn every_exception_is_listed_with_what_helps_and_none_is_fatal() {
     let mv = Move {
         id: 1,
         to: other("n2"),
-        why: Reason::Planned,
+        reason: Reason::Planned,
         more: false,
     };
     edit(&shop, 5, |r| {

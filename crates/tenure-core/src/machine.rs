@@ -69,7 +69,6 @@ pub enum Request {
         version: Version,
     },
     /// Create the lease of a session, where the store keeps the time of leases itself.
-    #[serde(rename = "grant")]
     CreateLease {
         /// The session.
         session: SessionId,
@@ -79,7 +78,6 @@ pub enum Request {
     /// Restart the time of a session's lease, and see whether the session's key is still attached to it.
     KeepAlive(SessionId),
     /// Ask whether a session's lease is still there.
-    #[serde(rename = "ask_lease")]
     CheckLease(SessionId),
 }
 
@@ -90,7 +88,6 @@ pub enum LeaseState {
     /// The lease is good for this long from the time of asking, and the session's key is attached to it.
     Alive(Duration),
     /// The lease lives, but the key is not attached to it: it was removed, or written by somebody else.
-    #[serde(rename = "loose")]
     Unattached,
     /// The lease is over.
     Gone,
@@ -103,7 +100,6 @@ pub enum Connection {
     /// The one that nothing else can hold up.
     Renewal,
     /// The one for everything else.
-    #[serde(rename = "ordinary")]
     Default,
 }
 
@@ -133,9 +129,9 @@ pub enum Reply {
     /// The key was not as expected. Nothing was written, but for an earlier try of this same write.
     Lost,
     /// To [`Request::CreateLease`]: the lease exists, and was granted for this long.
-    Granted(Duration),
+    LeaseCreated(Duration),
     /// To [`Request::KeepAlive`].
-    Kept(LeaseState),
+    KeptAlive(LeaseState),
     /// To [`Request::CheckLease`]: whether it is still there.
     Lease(bool),
     /// The store did not do it, or did not say.
@@ -193,55 +189,54 @@ pub enum Event {
     CaughtUp(ActivationId),
     /// Nothing is in flight any more behind a gate that was shut for a move. In answer to [`Action::Freeze`].
     Frozen {
-        /// Which stay.
-        run: ActivationId,
+        /// The activation.
+        activation: ActivationId,
         /// The move that the gate was shut for.
-        mv: u64,
+        move_id: u64,
     },
     /// The application has written out what must outlive the stay, and its loop has ended. In answer to [`Action::Seal`].
     Sealed {
-        /// Which stay.
-        run: ActivationId,
+        /// The activation.
+        activation: ActivationId,
         /// Where its state ends, in the application's own terms.
         seal: String,
     },
     /// The application could not seal the shard. The stay goes on until it is closed.
     SealFailed {
-        /// Which stay.
-        run: ActivationId,
+        /// The activation.
+        activation: ActivationId,
         /// What it said.
         error: String,
     },
     /// The application could not load the shard. This ends the stay: nothing of it runs any more, and no [`Event::Drained`]
     /// is needed. A [`Action::Close`] that crosses it is to be tolerated, and answered.
     LoadFailed {
-        /// Which stay.
-        run: ActivationId,
+        /// The activation.
+        activation: ActivationId,
         /// What it said.
         error: String,
     },
     /// The application's own loop for the shard is over although nobody asked it to stop. The stay is not: a
     /// [`Action::Close`] follows.
-    #[serde(rename = "run_ended")]
     LoopEnded {
-        /// Which stay.
-        run: ActivationId,
+        /// The activation.
+        activation: ActivationId,
         /// Its error, if it had one.
         error: Option<String>,
     },
     /// The application says how the shard fares; none: well again. For people to see: nothing is decided by it.
     Trouble {
-        /// Which stay.
-        run: ActivationId,
+        /// The activation.
+        activation: ActivationId,
         /// What is wrong.
-        said: Option<String>,
+        trouble: Option<String>,
     },
     /// The application says what the shard costs to serve, in a unit of its own.
-    Load {
-        /// Which stay.
-        run: ActivationId,
-        /// How much, over the time since the last report.
-        load: u32,
+    Cost {
+        /// The activation.
+        activation: ActivationId,
+        /// Cost over the time since the last report.
+        cost: u32,
     },
     /// The gate of this stay is closed, nothing is in flight, its work has stopped and its state is dropped. Sent once, in
     /// answer to [`Action::Close`].
@@ -261,7 +256,7 @@ pub enum Close {
     /// Admit nothing more; let what is in flight finish.
     Drain,
     /// Admit nothing more and cancel what is running.
-    Cut,
+    Cancel,
 }
 
 /// Something to do. Drivers carry actions out in the order given.
@@ -273,7 +268,6 @@ pub enum Action {
         /// The number that the answer carries.
         op: OpId,
         /// The connection to use.
-        #[serde(rename = "lane")]
         connection: Connection,
         /// What to ask.
         request: Request,
@@ -285,15 +279,14 @@ pub enum Action {
         /// The session.
         session: SessionId,
         /// Gates close by themselves at this time.
-        #[serde(rename = "closes_at")]
         stop_time: Time,
         /// Others may take over from this time on.
         deadline: Time,
     },
     /// Have the application load a shard. Its gate stays closed.
     Load {
-        /// The stay that begins.
-        run: ActivationId,
+        /// The activation that starts.
+        activation: ActivationId,
         /// The shard.
         shard: ShardId,
         /// The epoch that its work will carry. The write that made it is confirmed (P2).
@@ -306,8 +299,8 @@ pub enum Action {
     /// Have the application load a shard that another node still owns and serves, in order to take it over. It only reads. Its
     /// gate stays closed. Answered like [`Action::Load`].
     Warm {
-        /// The stay that begins.
-        run: ActivationId,
+        /// The activation that starts.
+        activation: ActivationId,
         /// The shard.
         shard: ShardId,
         /// The epoch of its present owner.
@@ -320,29 +313,29 @@ pub enum Action {
     /// Have the application apply what the last owner wrote since it loaded; answered by [`Event::CaughtUp`] or
     /// [`Event::LoadFailed`].
     CatchUp {
-        /// Which stay.
-        run: ActivationId,
+        /// The activation.
+        activation: ActivationId,
         /// Where the last owner's writes end.
         seal: String,
     },
     /// A stay that began as a successor owns its shard, at this epoch. The write that made it is confirmed (P2).
     Own {
-        /// Which stay.
-        run: ActivationId,
+        /// The activation.
+        activation: ActivationId,
         /// The epoch that its work carries.
         epoch: Epoch,
     },
     /// Open the gate of a loaded shard.
     Open(ActivationId),
     /// Admit nothing more, for now; answered by [`Event::Frozen`] once nothing is in flight. Long-lived streams are told to
-    /// end, and are cut at `cut_at`.
+    /// end, and are cut at `cancel_at`.
     Freeze {
-        /// Which stay.
-        run: ActivationId,
+        /// The activation.
+        activation: ActivationId,
         /// For which move: a gate may be shut again for another.
-        mv: u64,
+        move_id: u64,
         /// When streams that have not ended are cut.
-        cut_at: Time,
+        cancel_at: Time,
     },
     /// Admit work again: the move was called off.
     Thaw(ActivationId),
@@ -351,8 +344,8 @@ pub enum Action {
     Seal(ActivationId),
     /// Close the gate of a stay and end it; answered by [`Event::Drained`]. May be repeated, and sharpened to a cut.
     Close {
-        /// Which stay.
-        run: ActivationId,
+        /// The activation.
+        activation: ActivationId,
         /// How.
         how: Close,
     },
@@ -371,8 +364,8 @@ pub enum Action {
         /// Which of the record's values this is.
         rev: u64,
     },
-    /// Something worth telling.
-    Note(NodeEvent),
+    /// Reports an event to logs, metrics and subscribers.
+    Report(NodeEvent),
     /// All that the node owned at its start is loaded, or has failed to load: it is ready for traffic.
     Started,
     /// The node cannot run; it owns nothing. Everything before this action is still to be carried out.

@@ -50,7 +50,7 @@ pub fn node_of<'a>(
         return None;
     }
     let state = match node.mode {
-        _ if record.leaving => NodeState::Leaving,
+        _ if record.stopping => NodeState::Leaving,
         NodeMode::Active if node.cordoned => NodeState::Cordoned,
         NodeMode::Active => NodeState::Active,
         _ => NodeState::Draining,
@@ -239,7 +239,7 @@ pub fn stuck(
     ended: impl Fn(SessionId) -> bool,
     blocked: Option<Unserved>,
 ) -> Vec<Stuck> {
-    if view.keyspaces.get(keyspace).is_none_or(|k| k.removed) {
+    if view.keyspaces.get(keyspace).is_none_or(|k| k.deleted) {
         return Vec::new();
     }
     let sessions = view.sessions.iter().map(|(id, seen)| (*id, &seen.record));

@@ -252,7 +252,7 @@ pub fn apply(
             new.assigned = Some(to.node.clone());
             new.ownership = Ownership::Warming {
                 by: by.clone(),
-                mv: Move { id, to, why, more },
+                mv: Move { id, to, reason: why, more },
             };
             Ok(new)
         }
@@ -270,7 +270,7 @@ pub fn apply(
             if !is_me(by) {
                 return Err(TransitionError::NotYours);
             }
-            new.load = facts.load.or(new.load);
+            new.cost = facts.load.or(new.cost);
             new.ownership = Ownership::Sealed {
                 by: by.clone(),
                 mv: mv.clone(),
@@ -316,7 +316,7 @@ pub fn apply(
             Err(TransitionError::Illegal)
         }
         (tenancy, Transition::ReleaseDeadOwner) => match tenancy.owner() {
-            Some(by) if ended(by) => Ok(edit.give_to_nobody(new, Reason::Unclaimed)),
+            Some(by) if ended(by) => Ok(edit.give_to_nobody(new, Reason::DeadOwnerReleased)),
             _ => Err(TransitionError::OwnerLive),
         },
         (Ownership::Owned { by, .. }, Transition::Release { to, why }) => {
@@ -439,7 +439,7 @@ pub fn apply(
             new.failures.clear();
             new.served_since = false;
             new.meta = meta;
-            (new.pin, new.move_request, new.load) = (None, None, None);
+            (new.pin, new.move_request, new.cost) = (None, None, None);
             Ok(new)
         }
         _ => Err(TransitionError::Illegal),
@@ -452,7 +452,7 @@ impl ShardRecord {
         self.ownership = Ownership::Deleted;
         (self.deleting, self.served_since) = (false, false);
         (self.assigned, self.pin, self.move_request) = (None, None, None);
-        (self.quarantine, self.meta, self.load) = (None, None, None);
+        (self.quarantine, self.meta, self.cost) = (None, None, None);
         self.failures.clear();
     }
 }
@@ -500,7 +500,7 @@ impl Edit<'_> {
             serving,
         };
         new.trouble = None;
-        new.load = self.facts.load.or(new.load);
+        new.cost = self.facts.load.or(new.cost);
         self.remember(&mut new, Some(self.writer.owner.node.clone()), why);
         new
     }
@@ -521,7 +521,7 @@ impl Edit<'_> {
     fn give_to_nobody(&self, mut new: ShardRecord, why: Reason) -> ShardRecord {
         new.ownership = Ownership::FREE;
         new.trouble = None;
-        new.load = self.facts.load.or(new.load);
+        new.cost = self.facts.load.or(new.cost);
         self.remember(&mut new, None, why);
         new
     }
@@ -532,7 +532,7 @@ impl Edit<'_> {
             epoch: new.epoch,
             from,
             to,
-            why,
+            reason: why,
             by: self.writer.owner.session,
         });
         let surplus = new.history.len().saturating_sub(HISTORY_LEN);

@@ -13,7 +13,7 @@ pub enum Reason {
     /// The last owner's session has ended.
     OwnerEnded,
     /// The node found its own claim in the record.
-    Adopted,
+    ClaimFound,
     /// The node's lease is good again and the shard is still its own.
     Recovered,
     /// Loading is done.
@@ -33,20 +33,19 @@ pub enum Reason {
     /// The record, or that of its keyspace or session, is missing.
     RecordMissing,
     /// The record cannot be read.
-    RecordDamaged,
+    RecordUnreadable,
     /// The keyspace's generation was raised.
     GenerationRaised,
     /// The store is not the one that the cluster was created in, or has gone back in time.
-    StoreChanged,
+    StoreReplaced,
     /// The application could not load it.
     LoadFailed,
     /// The application's loop ended with an error.
-    #[serde(rename = "run_failed")]
     LoopFailed,
     /// What was in flight did not finish in time.
     DrainTimeout,
     /// Nobody took it for a while.
-    Unclaimed,
+    DeadOwnerReleased,
     /// A lost record was made anew.
     Restored,
     /// The planner decided it.
@@ -58,13 +57,12 @@ pub enum Reason {
     /// The shard moves to another node.
     Moving,
     /// The move was called off.
-    MoveCancelled,
+    MoveAborted,
     /// The keyspace was removed.
-    KeyspaceRemoved,
+    KeyspaceDeleted,
     /// The shard is to be deleted.
     Deleted,
     /// An operator wants it there.
-    #[serde(rename = "wished")]
     MoveRequested,
 }
 
@@ -74,7 +72,7 @@ impl Reason {
         match self {
             Self::Free => "free",
             Self::OwnerEnded => "owner_ended",
-            Self::Adopted => "adopted",
+            Self::ClaimFound => "claim_found",
             Self::Recovered => "recovered",
             Self::Loaded => "loaded",
             Self::Rebalance => "rebalance",
@@ -84,22 +82,22 @@ impl Reason {
             Self::SessionEnded => "session_ended",
             Self::Superseded => "superseded",
             Self::RecordMissing => "record_missing",
-            Self::RecordDamaged => "record_damaged",
+            Self::RecordUnreadable => "record_unreadable",
             Self::GenerationRaised => "generation_raised",
-            Self::StoreChanged => "store_changed",
+            Self::StoreReplaced => "store_replaced",
             Self::LoadFailed => "load_failed",
-            Self::LoopFailed => "run_failed",
+            Self::LoopFailed => "loop_failed",
             Self::DrainTimeout => "drain_timeout",
-            Self::Unclaimed => "unclaimed",
+            Self::DeadOwnerReleased => "dead_owner_released",
             Self::Restored => "restored",
             Self::Planned => "planned",
             Self::Taken => "taken",
             Self::TargetGone => "target_gone",
             Self::Moving => "moving",
-            Self::MoveCancelled => "move_cancelled",
-            Self::KeyspaceRemoved => "keyspace_removed",
+            Self::MoveAborted => "move_aborted",
+            Self::KeyspaceDeleted => "keyspace_deleted",
             Self::Deleted => "deleted",
-            Self::MoveRequested => "wished",
+            Self::MoveRequested => "move_requested",
         }
     }
 }

@@ -26,19 +26,19 @@ pub struct Settings {
     /// How long renewals must succeed again before a detached node takes up its shards. Default: a third of the ttl.
     pub detachment_recover_window: Option<Duration>,
     /// How often assigned shards that are held elsewhere are looked at again.
-    pub acquire_retry_interval: Duration,
+    pub claim_retry_interval: Duration,
     /// For how long they are; zero: on watch and tick only.
-    pub acquire_retry_window: Duration,
+    pub claim_retry_window: Duration,
     /// Whether a change seen by the watch leads to a claim at once.
-    pub acquire_watch_enabled: bool,
+    pub claim_watch_enabled: bool,
     /// How long the set of nodes must be unchanged before shards are given away for balance.
-    pub rebalance_debounce: Duration,
+    pub assignment_settle_time: Duration,
     /// How many shards may be given away at the same time.
     pub release_batch: usize,
     /// How long what is in flight may take to finish before it is cancelled.
     pub drain_timeout: Duration,
     /// How long a move waits for routers to hold what comes for the shard.
-    pub freeze_timeout: Duration,
+    pub router_hold_timeout: Duration,
     /// How long a move waits, once the shard is sealed, for its new owner.
     pub take_timeout: Duration,
     /// The longest wait before a move that was called off is tried again; the first is at least `drain_timeout`.
@@ -70,15 +70,15 @@ impl Default for Settings {
             kill_grace: None,
             clock_drift_max_permille: 10,
             detachment_recover_window: None,
-            acquire_retry_interval: Duration::from_millis(200),
-            acquire_retry_window: Duration::from_secs(2),
-            acquire_watch_enabled: true,
-            rebalance_debounce: Duration::from_millis(250),
+            claim_retry_interval: Duration::from_millis(200),
+            claim_retry_window: Duration::from_secs(2),
+            claim_watch_enabled: true,
+            assignment_settle_time: Duration::from_millis(250),
             release_batch: 64,
             drain_timeout: Duration::from_secs(10),
             move_retry_max: Duration::from_secs(60),
             take_timeout: Duration::from_secs(10),
-            freeze_timeout: Duration::from_secs(2),
+            router_hold_timeout: Duration::from_secs(2),
             tick_interval: None,
             relist_interval: None,
             stall_limit: None,
@@ -119,14 +119,14 @@ pub struct Timing {
     pub kill_grace: Duration,
     pub clock_drift_max_permille: u32,
     pub detachment_recover_window: Duration,
-    pub acquire_retry_interval: Duration,
-    pub acquire_retry_window: Duration,
-    pub acquire_watch_enabled: bool,
-    pub rebalance_debounce: Duration,
+    pub claim_retry_interval: Duration,
+    pub claim_retry_window: Duration,
+    pub claim_watch_enabled: bool,
+    pub assignment_settle_time: Duration,
     pub release_batch: usize,
     pub drain_timeout: Duration,
     pub move_retry_max: Duration,
-    pub freeze_timeout: Duration,
+    pub router_hold_timeout: Duration,
     pub take_timeout: Duration,
     pub tick_interval: Duration,
     pub relist_interval: Duration,
@@ -169,15 +169,15 @@ impl Settings {
             kill_grace: self.kill_grace.unwrap_or(ttl / 8),
             clock_drift_max_permille: self.clock_drift_max_permille,
             detachment_recover_window: self.detachment_recover_window.unwrap_or(ttl / 3),
-            acquire_retry_interval: self.acquire_retry_interval,
-            acquire_retry_window: self.acquire_retry_window,
-            acquire_watch_enabled: self.acquire_watch_enabled,
-            rebalance_debounce: self.rebalance_debounce,
+            claim_retry_interval: self.claim_retry_interval,
+            claim_retry_window: self.claim_retry_window,
+            claim_watch_enabled: self.claim_watch_enabled,
+            assignment_settle_time: self.assignment_settle_time,
             release_batch: self.release_batch,
             drain_timeout: self.drain_timeout,
             move_retry_max: self.move_retry_max,
             take_timeout: self.take_timeout,
-            freeze_timeout: self.freeze_timeout,
+            router_hold_timeout: self.router_hold_timeout,
             tick_interval: self.tick_interval.unwrap_or(ttl * 4),
             relist_interval: self.relist_interval.unwrap_or(ttl * 24),
             stall_limit: self.stall_limit.unwrap_or(ttl),
@@ -206,15 +206,15 @@ impl From<Timing> for Settings {
             kill_grace: Some(t.kill_grace),
             clock_drift_max_permille: t.clock_drift_max_permille,
             detachment_recover_window: Some(t.detachment_recover_window),
-            acquire_retry_interval: t.acquire_retry_interval,
-            acquire_retry_window: t.acquire_retry_window,
-            acquire_watch_enabled: t.acquire_watch_enabled,
-            rebalance_debounce: t.rebalance_debounce,
+            claim_retry_interval: t.claim_retry_interval,
+            claim_retry_window: t.claim_retry_window,
+            claim_watch_enabled: t.claim_watch_enabled,
+            assignment_settle_time: t.assignment_settle_time,
             release_batch: t.release_batch,
             drain_timeout: t.drain_timeout,
             move_retry_max: t.move_retry_max,
             take_timeout: t.take_timeout,
-            freeze_timeout: t.freeze_timeout,
+            router_hold_timeout: t.router_hold_timeout,
             tick_interval: Some(t.tick_interval),
             relist_interval: Some(t.relist_interval),
             stall_limit: Some(t.stall_limit),
@@ -330,7 +330,7 @@ impl Timing {
             ("renew_interval", self.renew_interval),
             ("renew_retry_interval", self.renew_retry_interval),
             ("request_timeout", self.request_timeout),
-            ("acquire_retry_interval", self.acquire_retry_interval),
+            ("claim_retry_interval", self.claim_retry_interval),
             ("load_timeout", self.load_timeout),
             ("load_retry_min", self.load_retry_min),
         ] {
@@ -399,8 +399,8 @@ mod tests {
             ["clock_drift_max_permille"]
         );
         assert_eq!(
-            problems(|s| s.acquire_retry_interval = MS(0)),
-            ["acquire_retry_interval"]
+            problems(|s| s.claim_retry_interval = MS(0)),
+            ["claim_retry_interval"]
         );
         assert_eq!(problems(|s| s.release_batch = 0), ["release_batch"]);
         assert_eq!(problems(|s| s.load_attempts = 0), ["load_attempts"]);

@@ -25,7 +25,7 @@ pub enum ShardStep {
     /// Its gate is closed; what is in flight finishes.
     Draining,
     /// Its gate is closed and its work is cancelled.
-    Cut,
+    Cancelled,
     /// Its work has stopped.
     Stopped,
     /// Its record no longer names this node.
@@ -35,7 +35,7 @@ pub enum ShardStep {
     /// No node may claim it until it is repaired.
     Quarantined,
     /// It begins to move to another node.
-    Moving,
+    MoveStarted,
     /// The application loads it while another node serves.
     Warming,
     /// Its gate is shut for a move; what is in flight finishes.
@@ -47,9 +47,9 @@ pub enum ShardStep {
     /// Its record names this node now, at the end of a move.
     Taken,
     /// Its move was called off.
-    Cancelled,
+    Aborted,
     /// It is this node's again, after it was sealed.
-    Reaffirmed,
+    Reclaimed,
 }
 
 impl ShardStep {
@@ -60,19 +60,19 @@ impl ShardStep {
             Self::Loading => "loading",
             Self::Serving => "serving",
             Self::Draining => "draining",
-            Self::Cut => "cut",
+            Self::Cancelled => "cancelled",
             Self::Stopped => "stopped",
             Self::Released => "released",
             Self::Restored => "restored",
             Self::Quarantined => "quarantined",
-            Self::Moving => "moving",
+            Self::MoveStarted => "move_started",
             Self::Warming => "warming",
             Self::Frozen => "frozen",
             Self::Thawed => "thawed",
             Self::Sealed => "sealed",
             Self::Taken => "taken",
-            Self::Cancelled => "cancelled",
-            Self::Reaffirmed => "reaffirmed",
+            Self::Aborted => "aborted",
+            Self::Reclaimed => "reclaimed",
         }
     }
 }
@@ -101,7 +101,7 @@ pub struct ShardEvent {
     /// The session that acted.
     pub session: SessionId,
     /// Why.
-    pub why: Reason,
+    pub reason: Reason,
 }
 
 /// Something worth telling.
@@ -118,12 +118,12 @@ pub enum NodeEvent {
         mode: crate::record::NodeMode,
     },
     /// The node's mode is another one now.
-    Mode {
+    ModeChanged {
         /// Which.
         mode: crate::record::NodeMode,
     },
     /// An operator has asked this session to stop, and it does.
-    Evicted {
+    StopRequested {
         /// The session.
         session: SessionId,
     },
@@ -151,18 +151,16 @@ pub enum NodeEvent {
     /// The store keeps the lease for longer than it was asked to: gates close by the ttl, but others have to wait for this.
     LongLease {
         /// The ttl.
-        asked: Duration,
+        requested: Duration,
         /// What the store granted.
         granted: Duration,
     },
     /// This node leads from now on.
-    #[serde(rename = "leads")]
     LeadershipAcquired {
         /// Its term.
         term: u64,
     },
     /// This node does not lead any more.
-    #[serde(rename = "leads_no_longer")]
     LeadershipLost {
         /// Its term.
         term: u64,
@@ -174,15 +172,15 @@ pub enum NodeEvent {
         /// The plan's term and number.
         plan: PlanId,
         /// How many nodes it counts on.
-        workers: usize,
+        nodes: usize,
         /// Shards without an owner that were given one.
-        intended: usize,
+        assigned: usize,
         /// Shards that are to change their owner.
         moved: usize,
         /// Earlier intentions that were withdrawn.
-        cancelled: usize,
+        aborted: usize,
         /// Changes that have to wait, and why most of them do.
-        put_off: Option<(usize, String)>,
+        deferred: Option<(usize, String)>,
     },
     /// The planner had to work around something that somebody should put right.
     PlanProblem {
@@ -192,16 +190,16 @@ pub enum NodeEvent {
         problem: String,
     },
     /// Records that name what is gone were put right.
-    SweptStale {
+    StaleAssignmentsRemoved {
         /// Which.
         keys: Vec<Key>,
         /// The plan's term and number.
         plan: PlanId,
         /// How many nodes it counts on.
-        workers: usize,
+        nodes: usize,
     },
     /// A sweep of one record failed; it is tried again.
-    SweepFailed {
+    GcFailed {
         /// The record.
         key: Key,
         /// What the store said.
@@ -219,7 +217,7 @@ pub enum NodeEvent {
         error: String,
     },
     /// No renewal is sent: the application's runtime has shown no sign of life.
-    Wedged {
+    RuntimeBlocked {
         /// For how long.
         since: Duration,
     },
@@ -228,16 +226,16 @@ pub enum NodeEvent {
         /// The session.
         session: SessionId,
         /// Why.
-        why: Reason,
+        reason: Reason,
     },
     /// This node proved that another session is over.
-    Ended {
+    SessionEnded {
         /// The session.
         session: SessionId,
         /// Its node.
         node: NodeName,
         /// What proves it.
-        why: EndReason,
+        reason: EndReason,
     },
     /// The node waits for an earlier holder of its name.
     WaitingForName {
@@ -247,48 +245,45 @@ pub enum NodeEvent {
         at_most: Duration,
     },
     /// Assigned shards are held elsewhere; their records are read again.
-    AcquireRetry {
+    ClaimRetry {
         /// How many shards.
         shards: usize,
     },
     /// They were still held elsewhere when the retry window was over.
-    AcquireWindowExhausted {
+    ClaimRetryExhausted {
         /// How many shards.
         shards: usize,
     },
     /// A record cannot be read. Only what hangs on it stands still.
-    Damaged {
+    RecordUnreadable {
         /// Its key.
         key: Key,
         /// What is wrong with it.
         damage: Damage,
     },
     /// A record that must exist does not.
-    Missing {
+    RecordMissing {
         /// Its key.
         key: Key,
     },
     /// The store is another one, or has gone back in time: nothing is owned until the generation was raised.
-    #[serde(rename = "estranged")]
     StoreReplaced {
         /// What was seen.
         problem: String,
     },
     /// The process was not scheduled for this long: what it observed before proves nothing.
-    #[serde(rename = "overslept")]
     ClockJump {
         /// How long.
         gap: Duration,
     },
     /// An observer would have done this.
-    #[serde(rename = "would")]
     WouldDo {
         /// To which shard.
         shard: ShardId,
         /// What.
         step: ShardStep,
         /// Why.
-        why: Reason,
+        reason: Reason,
     },
     /// The application could not load a shard.
     LoadFailed {
@@ -309,19 +304,19 @@ pub enum NodeEvent {
         failed: usize,
     },
     /// Work that was cancelled does not stop; nobody else can have the shard before it does.
-    Overdue {
+    CancelOverdue {
         /// Which shard.
         shard: ShardId,
         /// At which epoch.
         epoch: Epoch,
     },
     /// A tombstone that no record refers to was removed.
-    Swept {
+    TombstoneRemoved {
         /// Its key.
         key: Key,
     },
     /// The store will not let this node read or write a key.
-    Denied {
+    WriteDenied {
         /// On which key.
         key: Key,
         /// What the store said.

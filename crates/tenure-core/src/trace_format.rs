@@ -70,7 +70,7 @@ pub struct Gap {
     /// The first step that is missing.
     pub n: u64,
     /// What kept the writer from it.
-    pub why: String,
+    pub reason: String,
 }
 
 /// The end of a process in which all gates are closed, in good order or not.
@@ -139,7 +139,7 @@ mod tests {
         ActivationId, Close, Connection, Found, Listed, OpId, Reply, Request, StoreFailure,
     };
     use crate::node::KeyspaceConfig;
-    use crate::record::{Damage, Head, KeyspaceKind, KeyspaceMode, Record, Role, ShardRecord};
+    use crate::record::{Damage, Head, KeyspaceKind, AssignedBy, Record, Role, ShardRecord};
     use crate::rules::Rules;
     use crate::settings::Settings;
     use crate::telemetry::NodeEvent;
@@ -152,7 +152,7 @@ mod tests {
     fn begin() -> Line {
         let keyspace = KeyspaceConfig {
             kind: KeyspaceKind::Hashed(8),
-            mode: KeyspaceMode::Greedy,
+            mode: AssignedBy::FairShare,
             plan: Default::default(),
             catches_up: true,
         };
@@ -242,8 +242,8 @@ mod tests {
             request: put,
         };
         let close = Action::Close {
-            run: ActivationId(1),
-            how: Close::Cut,
+            activation: ActivationId(1),
+            how: Close::Cancel,
         };
         let renewed = NodeEvent::Renewed {
             took: Duration::from_nanos(1),
@@ -255,7 +255,7 @@ mod tests {
         let upto = Revision(3);
         for line in [
             begin(),
-            step(Event::Tick, vec![store, close, Action::Note(renewed)]),
+            step(Event::Tick, vec![store, close, Action::Report(renewed)]),
             step(reply(Reply::Listed(listed)), vec![Action::Started]),
             step(reply(Reply::Failed(StoreFailure::Unknown(why))), vec![]),
             step(
@@ -264,7 +264,7 @@ mod tests {
             ),
             Line::Gap(Gap {
                 n: 3,
-                why: "the disk is full".to_owned(),
+                reason: "the disk is full".to_owned(),
             }),
             Line::End(End { t: Time(8) }),
         ] {

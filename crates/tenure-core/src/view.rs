@@ -185,7 +185,7 @@ impl<K: Ord + Clone, R> Table<K, R> {
 
 /// Whether two values of one session's record say the same of its part in assignment.
 fn same_standing(before: &SessionRecord, after: &SessionRecord) -> bool {
-    let standing = |r: &SessionRecord| (r.is_live(), r.leaving, r.role, r.weight, r.capacity);
+    let standing = |r: &SessionRecord| (r.is_live(), r.stopping, r.role, r.weight, r.capacity);
     standing(before) == standing(after)
         && before.node == after.node
         && before.keyspaces == after.keyspaces

@@ -324,7 +324,7 @@ impl Deletion {
                 // Nodes report and restore records that cannot be read.
                 return Ok(());
             };
-            if record.removed {
+            if record.deleted {
                 return Ok(());
             }
             let mut record = (*record).clone();
@@ -332,7 +332,7 @@ impl Deletion {
                 writer,
                 n: record.head.rev + 1,
             });
-            record.removed = true;
+            record.deleted = true;
             let value = Record::Keyspace(Arc::new(record)).encode();
             match in_time(
                 self.store

@@ -82,11 +82,11 @@ impl World {
                 let fails = self.work_rng.permille(self.app.load_fails);
                 let event = match fails {
                     true => Event::SealFailed {
-                        run,
+                        activation: run,
                         error: "the disk is full".to_owned(),
                     },
                     false => Event::Sealed {
-                        run,
+                        activation: run,
                         seal: shard.to_string(),
                     },
                 };
@@ -102,7 +102,7 @@ impl World {
                 if self.work_rng.permille(self.app.load_fails) {
                     stay.work = Work::Failed;
                     let error = "the log is torn".to_owned();
-                    return self.step(pid, Event::LoadFailed { run, error });
+                    return self.step(pid, Event::LoadFailed { activation: run, error });
                 }
                 return self.step(pid, Event::CaughtUp(run));
             }
@@ -120,7 +120,7 @@ impl World {
         }
         match stay.frozen.take() {
             Some(mv) => {
-                let event = Box::new(Event::Frozen { run, mv });
+                let event = Box::new(Event::Frozen { activation: run, move_id: mv });
                 self.queue.push(self.now, Due::Tell { pid, event });
                 Ok(())
             }
@@ -135,7 +135,7 @@ impl World {
         };
         stay.frozen = Some(mv);
         let (shard, epoch) = (stay.shard, stay.epoch);
-        let patience = nanos(self.plan.timing.freeze_timeout);
+        let patience = nanos(self.plan.timing.router_hold_timeout);
         self.smooth.shut(self.now, shard, pid, epoch, patience);
         let Some(stay) = self.processes[pid].stay_mut(run) else {
             return Ok(());

@@ -76,17 +76,17 @@ impl Coverage {
                 to: LeasePhase::Attached,
             } => self.recoveries += 1,
             NodeEvent::SessionLost { .. } => self.sessions_lost += 1,
-            NodeEvent::Wedged { .. } => self.wedged += 1,
+            NodeEvent::RuntimeBlocked { .. } => self.wedged += 1,
             NodeEvent::ClockJump { .. } => self.overslept += 1,
             NodeEvent::LoadFailed { .. } => self.load_failures += 1,
             NodeEvent::WouldDo { .. } => self.would_haves += 1,
             NodeEvent::StoreReplaced { .. } => self.estranged += 1,
-            NodeEvent::Evicted { .. } => self.evicted += 1,
+            NodeEvent::StopRequested { .. } => self.evicted += 1,
             NodeEvent::Registered { mode, .. } => {
                 let asks = matches!(mode, NodeMode::Drained(_)) && !mode.is_by_operator();
                 self.came_back_drained += u64::from(asks);
             }
-            NodeEvent::Ended { why, .. } => *self.ended.entry(ended_name(*why)).or_default() += 1,
+            NodeEvent::SessionEnded { reason: why, .. } => *self.ended.entry(ended_name(*why)).or_default() += 1,
             _ => {}
         }
     }

@@ -53,7 +53,7 @@ pub(crate) fn action(action: &Action) -> String {
             )
         }
         Action::Load {
-            run,
+            activation: run,
             shard,
             epoch,
             session,
@@ -130,7 +130,7 @@ fn record_words(record: &Record) -> String {
         Record::Shard(shard) => shard_words(shard),
         Record::Session(s) => {
             let ended = s.ended.map_or(String::new(), |e| {
-                format!(" ended ({}, by {})", e.why, short(e.by))
+                format!(" ended ({}, by {})", e.reason, short(e.by))
             });
             format!(
                 "rev {} {} renewals {}{ended}",
@@ -140,7 +140,7 @@ fn record_words(record: &Record) -> String {
         Record::Node(n) => format!("rev {} session {} {}", n.head.rev, short(n.session), n.mode),
         Record::Keyspace(k) => format!(
             "rev {} {} {} generation {}",
-            k.head.rev, k.kind, k.mode, k.generation
+            k.head.rev, k.kind, k.assigned_by, k.generation
         ),
         Record::Cluster(c) => format!("rev {} boot {}", c.head.rev, c.boot),
         Record::Leader(l) => format!(
@@ -187,16 +187,16 @@ fn shard_words(shard: &ShardRecord) -> String {
 
 pub(crate) fn note(note: &NodeEvent) -> String {
     match note {
-        NodeEvent::Shard(t) => format!("{} {} epoch {} ({})", t.step, t.shard, t.epoch, t.why),
+        NodeEvent::Shard(t) => format!("{} {} epoch {} ({})", t.step, t.shard, t.epoch, t.reason),
         NodeEvent::Lease { from, to } => format!("lease {} -> {}", from.as_str(), to.as_str()),
         NodeEvent::Registered { session, mode } => {
             format!("registered as {} {mode}", short(*session))
         }
         NodeEvent::Renewed { took, left } => format!("renewed in {took:?}, {left:?} left"),
-        NodeEvent::Ended { session, node, why } => {
+        NodeEvent::SessionEnded { session, node, reason: why } => {
             format!("ended session {} of {node}: {why}", short(*session))
         }
-        NodeEvent::SessionLost { session, why } => {
+        NodeEvent::SessionLost { session, reason: why } => {
             format!("lost session {}: {why}", short(*session))
         }
         NodeEvent::WaitingForName { session, at_most } => {

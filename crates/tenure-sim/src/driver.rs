@@ -60,27 +60,27 @@ impl World {
                 )
             }
             Action::Load {
-                run,
+                activation: run,
                 shard,
                 epoch,
                 session,
                 ..
             } => self.load(pid, run, &shard, epoch, session, false),
             Action::Warm {
-                run,
+                activation: run,
                 shard,
                 epoch,
                 session,
                 ..
             } => self.load(pid, run, &shard, epoch, session, true),
-            Action::CatchUp { run, .. } => self.catch_up(pid, run),
-            Action::Own { run, epoch } => self.own(pid, run, epoch),
-            Action::Freeze { run, mv, .. } => self.freeze(pid, run, mv),
+            Action::CatchUp { activation: run, .. } => self.catch_up(pid, run),
+            Action::Own { activation: run, epoch } => self.own(pid, run, epoch),
+            Action::Freeze { activation: run, move_id: mv, .. } => self.freeze(pid, run, mv),
             Action::Thaw(run) => self.thaw(pid, run),
             Action::Seal(run) => self.seal(pid, run),
             Action::Open(run) => self.open(pid, run),
-            Action::Close { run, how } => self.close(pid, run, how),
-            Action::Note(note) => {
+            Action::Close { activation: run, how } => self.close(pid, run, how),
+            Action::Report(note) => {
                 self.coverage.note(&note);
                 if self.raising && matches!(note, NodeEvent::StoreReplaced { .. }) {
                     self.estranged.noticed(pid);
@@ -233,7 +233,7 @@ impl World {
             return self.step(
                 pid,
                 Event::LoadFailed {
-                    run,
+                    activation: run,
                     error: "the disk is on fire".to_owned(),
                 },
             );
@@ -269,7 +269,7 @@ impl World {
         self.epochs.shown(self.now, pid, shard, epoch, session)?;
         self.epochs.effect(shard, epoch);
         if self.app_rng.permille(self.app.run_ends) {
-            let event = Box::new(Event::LoopEnded { run, error: None });
+            let event = Box::new(Event::LoopEnded { activation: run, error: None });
             let at = self.now + self.app_rng.skewed(MS, nanos(self.plan.timing.ttl));
             self.queue.push(at, Due::Tell { pid, event });
         }
@@ -300,17 +300,17 @@ impl World {
         };
         let was_open = std::mem::replace(&mut stay.open, false);
         let sharper =
-            stay.closing.is_none() || (stay.closing == Some(Close::Drain) && how == Close::Cut);
+            stay.closing.is_none() || (stay.closing == Some(Close::Drain) && how == Close::Cancel);
         let shard = stay.shard;
         if sharper {
             stay.closing = Some(how);
             let after = match (how, stay.work) {
                 (_, Work::Failed) => 0,
-                (Close::Cut, _) => cut_after,
+                (Close::Cancel, _) => cut_after,
                 (Close::Drain, _) => drain_after,
             };
             let ends_at = now.saturating_add(after);
-            if how == Close::Cut || ends_at < Instant::MAX {
+            if how == Close::Cancel || ends_at < Instant::MAX {
                 self.queue.push(ends_at, Due::WorkEnds { pid, run });
             }
         }
@@ -332,7 +332,7 @@ impl World {
         let Some(n) = process.stays.iter().position(|stay| stay.run == run) else {
             return Ok(());
         };
-        if process.wedged_until > self.now && process.stays[n].closing != Some(Close::Cut) {
+        if process.wedged_until > self.now && process.stays[n].closing != Some(Close::Cancel) {
             self.queue
                 .push(process.wedged_until, Due::WorkEnds { pid, run });
             return Ok(());
@@ -349,8 +349,8 @@ impl World {
 
     fn trace_action(&mut self, pid: Pid, action: &Action) {
         match action {
-            Action::Note(NodeEvent::Renewed { .. }) if self.transcript => {}
-            Action::Note(note) => {
+            Action::Report(NodeEvent::Renewed { .. }) if self.transcript => {}
+            Action::Report(note) => {
                 let line = crate::describe::note(note);
                 self.tell(pid, || line);
             }

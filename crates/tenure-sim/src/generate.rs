@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use tenure_core::record::{KeyspaceMode, PlanningSettings};
+use tenure_core::record::{AssignedBy, PlanningSettings};
 use tenure_core::settings::{Settings, Timing};
 
 use crate::clients::Traffic;
@@ -55,9 +55,9 @@ pub(crate) fn draw(seed: u64, size: Option<(usize, u32)>) -> RunConfig {
         nodes,
         shards,
         mode: *rng.pick(&[
-            KeyspaceMode::Symmetric,
-            KeyspaceMode::Symmetric,
-            KeyspaceMode::Greedy,
+            AssignedBy::Rendezvous,
+            AssignedBy::Rendezvous,
+            AssignedBy::FairShare,
         ]),
         spec: PlanningSettings::default(),
         catches_up: false,
@@ -98,10 +98,10 @@ pub(crate) fn draw(seed: u64, size: Option<(usize, u32)>) -> RunConfig {
     };
     plan.catches_up = Rng::new(seed).fork(10).permille(600);
     let mut led = Rng::new(seed).fork(8);
-    if plan.mode == KeyspaceMode::Symmetric && led.permille(500) {
-        plan.mode = KeyspaceMode::Coordinated;
+    if plan.mode == AssignedBy::Rendezvous && led.permille(500) {
+        plan.mode = AssignedBy::Leader;
         plan.spec = PlanningSettings {
-            debounce: Some(Duration::from_millis(led.between(50, 1500))),
+            settle_time: Some(Duration::from_millis(led.between(50, 1500))),
             rejoin_after: Some(Duration::from_millis(led.between(50, 400))),
             cool_down: Some(Duration::from_millis(led.between(100, 4000))),
             ..PlanningSettings::default()
@@ -146,16 +146,16 @@ fn draw_timing(rng: &mut Rng) -> Timing {
     let ttl = Duration::from_millis(*rng.pick(&[1500, 2500, 2500, 4000, 6000]));
     let settings = Settings {
         ttl,
-        acquire_retry_window: *rng.pick(&[
+        claim_retry_window: *rng.pick(&[
             Duration::ZERO,
             Duration::from_secs(2),
             Duration::from_secs(2),
         ]),
-        acquire_watch_enabled: !rng.permille(200),
-        rebalance_debounce: Duration::from_millis(rng.between(50, 1500)),
+        claim_watch_enabled: !rng.permille(200),
+        assignment_settle_time: Duration::from_millis(rng.between(50, 1500)),
         release_batch: *rng.pick(&[1, 4, 64]),
         drain_timeout: Duration::from_millis(rng.between(200, 4000)),
-        freeze_timeout: ttl / 2,
+        router_hold_timeout: ttl / 2,
         move_retry_max: ttl,
         take_timeout: ttl * 2,
         load_retry_max: Duration::from_secs(2),

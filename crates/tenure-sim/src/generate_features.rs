@@ -3,7 +3,7 @@
 //! Drawn from a source of its own, after everything else, so that what a seed meant before is still known
 //! ([`Plan::plain`]): a seed that once failed tells the same story for ever.
 
-use tenure_core::record::KeyspaceMode;
+use tenure_core::record::AssignedBy;
 
 use crate::clock::SEC;
 use crate::fault::{Fault, Mode, Target};
@@ -39,7 +39,7 @@ pub(crate) fn add(plan: &mut RunConfig) {
 }
 
 fn draw_others(rng: &mut Rng) -> Vec<Other> {
-    let mode = |rng: &mut Rng| *rng.pick(&[KeyspaceMode::Symmetric, KeyspaceMode::Greedy]);
+    let mode = |rng: &mut Rng| *rng.pick(&[AssignedBy::Rendezvous, AssignedBy::FairShare]);
     let hashed = Other {
         name: "parts",
         named: false,

@@ -2,7 +2,7 @@
 //!
 //! Drawn from a source of its own, after everything else: what a seed meant before is still known ([`Plan::unrouted`]).
 
-use tenure_core::record::KeyspaceMode;
+use tenure_core::record::AssignedBy;
 
 use crate::clients::Traffic;
 use crate::clock::{MS, SEC};
@@ -16,7 +16,7 @@ pub(crate) fn add(plan: &mut RunConfig) {
     if plan.class == Class::Chaos && plan.nodes > 1 && rng.permille(60) {
         return planned(plan, &mut rng);
     }
-    if plan.class == Class::Chaos && plan.mode == KeyspaceMode::Coordinated && rng.permille(200) {
+    if plan.class == Class::Chaos && plan.mode == AssignedBy::Leader && rng.permille(200) {
         for _ in 0..rng.between(1, 4) {
             lose_leader(plan, &mut rng);
         }
@@ -140,8 +140,8 @@ fn planned(plan: &mut RunConfig, rng: &mut Rng) {
         let late = plan.nodes - 1;
         plan.starts[late] = rng.between(8 * SEC, 12 * SEC);
     }
-    if rng.permille(500) && plan.mode == KeyspaceMode::Symmetric {
-        plan.mode = KeyspaceMode::Coordinated;
+    if rng.permille(500) && plan.mode == AssignedBy::Rendezvous {
+        plan.mode = AssignedBy::Leader;
     }
     add_routers(plan, rng);
     plan.starts[plan.nodes..].fill(0);

@@ -101,19 +101,19 @@ impl World {
                 leases.granted.insert(id, Granted { ttl, until, kept });
                 let late = leases.rng.below(LATE);
                 self.queue.push(until + late, Due::LeaseEnds(id));
-                Reply::Granted(ttl)
+                Reply::LeaseCreated(ttl)
             }
             Request::KeepAlive(session) => {
                 let id = LeaseId::of(session);
                 let Some(ttl) = leases.granted.get(&id).map(|lease| lease.ttl) else {
-                    return Some(Reply::Kept(LeaseState::Gone));
+                    return Some(Reply::KeptAlive(LeaseState::Gone));
                 };
                 let until = leases.end(now, ttl);
                 if let Some(lease) = leases.granted.get_mut(&id) {
                     (lease.until, lease.kept) = (until, now);
                 }
                 let tied = leases.attached.get(&Key::Session(session)) == Some(&id);
-                Reply::Kept(if tied {
+                Reply::KeptAlive(if tied {
                     LeaseState::Alive(ttl)
                 } else {
                     LeaseState::Unattached

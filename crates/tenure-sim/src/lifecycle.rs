@@ -130,7 +130,7 @@ impl World {
         let new = match (found, act) {
             (Some(Record::Node(old)), Act::Evict(_)) => Record::Node(Arc::new(NodeRecord {
                 head: old.head.next(nonce),
-                evict: Some(old.session),
+                stop_session: Some(old.session),
                 ..NodeRecord::clone(&old)
             })),
             (Some(Record::Node(old)), Act::Cordon { yes, .. }) if old.cordoned != yes => {
@@ -144,7 +144,7 @@ impl World {
             (Some(Record::Cluster(old)), Act::Freeze | Act::Thaw) => {
                 Record::Cluster(Arc::new(ClusterRecord {
                     head: old.head.next(nonce),
-                    freeze: (act == Act::Freeze).then(|| "a while".to_owned()),
+                    moves_paused: (act == Act::Freeze).then(|| "a while".to_owned()),
                     ..ClusterRecord::clone(&old)
                 }))
             }

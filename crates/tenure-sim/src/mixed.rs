@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use tenure_core::record::KeyspaceMode;
+use tenure_core::record::AssignedBy;
 
 use crate::clock::SEC;
 use crate::fault::Fault;
@@ -23,11 +23,11 @@ pub(crate) fn add(plan: &mut RunConfig) {
             name: "parts",
             named: false,
             shards: rng.between(1, 4) as u32,
-            mode: *rng.pick(&[KeyspaceMode::Symmetric, KeyspaceMode::Greedy]),
+            mode: *rng.pick(&[AssignedBy::Rendezvous, AssignedBy::FairShare]),
         });
     }
     plan.serves = draw_serves(plan, &mut rng);
-    let led = plan.mode == KeyspaceMode::Coordinated;
+    let led = plan.mode == AssignedBy::Leader;
     if rng.permille(if led { 300 } else { 60 }) {
         add_planners(plan, &mut rng);
     }

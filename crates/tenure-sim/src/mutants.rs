@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde::Serialize;
-use tenure_core::record::{KeyspaceMode, PlanningSettings};
+use tenure_core::record::{AssignedBy, PlanningSettings};
 use tenure_core::rules::{Mutant, Rules};
 
 use crate::clock::SEC;
@@ -135,9 +135,9 @@ pub fn hunt_one(mutant: Mutant, most: u64) -> Hunted {
 /// Makes a run in which two may lead at once: the leader's record is lost again and again, and watches leave much out, so
 /// that a leader may not hear that it is none any more.
 fn two_leaders(plan: &mut RunConfig) {
-    plan.mode = KeyspaceMode::Coordinated;
+    plan.mode = AssignedBy::Leader;
     plan.spec = PlanningSettings {
-        debounce: Some(Duration::from_millis(50)),
+        settle_time: Some(Duration::from_millis(50)),
         rejoin_after: Some(Duration::from_millis(50)),
         cool_down: Some(Duration::from_millis(100)),
         ..PlanningSettings::default()

@@ -213,7 +213,7 @@ impl World {
             let record = KeyspaceRecord {
                 head: old.head.next(self.operators_nonce()),
                 generation,
-                floor: generation,
+                min_generation: generation,
                 ..KeyspaceRecord::clone(&old)
             };
             self.write(Key::Keyspace(name), Record::Keyspace(Arc::new(record)))?;

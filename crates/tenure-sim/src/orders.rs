@@ -11,7 +11,7 @@
 use std::time::Duration;
 
 use serde::Serialize;
-use tenure_core::record::KeyspaceMode;
+use tenure_core::record::AssignedBy;
 use tenure_core::settings::Settings;
 
 use crate::check::Violation;
@@ -120,8 +120,8 @@ fn plan(arm: Arm, load: Duration, seed: u64) -> RunConfig {
     });
     let load = nanos(load);
     let mut plan = RunConfig::quiet(seed, 2, SHARDS, timing).with_routers(2);
-    plan.mode = KeyspaceMode::Coordinated;
-    plan.spec.debounce = Some(Duration::from_millis(300));
+    plan.mode = AssignedBy::Leader;
+    plan.spec.settle_time = Some(Duration::from_millis(300));
     plan.spec.rejoin_after = Some(Duration::from_millis(300));
     plan.spec.cool_down = Some(Duration::from_millis(500));
     plan.catches_up = arm != Arm::FreezeThenWarm;

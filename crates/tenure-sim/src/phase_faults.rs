@@ -69,7 +69,7 @@ impl World {
         let taken = record
             .history
             .last()
-            .is_some_and(|p| p.why == Reason::Taken && p.epoch == record.epoch);
+            .is_some_and(|p| p.reason == Reason::Taken && p.epoch == record.epoch);
         let moving = record.ownership.moving();
         let (owner, target): (NodeName, NodeName) = match (ambush.at, moving, &record.ownership) {
             (At::Phase(phase), Some((mv, now)), _) if phase == now => {

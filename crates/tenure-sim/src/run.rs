@@ -205,8 +205,8 @@ fn describe(plan: &RunConfig) -> String {
         t.tick_interval,
         t.relist_interval,
         t.clock_drift_max_permille,
-        t.acquire_watch_enabled,
-        t.acquire_retry_window,
+        t.claim_watch_enabled,
+        t.claim_retry_window,
         t.release_batch
     )
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tenure_core::ids::NodeName;
-use tenure_core::record::{KeyspaceMode, PlanningSettings, Role};
+use tenure_core::record::{AssignedBy, PlanningSettings, Role};
 use tenure_core::router::HoldLimits;
 use tenure_core::settings::Timing;
 
@@ -110,7 +110,7 @@ pub struct Other {
     /// How many shards it has, in the end.
     pub shards: u32,
     /// Who assigns them.
-    pub mode: KeyspaceMode,
+    pub mode: AssignedBy,
 }
 
 /// A whole run.
@@ -127,7 +127,7 @@ pub struct RunConfig {
     /// How many shards the first keyspace has.
     pub shards: u32,
     /// Who assigns them.
-    pub mode: KeyspaceMode,
+    pub mode: AssignedBy,
     /// How a leader plans for them.
     pub spec: PlanningSettings,
     /// Whether the application can load a shard while another node serves it.
@@ -283,7 +283,7 @@ impl RunConfig {
             family: Family::Watched,
             nodes,
             shards,
-            mode: KeyspaceMode::Symmetric,
+            mode: AssignedBy::Rendezvous,
             spec: PlanningSettings::default(),
             catches_up: false,
             reads_tail: true,
@@ -382,7 +382,7 @@ impl RunConfig {
         let own = looks * nanos(t.tick_interval)
             + found_out
             + nanos(t.tick_interval.max(t.ttl * 2))
-            + nanos(t.rebalance_debounce)
+            + nanos(t.assignment_settle_time)
             + nanos(t.drain_timeout)
             + nanos(t.ttl)
             + unheard
@@ -395,12 +395,12 @@ impl RunConfig {
     /// How long a leader may wait before it moves something for balance: for others to come to rest, for a shard to have
     /// stayed, and for nodes that have come and gone to have stayed.
     fn calm(&self) -> u64 {
-        if self.mode != KeyspaceMode::Coordinated {
+        if self.mode != AssignedBy::Leader {
             return 0;
         }
         let settings = self.spec.settings();
         nanos(settings.cool_down)
-            + 10 * nanos(settings.debounce)
+            + 10 * nanos(settings.settle_time)
             + 32 * nanos(settings.rejoin_after)
     }
 
@@ -419,9 +419,9 @@ impl RunConfig {
     pub fn role(&self, node: usize) -> Role {
         match node.checked_sub(self.nodes) {
             None => Role::Node,
-            Some(n) if n < self.observers => Role::Observer,
+            Some(n) if n < self.observers => Role::Shadow,
             Some(n) if n < self.observers + self.routers => Role::Router,
-            Some(_) => Role::Leader,
+            Some(_) => Role::Planner,
         }
     }
 
@@ -505,7 +505,7 @@ impl RunConfig {
         let t = &self.timing;
         HoldLimits {
             count: self.traffic.held,
-            age: t.freeze_timeout
+            age: t.router_hold_timeout
                 + t.drain_timeout
                 + t.take_timeout
                 + t.ttl * 4

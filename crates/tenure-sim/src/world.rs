@@ -319,8 +319,8 @@ impl World {
             version: "sim".to_owned(),
             keyspaces: match self.plan.role(node) {
                 // A router takes every keyspace as it finds it, and so does who only plans.
-                Role::Router | Role::Leader => BTreeMap::new(),
-                Role::Observer => self.keyspaces.clone(),
+                Role::Router | Role::Planner => BTreeMap::new(),
+                Role::Shadow => self.keyspaces.clone(),
                 Role::Node => self.keyspaces_of(node),
             },
             timing: self.plan.timing.clone(),
@@ -492,7 +492,7 @@ impl World {
     /// whole.
     fn latest_creation(&self) -> Instant {
         let timing = &self.plan.timing;
-        if !self.plan.class.is_local() || timing.acquire_watch_enabled {
+        if !self.plan.class.is_local() || timing.claim_watch_enabled {
             return Instant::MAX;
         }
         let tick = nanos(timing.tick_interval) + 2 * SEC;

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tenure::{Grant, Handler, Hashed, KeyspaceMode, Node, Result, Shard, Shared};
+use tenure::{Grant, Handler, Hashed, AssignedBy, Node, Result, Shard, Shared};
 use tenure_sim::kit::{Kit, Report, Scenario, Table, Write};
 
 /// How an application counts.
@@ -130,7 +130,7 @@ fn caught(way: Way, table: fn() -> Table<u64>) -> Option<Report> {
 fn an_application_that_writes_before_it_acknowledges_loses_nothing() {
     kit().check(0..8, || scene(Way::Right, Table::fencing()));
     kit()
-        .mode(KeyspaceMode::Greedy)
+        .mode(AssignedBy::FairShare)
         .check(8..12, || scene(Way::Right, Table::fencing()));
 }
 

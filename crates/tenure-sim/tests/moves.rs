@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use tenure_core::record::{KeyspaceMode, MovePhase};
+use tenure_core::record::{AssignedBy, MovePhase};
 use tenure_core::settings::Settings;
 use tenure_sim::clock::SEC;
 use tenure_sim::phase_faults::{Ambush, At, Blow, Victim};
@@ -40,7 +40,7 @@ const BLOWS: [Blow; 7] = [
 fn plan(
     seed: u64,
     family: Family,
-    mode: KeyspaceMode,
+    mode: AssignedBy,
     catches_up: bool,
     ambush: Ambush,
 ) -> RunConfig {
@@ -55,7 +55,7 @@ fn plan(
     plan.family = family;
     plan.mode = mode;
     plan.catches_up = catches_up;
-    plan.spec.debounce = Some(Duration::from_millis(300));
+    plan.spec.settle_time = Some(Duration::from_millis(300));
     plan.spec.rejoin_after = Some(Duration::from_millis(300));
     plan.spec.cool_down = Some(Duration::from_millis(500));
     plan.app.load = (1_000_000, 200_000_000);
@@ -67,7 +67,7 @@ fn plan(
     plan
 }
 
-fn strike(family: Family, mode: KeyspaceMode) {
+fn strike(family: Family, mode: AssignedBy) {
     let mut struck = 0;
     for at in PLACES {
         for victim in VICTIMS {
@@ -86,7 +86,7 @@ fn strike(family: Family, mode: KeyspaceMode) {
                     assert!(outcome.coverage.answered > 100, "{cell}");
                     struck += u32::from(outcome.coverage.ambushes > 0);
                     // There is no leader to strike where nobody leads.
-                    let nobody = victim == Victim::Leader && mode == KeyspaceMode::Symmetric;
+                    let nobody = victim == Victim::Leader && mode == AssignedBy::Rendezvous;
                     assert!(
                         outcome.coverage.ambushes > 0 || nobody,
                         "never sprung: {cell}"
@@ -100,20 +100,20 @@ fn strike(family: Family, mode: KeyspaceMode) {
 
 #[test]
 fn a_planned_move_survives_every_blow_in_every_phase() {
-    strike(Family::Watched, KeyspaceMode::Coordinated);
+    strike(Family::Watched, AssignedBy::Leader);
 }
 
 #[test]
 fn an_owners_own_move_survives_every_blow_in_every_phase() {
-    strike(Family::Watched, KeyspaceMode::Symmetric);
+    strike(Family::Watched, AssignedBy::Rendezvous);
 }
 
 #[test]
 fn a_move_on_leases_of_the_store_survives_every_blow_in_every_phase() {
-    strike(Family::Leased, KeyspaceMode::Coordinated);
+    strike(Family::Leased, AssignedBy::Leader);
 }
 
 #[test]
 fn a_move_on_a_polled_store_survives_every_blow_in_every_phase() {
-    strike(Family::Polled, KeyspaceMode::Coordinated);
+    strike(Family::Polled, AssignedBy::Leader);
 }

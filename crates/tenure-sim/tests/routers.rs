@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use tenure_core::record::KeyspaceMode;
+use tenure_core::record::AssignedBy;
 use tenure_core::settings::Settings;
 use tenure_sim::clients::Traffic;
 use tenure_sim::clock::{MS, SEC};
@@ -92,7 +92,7 @@ fn many(shards: u32, routers: usize, until: u64) -> RunConfig {
     };
     let timing = settings.check(Duration::ZERO).unwrap();
     let mut plan = RunConfig::quiet(1, 4, shards, timing).with_routers(routers);
-    plan.mode = KeyspaceMode::Coordinated;
+    plan.mode = AssignedBy::Leader;
     plan.catches_up = true;
     plan.starts[3] = 30 * SEC;
     plan.traffic = Traffic {

@@ -47,7 +47,7 @@ async fn main() -> Result<()> {
     let store: Arc<dyn tenure::store::Store> = Arc::new(store);
     // As many moves at a time as the nodes can carry, and no waiting for things to come to rest.
     let plan = PlanningSettings {
-        debounce: Some(Duration::from_millis(250)),
+        settle_time: Some(Duration::from_millis(250)),
         budgets: Some(tenure::plan::Budgets::UNLIMITED),
         ..PlanningSettings::default()
     };

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tenure_core::ids::{ClusterName, KeyspaceName, NodeName};
 use tenure_core::node::{KeyspaceConfig, OwnPolicy, Said, without_effect};
 use tenure_core::plan::Policy;
-use tenure_core::record::{KeyspaceKind, KeyspaceMode, PlanningSettings, Rejoin, Role};
+use tenure_core::record::{KeyspaceKind, AssignedBy, PlanningSettings, Rejoin, Role};
 use tenure_core::settings::Settings;
 use tenure_store::Store;
 use tenure_store::host::Host;
@@ -41,7 +41,7 @@ pub struct Builder {
     pub(crate) data_dir: Option<PathBuf>,
     pub(crate) locked: Option<DataDir>,
     pub(crate) trace: Option<PathBuf>,
-    mode: KeyspaceMode,
+    mode: AssignedBy,
     keyspaces: Vec<(String, KeyspaceConfig, Arc<dyn AnyHandler>)>,
     settings: Option<Settings>,
     ttl: Option<Duration>,
@@ -85,7 +85,7 @@ impl Builder {
             data_dir: None,
             locked: None,
             trace: None,
-            mode: KeyspaceMode::default(),
+            mode: AssignedBy::default(),
             keyspaces: Vec::new(),
             settings: None,
             ttl: None,
@@ -164,7 +164,7 @@ impl Builder {
     }
 
     /// Who assigns the shards of the keyspaces that are added after this.
-    pub fn mode(mut self, mode: KeyspaceMode) -> Self {
+    pub fn mode(mut self, mode: AssignedBy) -> Self {
         self.mode = mode;
         self
     }
@@ -256,14 +256,14 @@ impl Builder {
 
     /// Only watch: join, compute, log and count what the node would do, and own nothing.
     pub fn observe(mut self, observe: bool) -> Self {
-        self.role = if observe { Role::Observer } else { Role::Node };
+        self.role = if observe { Role::Shadow } else { Role::Node };
         self
     }
 
     /// Only plan: stand for leader, and own nothing. Takes part in no keyspace; those that a leader plans for are planned,
     /// whatever they are called.
     pub fn lead_only(mut self) -> Self {
-        self.role = Role::Leader;
+        self.role = Role::Planner;
         self
     }
 
@@ -316,7 +316,7 @@ impl Builder {
     pub(crate) fn names(&self) -> (Option<Names>, Vec<String>) {
         let mut problems = Vec::new();
         let mut note = |problem: String| problems.push(problem);
-        if self.role == Role::Leader && !self.keyspaces.is_empty() {
+        if self.role == Role::Planner && !self.keyspaces.is_empty() {
             note("one that only leads owns nothing; leave out its keyspaces".to_owned());
         }
         for (name, config, _) in &self.keyspaces {

@@ -295,26 +295,26 @@ impl Driver {
                 self.parts.metrics.deadline(deadline);
             }
             Action::Load {
-                run,
+                activation: run,
                 shard,
                 epoch,
                 session,
                 meta,
             } => self.begin(run, shard, epoch, session, meta, true),
             Action::Warm {
-                run,
+                activation: run,
                 shard,
                 epoch,
                 session,
                 meta,
             } => self.begin(run, shard, epoch, session, meta, false),
-            Action::CatchUp { run, seal } => self.on_stay(run, |s| s.order(Order::CatchUp(seal))),
-            Action::Own { run, epoch } => self.on_stay(run, |s| s.own(epoch)),
-            Action::Freeze { run, mv, cut_at } => self.on_stay(run, |s| s.freeze(mv, cut_at)),
+            Action::CatchUp { activation: run, seal } => self.on_stay(run, |s| s.order(Order::CatchUp(seal))),
+            Action::Own { activation: run, epoch } => self.on_stay(run, |s| s.own(epoch)),
+            Action::Freeze { activation: run, move_id: mv, cancel_at: cut_at } => self.on_stay(run, |s| s.freeze(mv, cut_at)),
             Action::Thaw(run) => self.on_stay(run, LocalShard::thaw),
             Action::Seal(run) => self.on_stay(run, |s| s.order(Order::Seal)),
             Action::Open(run) => self.on_stay(run, LocalShard::open),
-            Action::Close { run, how } => self.close(run, how),
+            Action::Close { activation: run, how } => self.close(run, how),
             Action::Seen {
                 shard,
                 owner,
@@ -343,7 +343,7 @@ impl Driver {
                 };
                 self.parts.board.seen(&shard, seen);
             }
-            Action::Note(note) => self.tell(note),
+            Action::Report(note) => self.tell(note),
             Action::Started => {
                 self.parts.life.send_replace(Life::Running);
             }
@@ -401,7 +401,7 @@ impl Driver {
                 "this node has no handler for keyspace {}",
                 begin.shard.keyspace
             );
-            self.pending.push_back(Event::LoadFailed { run, error });
+            self.pending.push_back(Event::LoadFailed { activation: run, error });
             return;
         };
         let stay = handler.begin(begin, &self.parts.ground);
@@ -460,7 +460,7 @@ impl Driver {
                 if let Some(record) = view.keyspaces.get(name) {
                     self.tell_router(|| RouterInput::Keyspace {
                         name: name.clone(),
-                        kind: (!record.removed).then_some(record.kind),
+                        kind: (!record.deleted).then_some(record.kind),
                     });
                 }
             }
@@ -502,7 +502,7 @@ impl Drop for Driver {
     /// However the driver ends, no work outlives it for longer than it takes to drop.
     fn drop(&mut self) {
         for stay in self.stays.values() {
-            stay.close(Close::Cut);
+            stay.close(Close::Cancel);
             self.parts.board.ended(&stay.shard, stay.run);
         }
         let now = self.now();

@@ -155,8 +155,8 @@ impl Grant {
     /// Every change of it is a write to the store: report conditions, not progress.
     pub fn report_trouble(&self, said: Option<&str>) {
         self.stay.inputs.event(Event::Trouble {
-            run: self.stay.run,
-            said: said.map(ToOwned::to_owned),
+            activation: self.stay.run,
+            trouble: said.map(ToOwned::to_owned),
         });
     }
 
@@ -167,7 +167,7 @@ impl Grant {
     /// second or so.
     pub fn report_load(&self, load: u32) {
         let run = self.stay.run;
-        self.stay.inputs.event(Event::Load { run, load });
+        self.stay.inputs.event(Event::Cost { activation: run, cost: load });
     }
 
     pub(crate) fn stay(&self) -> &Arc<LocalShard> {

@@ -155,7 +155,7 @@ impl<H: Handler> HandlerTask<H> {
         let event = match caught_up.await {
             Ok(Ok(())) => Event::CaughtUp(run),
             Ok(Err(error)) => Event::LoadFailed {
-                run,
+                activation: run,
                 error: error.to_string(),
             },
             Err(_) => return false,
@@ -179,12 +179,12 @@ impl<H: Handler> HandlerTask<H> {
                 Event::Loaded(run)
             }
             Ok(Err(error)) => Event::LoadFailed {
-                run,
+                activation: run,
                 error: error.to_string(),
             },
             Err(_) if self.stay.stop.is_cancelled() => return false,
             Err(lost) => Event::LoadFailed {
-                run,
+                activation: run,
                 error: lost.to_string(),
             },
         };
@@ -217,14 +217,14 @@ impl<H: Handler> HandlerTask<H> {
                 },
                 () = self.stay.gate.empty(), if frozen.is_some() => {
                     if let Some(mv) = frozen.take() {
-                        self.inputs.event(Event::Frozen { run: self.stay.run, mv });
+                        self.inputs.event(Event::Frozen { activation: self.stay.run, move_id: mv });
                     }
                 }
                 ended = lasting.run_until_lost(&mut work), if !over => {
                     over = true;
                     if let Ok(ended) = ended {
                         let error = ended.err().map(|e| e.to_string());
-                        self.inputs.event(Event::LoopEnded { run: self.stay.run, error });
+                        self.inputs.event(Event::LoopEnded { activation: self.stay.run, error });
                     }
                 }
             }
@@ -247,10 +247,10 @@ impl<H: Handler> HandlerTask<H> {
             Ok(Ok(seal)) => {
                 self.stay.sealed();
                 let seal = seal.as_str().to_owned();
-                Event::Sealed { run, seal }
+                Event::Sealed { activation: run, seal }
             }
             Ok(Err(error)) => Event::SealFailed {
-                run,
+                activation: run,
                 error: error.to_string(),
             },
             // The shard is lost; who has it now does not ask.

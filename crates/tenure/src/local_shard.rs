@@ -163,7 +163,7 @@ impl LocalShard {
         self.gate.close();
         match how {
             Close::Drain => self.stop.cancel(),
-            Close::Cut => self.cut.cancel(),
+            Close::Cancel => self.cut.cancel(),
         }
     }
 }

@@ -16,14 +16,14 @@ pub(crate) fn log(note: &NodeEvent) {
             info!(%session, %mode, "node registered");
             stands_back(mode);
         }
-        NodeEvent::Mode { mode } => {
+        NodeEvent::ModeChanged { mode } => {
             info!(%mode, "node mode changed");
             stands_back(mode);
         }
-        NodeEvent::Evicted { session } => warn!(%session, "operator asks to stop: stopping"),
+        NodeEvent::StopRequested { session } => warn!(%session, "operator asks to stop: stopping"),
         NodeEvent::Renewed { took, left } => debug!(?took, ?left, "lease renewed"),
         NodeEvent::RenewalFailed { streak, error } => debug!(streak, error, "lease renewal failed"),
-        NodeEvent::LongLease { asked, granted } => warn!(
+        NodeEvent::LongLease { requested: asked, granted } => warn!(
             ?asked,
             ?granted,
             "store keeps leases for longer than the ttl: others wait for that long"
@@ -33,11 +33,11 @@ pub(crate) fn log(note: &NodeEvent) {
         NodeEvent::Planned {
             keyspace,
             plan,
-            workers,
-            intended,
+            nodes: workers,
+            assigned: intended,
             moved,
-            cancelled,
-            put_off,
+            aborted: cancelled,
+            deferred: put_off,
         } => {
             let (waiting, why) = put_off
                 .as_ref()
@@ -47,10 +47,10 @@ pub(crate) fn log(note: &NodeEvent) {
         NodeEvent::PlanProblem { keyspace, problem } => {
             warn!(%keyspace, problem, "plan has to make do")
         }
-        NodeEvent::SweptStale {
+        NodeEvent::StaleAssignmentsRemoved {
             keys,
             plan,
-            workers,
+            nodes: workers,
         } => info!(
             deleted_count = keys.len(),
             keys = few(keys),
@@ -59,7 +59,7 @@ pub(crate) fn log(note: &NodeEvent) {
             workers,
             "stale assignments swept"
         ),
-        NodeEvent::SweepFailed { key, error } => {
+        NodeEvent::GcFailed { key, error } => {
             warn!(%key, error, "sweep failed: will be tried again")
         }
         NodeEvent::SealFailed {
@@ -70,40 +70,40 @@ pub(crate) fn log(note: &NodeEvent) {
         } => {
             warn!(%shard, %epoch, attempt, error, "sealing failed: move called off");
         }
-        NodeEvent::Wedged { since } => {
+        NodeEvent::RuntimeBlocked { since } => {
             error!(
                 ?since,
                 "application runtime stands still: lease not renewed"
             );
         }
-        NodeEvent::SessionLost { session, why } => warn!(%session, %why, "session lost"),
-        NodeEvent::Ended { session, node, why } => info!(%session, %node, %why, "session ended"),
+        NodeEvent::SessionLost { session, reason: why } => warn!(%session, %why, "session lost"),
+        NodeEvent::SessionEnded { session, node, reason: why } => info!(%session, %node, %why, "session ended"),
         NodeEvent::WaitingForName { session, at_most } => {
             warn!(%session, ?at_most, "node name in use: waiting");
         }
-        NodeEvent::AcquireRetry { shards } => {
+        NodeEvent::ClaimRetry { shards } => {
             debug!(shards, "shards held elsewhere: looking again")
         }
-        NodeEvent::AcquireWindowExhausted { shards } => {
+        NodeEvent::ClaimRetryExhausted { shards } => {
             warn!(shards, "shards still held elsewhere after the retry window");
         }
-        NodeEvent::Damaged { key, damage } => error!(%key, %damage, "record unreadable"),
-        NodeEvent::Missing { key } => error!(%key, "record missing"),
+        NodeEvent::RecordUnreadable { key, damage } => error!(%key, %damage, "record unreadable"),
+        NodeEvent::RecordMissing { key } => error!(%key, "record missing"),
         NodeEvent::StoreReplaced { problem } => error!(problem, "store exchanged or gone back"),
         NodeEvent::ClockJump { gap } => warn!(?gap, "process was not scheduled"),
-        NodeEvent::WouldDo { shard, step, why } => info!(%shard, %step, %why, "observer would act"),
+        NodeEvent::WouldDo { shard, step, reason: why } => info!(%shard, %step, %why, "observer would act"),
         NodeEvent::LoadFailed {
             shard,
             epoch,
             attempt,
             error,
         } => warn!(%shard, %epoch, attempt, error, "shard load failed"),
-        NodeEvent::Overdue { shard, epoch } => {
+        NodeEvent::CancelOverdue { shard, epoch } => {
             error!(%shard, %epoch, "cancelled work does not stop: nobody else can have the shard");
         }
         NodeEvent::StartedWith { loaded, failed } => info!(loaded, failed, "node started"),
-        NodeEvent::Swept { key } => debug!(%key, "tombstone removed"),
-        NodeEvent::Denied { key, error } => debug!(%key, error, "write denied"),
+        NodeEvent::TombstoneRemoved { key } => debug!(%key, "tombstone removed"),
+        NodeEvent::WriteDenied { key, error } => debug!(%key, error, "write denied"),
     }
 }
 
@@ -135,7 +135,7 @@ fn shard(transition: &ShardEvent) {
         step,
         epoch,
         session,
-        why,
+        reason: why,
         ..
     } = transition;
     let from = transition.from.as_ref().map(NodeName::as_str);
@@ -150,19 +150,19 @@ fn shard(transition: &ShardEvent) {
         ShardStep::Loading => line!(debug, "shard loading"),
         ShardStep::Serving => line!(info, "shard serving"),
         ShardStep::Draining => line!(info, "shard draining"),
-        ShardStep::Cut => line!(warn, "shard cut"),
+        ShardStep::Cancelled => line!(warn, "shard cut"),
         ShardStep::Stopped => line!(debug, "shard stopped"),
         ShardStep::Released => line!(info, "shard released"),
         ShardStep::Restored => line!(warn, "shard record restored"),
         ShardStep::Quarantined => line!(error, "shard quarantined"),
-        ShardStep::Moving => line!(info, "shard moving"),
+        ShardStep::MoveStarted => line!(info, "shard moving"),
         ShardStep::Warming => line!(info, "shard warming"),
         ShardStep::Frozen => line!(debug, "shard frozen"),
         ShardStep::Thawed => line!(info, "shard serving on"),
         ShardStep::Sealed => line!(info, "shard sealed"),
         ShardStep::Taken => line!(info, "shard taken"),
-        ShardStep::Cancelled => line!(info, "move called off"),
-        ShardStep::Reaffirmed => line!(info, "shard taken back"),
+        ShardStep::Aborted => line!(info, "move called off"),
+        ShardStep::Reclaimed => line!(info, "shard taken back"),
     }
 }
 
@@ -253,7 +253,7 @@ pub(crate) mod tests {
             to: Some(NodeName::new("b").unwrap()),
             epoch: Epoch::first(1),
             session: SessionId(1),
-            why: Reason::OwnerEnded,
+            reason: Reason::OwnerEnded,
         });
         let line = logged(&note);
         for part in [

@@ -250,8 +250,8 @@ impl Metrics {
     pub(crate) fn store_request(&self, kind: &'static str, reply: &Reply) {
         let outcome = match reply {
             Reply::Got(_) | Reply::Listed(_) | Reply::Revision(_) | Reply::Lease(_) => "ok",
-            Reply::Won(_) | Reply::Granted(_) | Reply::Kept(LeaseState::Alive(_)) => "won",
-            Reply::Kept(LeaseState::Unattached | LeaseState::Gone) => "lost",
+            Reply::Won(_) | Reply::LeaseCreated(_) | Reply::KeptAlive(LeaseState::Alive(_)) => "won",
+            Reply::KeptAlive(LeaseState::Unattached | LeaseState::Gone) => "lost",
             Reply::Lost => "lost",
             Reply::Failed(StoreFailure::Unavailable(_)) => "unavailable",
             Reply::Failed(StoreFailure::Unknown(_)) => "unknown",
@@ -278,24 +278,24 @@ impl Metrics {
                 self.add(&FAILURES, "");
                 self.set(&STREAK, "", f64::from(*streak));
             }
-            NodeEvent::SessionLost { why, .. } => {
+            NodeEvent::SessionLost { reason: why, .. } => {
                 self.set(&DETACHED, "", 1.0);
                 self.add(&SESSIONS_LOST, &labels(&[("why", why.as_str())]));
             }
-            NodeEvent::Ended { why, .. } => {
+            NodeEvent::SessionEnded { reason: why, .. } => {
                 self.add(&SESSIONS_ENDED, &labels(&[("why", &why.to_string())]));
             }
-            NodeEvent::WouldDo { step, why, .. } => {
+            NodeEvent::WouldDo { step, reason: why, .. } => {
                 let would = [("step", step.as_str()), ("why", why.as_str())];
                 self.add(&WOULD, &labels(&would));
             }
-            NodeEvent::AcquireRetry { .. } => self.add(&RETRIES, ""),
-            NodeEvent::AcquireWindowExhausted { .. } => self.add(&EXHAUSTED, ""),
+            NodeEvent::ClaimRetry { .. } => self.add(&RETRIES, ""),
+            NodeEvent::ClaimRetryExhausted { .. } => self.add(&EXHAUSTED, ""),
             NodeEvent::LoadFailed { .. } => self.add(&LOAD_FAILURES, ""),
-            NodeEvent::Damaged { .. } => self.add(&DAMAGED, ""),
-            NodeEvent::Missing { .. } => self.add(&MISSING, ""),
+            NodeEvent::RecordUnreadable { .. } => self.add(&DAMAGED, ""),
+            NodeEvent::RecordMissing { .. } => self.add(&MISSING, ""),
             NodeEvent::StoreReplaced { .. } => self.add(&ESTRANGED, ""),
-            NodeEvent::Wedged { .. } => self.add(&WEDGED, ""),
+            NodeEvent::RuntimeBlocked { .. } => self.add(&WEDGED, ""),
             NodeEvent::LeadershipAcquired { term } => {
                 self.set(&LEADER, "", 1.0);
                 self.set(&TERM, "", *term as f64);
@@ -303,10 +303,10 @@ impl Metrics {
             NodeEvent::LeadershipLost { .. } => self.set(&LEADER, "", 0.0),
             NodeEvent::Planned {
                 plan,
-                intended,
+                assigned: intended,
                 moved,
-                cancelled,
-                put_off,
+                aborted: cancelled,
+                deferred: put_off,
                 ..
             } => {
                 self.add(&PLANS, "");
@@ -325,49 +325,49 @@ impl Metrics {
                 }
             }
             NodeEvent::PlanProblem { .. } => self.add(&PLAN_PROBLEMS, ""),
-            NodeEvent::SweptStale { keys, .. } => {
+            NodeEvent::StaleAssignmentsRemoved { keys, .. } => {
                 self.add_n(&STALE_SWEPT, "", keys.len() as f64);
             }
             NodeEvent::SealFailed { .. } => self.add(&SEAL_FAILURES, ""),
-            NodeEvent::SweepFailed { .. } => self.add(&SWEEP_FAILURES, ""),
+            NodeEvent::GcFailed { .. } => self.add(&SWEEP_FAILURES, ""),
             NodeEvent::ClockJump { .. } => self.add(&OVERSLEPT, ""),
-            NodeEvent::Swept { .. } => self.add(&SWEPT, ""),
-            NodeEvent::Overdue { .. } => self.add(&OVERDUE, ""),
+            NodeEvent::TombstoneRemoved { .. } => self.add(&SWEPT, ""),
+            NodeEvent::CancelOverdue { .. } => self.add(&OVERDUE, ""),
             // A new session begins attached, whatever became of the one before.
             NodeEvent::Registered { mode, .. } => {
                 self.mode(mode);
                 self.set(&DETACHED, "", 0.0);
                 self.set(&STREAK, "", 0.0);
             }
-            NodeEvent::Mode { mode } => self.mode(mode),
-            NodeEvent::Evicted { .. } => self.leaving(),
+            NodeEvent::ModeChanged { mode } => self.mode(mode),
+            NodeEvent::StopRequested { .. } => self.leaving(),
             NodeEvent::StartedWith { .. } => self.health.store(STARTED, Ordering::Release),
             NodeEvent::WaitingForName { .. }
-            | NodeEvent::Denied { .. }
+            | NodeEvent::WriteDenied { .. }
             | NodeEvent::LongLease { .. } => {}
         }
     }
 
     fn transition(&self, transition: &ShardEvent) {
         let step = transition.step;
-        let both = [("step", step.as_str()), ("why", transition.why.as_str())];
+        let both = [("step", step.as_str()), ("why", transition.reason.as_str())];
         self.add(&TRANSITIONS, &labels(&both));
         let state = match step {
             ShardStep::Claimed => Some("claimed"),
             ShardStep::Loading => Some("loading"),
             ShardStep::Serving => Some("serving"),
-            ShardStep::Draining | ShardStep::Cut => Some("closing"),
+            ShardStep::Draining | ShardStep::Cancelled => Some("closing"),
             ShardStep::Stopped | ShardStep::Released => None,
             ShardStep::Warming => Some("warming"),
             ShardStep::Frozen => Some("frozen"),
             ShardStep::Thawed => Some("serving"),
-            ShardStep::Reaffirmed => Some("claimed"),
+            ShardStep::Reclaimed => Some("claimed"),
             ShardStep::Sealed => None,
             ShardStep::Restored
             | ShardStep::Quarantined
-            | ShardStep::Moving
+            | ShardStep::MoveStarted
             | ShardStep::Taken
-            | ShardStep::Cancelled => return,
+            | ShardStep::Aborted => return,
         };
         let mut values = self.lock();
         let before = match state {

@@ -271,7 +271,7 @@ fn nobody(keyspace: &str, reason: RejectReason) -> NotOwner {
 impl Drop for Inner {
     fn drop(&mut self) {
         for stay in self.board.stays() {
-            stay.close(Close::Cut);
+            stay.close(Close::Cancel);
         }
         self.inputs.send(Input::Abandon);
     }

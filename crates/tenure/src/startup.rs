@@ -246,7 +246,7 @@ fn checked(
         problems.extend(found.iter().map(ToString::to_string));
     }
     if let Some(HoldLimits { count, bytes, age }) = hold {
-        let longest = settings.freeze_timeout + settings.drain_timeout + settings.take_timeout;
+        let longest = settings.router_hold_timeout + settings.drain_timeout + settings.take_timeout;
         if age < longest {
             problems.push(format!(
                 "hold.age: {age:?} is below freeze_timeout + drain_timeout + take_timeout ({longest:?}): a move could outlast \

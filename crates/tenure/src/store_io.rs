@@ -259,12 +259,12 @@ impl Calls {
                     removed(store.delete_if(delete).await?, version)
                 }
                 Request::CreateLease { session, ttl } => {
-                    Reply::Granted(leases(store)?.grant(LeaseId::of(session), ttl).await?)
+                    Reply::LeaseCreated(leases(store)?.grant(LeaseId::of(session), ttl).await?)
                 }
                 Request::KeepAlive(session) => {
                     let key = Key::Session(session).path(&self.cluster);
                     let kept = leases(store)?.keep_alive(LeaseId::of(session), &key);
-                    Reply::Kept(kept.await?)
+                    Reply::KeptAlive(kept.await?)
                 }
                 Request::CheckLease(session) => {
                     Reply::Lease(leases(store)?.is_alive(LeaseId::of(session)).await?)

@@ -7,8 +7,8 @@ use std::time::Duration;
 use tenure_core::ids::KeyspaceName;
 use tenure_core::keys::Key;
 use tenure_core::node::weight_without_effect;
-use tenure_core::plan::{Budgets, Measure, ZoneRule};
-use tenure_core::record::{KeyspaceMode, KeyspaceRecord, PlanningSettings, Record};
+use tenure_core::plan::{Budgets, BalanceBy, ZoneRule};
+use tenure_core::record::{AssignedBy, KeyspaceRecord, PlanningSettings, Record};
 
 use super::settings_table::{KNOBS, Kind, Knob};
 use super::{Config, Source, Value, settings_table};
@@ -40,10 +40,10 @@ pub(super) fn policy(spec: &mut PlanningSettings, text: Option<&str>) -> Result<
 }
 
 pub(super) fn measure(spec: &mut PlanningSettings, text: Option<&str>) -> Result<(), String> {
-    spec.measure = match text {
+    spec.balance_by = match text {
         None => None,
-        Some("shards") => Some(Measure::Shards),
-        Some("load") => Some(Measure::Load),
+        Some("shards") => Some(BalanceBy::Shards),
+        Some("load") => Some(BalanceBy::Cost),
         Some(other) => {
             return Err(format!(
                 "unknown measure {other:?}; known are shards and load"
@@ -126,19 +126,19 @@ pub(crate) fn shown(spec: &PlanningSettings) -> Vec<(&'static str, String)> {
         ("policy", spec.policy.map(|p| p.to_string())),
         (
             "measure",
-            spec.measure.map(|m| match m {
-                Measure::Shards => "shards".to_owned(),
-                Measure::Load => "load".to_owned(),
+            spec.balance_by.map(|m| match m {
+                BalanceBy::Shards => "shards".to_owned(),
+                BalanceBy::Cost => "load".to_owned(),
             }),
         ),
-        ("debounce", time(spec.debounce)),
+        ("debounce", time(spec.settle_time)),
         ("rejoin_after", time(spec.rejoin_after)),
         ("failover_after", time(spec.failover_after)),
         ("cool_down", time(spec.cool_down)),
         ("band_shards", count(spec.band_shards)),
-        ("band_load_permille", count(spec.band_load_permille)),
-        ("load_floor", count(spec.load_floor)),
-        ("load_window", time(spec.load_window)),
+        ("band_load_permille", count(spec.band_cost_permille)),
+        ("load_floor", count(spec.cost_floor)),
+        ("load_window", time(spec.cost_window)),
         ("budget_total", budget(|b| b.total)),
         ("budget_per_source", budget(|b| b.per_source)),
         ("budget_per_target", budget(|b| b.per_target)),
@@ -199,7 +199,7 @@ async fn existing(config: &Config, name: &KeyspaceName) -> Option<Arc<KeyspaceRe
 
 /// Warns on standard error that only handlers in Rust report load, if a keyspace is planned by it.
 pub(crate) fn warn_of_load(plan: &PlanningSettings) {
-    if plan.measure == Some(Measure::Load) {
+    if plan.balance_by == Some(BalanceBy::Cost) {
         eprintln!(
             "warning: measure = \"load\": only handlers in Rust report load (`Grant::report_load`); `tenure exec` and `tenure \
              node` do not start with it"
@@ -216,8 +216,8 @@ impl Config {
     /// The same for a process whose application has no way to report what its shards cost.
     pub(crate) fn plan_without_load(&self, command: &str) -> Result<PlanningSettings, Vec<String>> {
         let plan = self.plan()?;
-        match plan.measure {
-            Some(Measure::Load) => Err(vec![format!(
+        match plan.balance_by {
+            Some(BalanceBy::Cost) => Err(vec![format!(
                 "measure = \"load\" needs an application that reports the load of its shards, and with `tenure {command}` none \
                  can; use measure = \"shards\", or the library (`Grant::report_load`)"
             )]),
@@ -235,7 +235,7 @@ impl Config {
         let Ok(Some(record)) = tokio::time::timeout(READ, existing(self, name)).await else {
             return Ok(());
         };
-        if record.mode == KeyspaceMode::Coordinated && record.plan.measure == Some(Measure::Load) {
+        if record.assigned_by == AssignedBy::Leader && record.planning.balance_by == Some(BalanceBy::Cost) {
             return Err(Exit::usage(format!(
                 "keyspace {name} has measure = \"load\", and an application of `tenure {command}` has no way to report the load \
                  of its shards; run `tenure keyspace update {name} --measure shards`, or use the library (`Grant::report_load`)"
@@ -245,7 +245,7 @@ impl Config {
             Some(Value::Count(weight)) => Some(*weight),
             _ => None,
         };
-        match weight_without_effect(weight, [(record.mode, &record.plan)]) {
+        match weight_without_effect(weight, [(record.assigned_by, &record.planning)]) {
             Some(problem) => Err(Exit::usage(format!("keyspace {name}: {problem}"))),
             None => Ok(()),
         }

@@ -300,30 +300,30 @@ pub(crate) const KNOBS: &[Knob] = &[
     knob(
         "acquire_retry_interval",
         Kind::Time(
-            |s, v| s.acquire_retry_interval = v,
-            |t| t.acquire_retry_interval,
+            |s, v| s.claim_retry_interval = v,
+            |t| t.claim_retry_interval,
         ),
         "how often assigned shards that are held elsewhere are looked at again",
     ),
     knob(
         "acquire_retry_window",
         Kind::Time(
-            |s, v| s.acquire_retry_window = v,
-            |t| t.acquire_retry_window,
+            |s, v| s.claim_retry_window = v,
+            |t| t.claim_retry_window,
         ),
         "for how long they are; 0ms: on watch and tick only",
     ),
     knob(
         "acquire_watch_enabled",
         Kind::Switch(
-            |s, v| s.acquire_watch_enabled = v,
-            |t| t.acquire_watch_enabled,
+            |s, v| s.claim_watch_enabled = v,
+            |t| t.claim_watch_enabled,
         ),
         "whether a change seen by the watch leads to a claim at once",
     ),
     knob(
         "rebalance_debounce",
-        Kind::Time(|s, v| s.rebalance_debounce = v, |t| t.rebalance_debounce),
+        Kind::Time(|s, v| s.assignment_settle_time = v, |t| t.assignment_settle_time),
         "how long the set of nodes must be unchanged before shards are given away for balance",
     ),
     knob(
@@ -341,7 +341,7 @@ pub(crate) const KNOBS: &[Knob] = &[
     ),
     knob(
         "freeze_timeout",
-        Kind::Time(|s, v| s.freeze_timeout = v, |t| t.freeze_timeout),
+        Kind::Time(|s, v| s.router_hold_timeout = v, |t| t.router_hold_timeout),
         "how long a move waits for routers to hold what comes for the shard",
     ),
     knob(
@@ -401,7 +401,7 @@ pub(crate) const KNOBS: &[Knob] = &[
     ),
     knob(
         "debounce",
-        Kind::PlanTime(|p, v| p.debounce = v),
+        Kind::PlanTime(|p, v| p.settle_time = v),
         "how long the nodes must be the same before a leader moves shards for balance",
     ),
     knob(
@@ -426,17 +426,17 @@ pub(crate) const KNOBS: &[Knob] = &[
     ),
     knob(
         "band_load_permille",
-        Kind::PlanCount(|p, v| p.band_load_permille = v),
+        Kind::PlanCount(|p, v| p.band_cost_permille = v),
         "how far, in thousandths, a node's load may be off its share before balance begins",
     ),
     knob(
         "load_floor",
-        Kind::PlanCount(|p, v| p.load_floor = v),
+        Kind::PlanCount(|p, v| p.cost_floor = v),
         "what every shard counts for besides its load, in the same unit",
     ),
     knob(
         "load_window",
-        Kind::PlanTime(|p, v| p.load_window = v),
+        Kind::PlanTime(|p, v| p.cost_window = v),
         "over which time reported load is smoothed",
     ),
     knob(

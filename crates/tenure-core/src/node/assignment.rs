@@ -8,7 +8,7 @@ use crate::hash::shard_number;
 use crate::ids::{KeyspaceName, NodeName, ShardId};
 use crate::plan::{Decision, Delta, Live, NoMemory, PlanNode, PlanSettings, Planner};
 use crate::reason::Reason;
-use crate::record::{KeyspaceMode, NodeMode, Ownership, Role, ShardRecord};
+use crate::record::{AssignedBy, NodeMode, Ownership, Role, ShardRecord};
 use crate::rules::Mutant;
 use crate::time::Time;
 
@@ -81,17 +81,17 @@ impl Node {
         keyspace: &KeyspaceName,
     ) -> Option<(KeyspaceAssignment<'_>, u32)> {
         let record = self.view.keyspaces.get(keyspace)?;
-        if record.removed || !self.config.keyspaces.contains_key(keyspace) {
+        if record.deleted || !self.config.keyspaces.contains_key(keyspace) {
             return None;
         }
         let wanted = match self.assignments.greedy.get(keyspace) {
             Some(plan) => KeyspaceAssignment::FairShare(plan.as_ref()?),
-            None if record.mode == KeyspaceMode::Coordinated => {
+            None if record.assigned_by == AssignedBy::Leader => {
                 KeyspaceAssignment::ByLeader(self.patience())
             }
             None => KeyspaceAssignment::ByRank,
         };
-        Some((wanted, record.floor))
+        Some((wanted, record.min_generation))
     }
 
     /// Whether this node plainly wants nothing of a shard that another live node has, as is known since then; where that takes
@@ -163,7 +163,7 @@ impl Node {
 
     fn is_greedy(&self, keyspace: &KeyspaceName) -> bool {
         let record = self.view.keyspaces.get(keyspace);
-        record.is_some_and(|k| k.mode == KeyspaceMode::Greedy)
+        record.is_some_and(|k| k.assigned_by == AssignedBy::FairShare)
     }
 
     /// Counts the shards of some keyspaces that are this node's, are being claimed, or move here.
@@ -221,17 +221,17 @@ impl Node {
     /// Whether a leader plans for a keyspace.
     pub(super) fn is_coordinated(&self, keyspace: &KeyspaceName) -> bool {
         let record = self.view.keyspaces.get(keyspace);
-        record.is_some_and(|k| k.mode == KeyspaceMode::Coordinated)
+        record.is_some_and(|k| k.assigned_by == AssignedBy::Leader)
     }
 
     /// Whether this node only looks on while a leader plans for a keyspace.
     pub(super) fn simulates_plan(&self, keyspace: &KeyspaceName) -> bool {
-        self.config.role == Role::Observer && self.is_coordinated(keyspace)
+        self.config.role == Role::Shadow && self.is_coordinated(keyspace)
     }
 
     /// What a leader would give to this observer, in the end, if it took part.
     fn imagine(&self, keyspace: &KeyspaceName) -> BTreeSet<ShardId> {
-        let settings = self.view.keyspaces.get(keyspace).map(|k| k.plan.settings());
+        let settings = self.view.keyspaces.get(keyspace).map(|k| k.planning.settings());
         let ended = |session| self.ended(session);
         let live = Live::new(&self.view, &ended);
         let (Some(Ok(rules)), Ok(view)) = (
@@ -314,7 +314,7 @@ impl Node {
             return planned.map(|to| (Some(to), Reason::Planned));
         }
         let since = self.peers.of(&id.keyspace).since;
-        if self.now < since + self.config.timing.rebalance_debounce {
+        if self.now < since + self.config.timing.assignment_settle_time {
             return None;
         }
         if self.is_cordoned(&id.keyspace) {

@@ -74,13 +74,13 @@ impl Node {
     /// Begins a round of retries; one that is under way goes on for a whole window from now.
     fn begin_retries(&mut self) {
         let timing = &self.config.timing;
-        if timing.acquire_retry_window.is_zero() || self.acquire.waiting.is_empty() {
+        if timing.claim_retry_window.is_zero() || self.acquire.waiting.is_empty() {
             return;
         }
-        let until = self.now + timing.acquire_retry_window;
+        let until = self.now + timing.claim_retry_window;
         if self.acquire.until.replace(until).is_none() {
             self.timers
-                .set(Timer::Acquire, self.now + timing.acquire_retry_interval);
+                .set(Timer::Acquire, self.now + timing.claim_retry_interval);
         }
     }
 
@@ -93,7 +93,7 @@ impl Node {
             self.acquire.until = None;
             let sooner = self.now + self.config.timing.tick_interval / 4;
             self.timers.set_sooner(Timer::Tick, sooner);
-            return self.note(NodeEvent::AcquireWindowExhausted { shards });
+            return self.note(NodeEvent::ClaimRetryExhausted { shards });
         }
         let from = self.acquire.next % shards;
         let some: Vec<_> = self
@@ -106,13 +106,13 @@ impl Node {
             .cloned()
             .collect();
         self.acquire.next = from + some.len();
-        self.note(NodeEvent::AcquireRetry { shards });
+        self.note(NodeEvent::ClaimRetry { shards });
         for id in some {
             self.read(Key::Shard(id));
         }
         self.timers.set(
             Timer::Acquire,
-            (self.now + self.config.timing.acquire_retry_interval).min(until),
+            (self.now + self.config.timing.claim_retry_interval).min(until),
         );
     }
 

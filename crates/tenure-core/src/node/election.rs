@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::ids::SessionId;
 use crate::keys::Key;
 use crate::machine::Expect;
-use crate::record::{Damage, Head, KeyspaceMode, LeaderRecord, PlanId, Record, Role, Unknown};
+use crate::record::{Damage, Head, AssignedBy, LeaderRecord, PlanId, Record, Role, Unknown};
 use crate::rules::Mutant;
 use crate::telemetry::NodeEvent;
 use crate::view::KeyState;
@@ -51,7 +51,7 @@ impl Node {
     }
 
     fn may_lead(&self) -> bool {
-        let candidate = matches!(self.config.role, Role::Node | Role::Leader);
+        let candidate = matches!(self.config.role, Role::Node | Role::Planner);
         candidate && matches!(self.life, Life::Running) && self.may_own()
     }
 
@@ -60,7 +60,7 @@ impl Node {
         self.view
             .keyspaces
             .iter()
-            .any(|(_, k)| k.record.mode == KeyspaceMode::Coordinated && !k.record.removed)
+            .any(|(_, k)| k.record.assigned_by == AssignedBy::Leader && !k.record.deleted)
     }
 
     /// Whether somebody leads, as far as this node can see.

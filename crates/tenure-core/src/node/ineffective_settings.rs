@@ -1,7 +1,7 @@
 //! Settings that would have no effect: they are rejected, never accepted and ignored.
 
-use crate::plan::{Measure, PolicyKind};
-use crate::record::{KeyspaceMode, PlanningSettings};
+use crate::plan::{BalanceBy, PolicyKind};
+use crate::record::{AssignedBy, PlanningSettings};
 
 /// Planning attributes that a node is started with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,21 +18,21 @@ pub struct Said {
 
 /// Returns the problem with planning settings for a keyspace of this mode, if any: without a leader nobody reads them, and
 /// without `measure = "load"` nobody reads those of load.
-pub fn plan_without_effect(mode: KeyspaceMode, plan: &PlanningSettings) -> Option<String> {
-    if mode != KeyspaceMode::Coordinated && *plan != PlanningSettings::default() {
+pub fn plan_without_effect(mode: AssignedBy, plan: &PlanningSettings) -> Option<String> {
+    if mode != AssignedBy::Leader && *plan != PlanningSettings::default() {
         return Some(format!(
             "planning settings (policy, measure, zones, required labels, budgets and waits of a leader) have no effect in mode \
              {mode}, in which no leader plans; leave them out, or use mode coordinated"
         ));
     }
     let of_load = [
-        ("band_load_permille", plan.band_load_permille.is_some()),
-        ("load_floor", plan.load_floor.is_some()),
-        ("load_window", plan.load_window.is_some()),
+        ("band_load_permille", plan.band_cost_permille.is_some()),
+        ("load_floor", plan.cost_floor.is_some()),
+        ("load_window", plan.cost_window.is_some()),
     ];
     let given = of_load.into_iter().filter(|(_, given)| *given);
     let given: Vec<&str> = given.map(|(name, _)| name).collect();
-    (plan.measure != Some(Measure::Load) && !given.is_empty()).then(|| {
+    (plan.balance_by != Some(BalanceBy::Cost) && !given.is_empty()).then(|| {
         format!(
             "{} no effect without measure = \"load\"; leave out {}, or set the measure",
             match given.as_slice() {
@@ -48,11 +48,11 @@ pub fn plan_without_effect(mode: KeyspaceMode, plan: &PlanningSettings) -> Optio
 /// has an effect with every policy: the node gets no shards.
 pub fn weight_without_effect<'a>(
     weight: Option<u32>,
-    keyspaces: impl IntoIterator<Item = (KeyspaceMode, &'a PlanningSettings)>,
+    keyspaces: impl IntoIterator<Item = (AssignedBy, &'a PlanningSettings)>,
 ) -> Option<String> {
     let weight = weight.filter(|weight| ![0, 100].contains(weight))?;
-    let jumps = |(mode, plan): (KeyspaceMode, &PlanningSettings)| {
-        mode == KeyspaceMode::Coordinated && plan.policy == Some(PolicyKind::Jump)
+    let jumps = |(mode, plan): (AssignedBy, &PlanningSettings)| {
+        mode == AssignedBy::Leader && plan.policy == Some(PolicyKind::Jump)
     };
     let mut keyspaces = keyspaces.into_iter().peekable();
     (keyspaces.peek().is_some() && keyspaces.all(jumps)).then(|| {
@@ -66,7 +66,7 @@ pub fn weight_without_effect<'a>(
 /// Lists the attributes and planning settings of a node that would have no effect in its keyspaces, one sentence each.
 pub fn without_effect<'a>(
     said: Said,
-    keyspaces: impl IntoIterator<Item = (&'a str, KeyspaceMode, &'a PlanningSettings)>,
+    keyspaces: impl IntoIterator<Item = (&'a str, AssignedBy, &'a PlanningSettings)>,
 ) -> Vec<String> {
     let mut problems = Vec::new();
     let (mut led, mut any) = (false, false);
@@ -75,11 +75,11 @@ pub fn without_effect<'a>(
     problems.extend(weight_without_effect(said.weight, plans));
     for (name, mode, plan) in keyspaces {
         any = true;
-        led |= mode == KeyspaceMode::Coordinated;
+        led |= mode == AssignedBy::Leader;
         if let Some(problem) = plan_without_effect(mode, plan) {
             problems.push(format!("keyspace {name:?}: {problem}"));
         }
-        if said.capacity && mode == KeyspaceMode::Symmetric {
+        if said.capacity && mode == AssignedBy::Rendezvous {
             problems.push(format!(
                 "keyspace {name:?}: capacity has no effect in mode symmetric; use a weight, or mode coordinated or greedy"
             ));
@@ -98,7 +98,7 @@ pub fn without_effect<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::KeyspaceMode::{Coordinated, Greedy, Symmetric};
+    use crate::record::AssignedBy::{Leader, FairShare, Rendezvous};
 
     #[test]
     fn what_would_have_no_effect_is_named() {
@@ -113,25 +113,25 @@ mod tests {
             labels: true,
             zone: true,
         };
-        let problems = |said, of: &[(KeyspaceMode, &PlanningSettings)]| {
+        let problems = |said, of: &[(AssignedBy, &PlanningSettings)]| {
             let named = of.iter().map(|(mode, plan)| ("orders", *mode, *plan));
             without_effect(said, named).len()
         };
-        assert_eq!(problems(all, &[(Coordinated, &planned)]), 0);
-        assert_eq!(problems(all, &[(Coordinated, &usual), (Greedy, &usual)]), 0);
-        assert_eq!(problems(all, &[(Greedy, &usual)]), 2);
-        assert_eq!(problems(all, &[(Symmetric, &usual)]), 3);
-        assert_eq!(problems(Said::default(), &[(Greedy, &planned)]), 1);
-        assert_eq!(problems(Said::default(), &[(Symmetric, &planned)]), 1);
+        assert_eq!(problems(all, &[(Leader, &planned)]), 0);
+        assert_eq!(problems(all, &[(Leader, &usual), (FairShare, &usual)]), 0);
+        assert_eq!(problems(all, &[(FairShare, &usual)]), 2);
+        assert_eq!(problems(all, &[(Rendezvous, &usual)]), 3);
+        assert_eq!(problems(Said::default(), &[(FairShare, &planned)]), 1);
+        assert_eq!(problems(Said::default(), &[(Rendezvous, &planned)]), 1);
         let jump = PlanningSettings {
             policy: Some(PolicyKind::Jump),
             ..PlanningSettings::default()
         };
-        assert_eq!(problems(all, &[(Coordinated, &jump)]), 1);
-        assert_eq!(problems(all, &[(Coordinated, &jump), (Greedy, &usual)]), 0);
+        assert_eq!(problems(all, &[(Leader, &jump)]), 1);
+        assert_eq!(problems(all, &[(Leader, &jump), (FairShare, &usual)]), 0);
         for weight in [None, Some(0), Some(100)] {
             let said = Said { weight, ..all };
-            assert_eq!(problems(said, &[(Coordinated, &jump)]), 0);
+            assert_eq!(problems(said, &[(Leader, &jump)]), 0);
         }
         // A router or a planner has no keyspaces of its own.
         assert_eq!(problems(all, &[]), 0);
@@ -141,29 +141,29 @@ mod tests {
     fn settings_of_load_without_its_measure_are_named() {
         let plans = [
             PlanningSettings {
-                band_load_permille: Some(50),
+                band_cost_permille: Some(50),
                 ..PlanningSettings::default()
             },
             PlanningSettings {
-                load_floor: Some(5),
+                cost_floor: Some(5),
                 ..PlanningSettings::default()
             },
             PlanningSettings {
-                load_window: Some(std::time::Duration::from_secs(5)),
+                cost_window: Some(std::time::Duration::from_secs(5)),
                 ..PlanningSettings::default()
             },
         ];
         for plan in plans {
-            let problem = plan_without_effect(Coordinated, &plan).unwrap_or_default();
+            let problem = plan_without_effect(Leader, &plan).unwrap_or_default();
             assert!(
                 problem.contains("has no effect without measure"),
                 "{problem}"
             );
             let measured = PlanningSettings {
-                measure: Some(Measure::Load),
+                balance_by: Some(BalanceBy::Cost),
                 ..plan
             };
-            assert_eq!(plan_without_effect(Coordinated, &measured), None);
+            assert_eq!(plan_without_effect(Leader, &measured), None);
         }
     }
 }

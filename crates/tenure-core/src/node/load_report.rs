@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use crate::ids::ShardId;
 use crate::machine::ActivationId;
 use crate::plan::Smooth;
-use crate::record::{Loads, ShardRecord};
+use crate::record::{Costs, ShardRecord};
 use crate::time::Time;
 
 use super::Node;
@@ -30,7 +30,7 @@ impl Node {
             .view
             .keyspaces
             .get(&id.keyspace)
-            .map(|k| k.plan.settings().load_window);
+            .map(|k| k.planning.settings().cost_window);
         let known = self.known_load(&id);
         let now = self.now;
         self.measured = true;
@@ -53,9 +53,9 @@ impl Node {
     }
 
     /// What the node's session says next of the shards that it serves.
-    pub(super) fn loads(&self) -> Loads {
+    pub(super) fn loads(&self) -> Costs {
         if !self.measured {
-            return Loads::new();
+            return Costs::new();
         }
         let load = |id: &ShardId| {
             let stay = self.shards.get(id).filter(|stay| stay.is_serving())?;
@@ -67,7 +67,7 @@ impl Node {
             .filter_map(|id| Some((Reverse(load(id)?), id)))
             .collect();
         all.sort_unstable();
-        let mut told: Loads = BTreeMap::new();
+        let mut told: Costs = BTreeMap::new();
         for (Reverse(load), id) in all.into_iter().take(TOLD) {
             let keyspace = told.entry(id.keyspace.clone()).or_default();
             keyspace.insert(id.shard.clone(), load);
@@ -76,14 +76,14 @@ impl Node {
     }
 
     /// Whether what the session says of its load is off by so much from this that it is worth a write.
-    pub(super) fn is_news(&self, new: &Loads) -> bool {
+    pub(super) fn is_news(&self, new: &Costs) -> bool {
         let Some(holder) = &self.holder else {
             return false;
         };
         if self.now < self.load_told + self.config.timing.ttl {
             return false;
         }
-        let old = &holder.record.load;
+        let old = &holder.record.costs;
         let differs = |keyspace, shard, load: u32| {
             let told = old
                 .get(keyspace)
@@ -114,6 +114,6 @@ pub(crate) fn load_in_records(
 ) -> Option<u32> {
     let owner = record.owner().and_then(|o| view.sessions.get(&o.session));
     owner
-        .and_then(|session| session.load_of(id))
-        .or(record.load)
+        .and_then(|session| session.cost_of(id))
+        .or(record.cost)
 }

@@ -258,15 +258,15 @@ impl Node {
         } else if self.ended(id) {
             self.assignments.all_stale();
             self.look_at_all = true;
-        } else if !heard && self.config.role != Role::Observer {
+        } else if !heard && self.config.role != Role::Shadow {
             let key = Key::Session(id);
             if !self.is_being_read(&key) {
                 self.read(key);
             }
-        } else if self.is_unproven(id) && self.config.role != Role::Observer {
+        } else if self.is_unproven(id) && self.config.role != Role::Shadow {
             // Old enough to count; but only the write shows that it has stood there all the time.
             self.end_session(id, EndReason::Expired, Purpose::ExpireSession(id));
-        } else if self.config.role != Role::Observer && !self.is_newer(id) {
+        } else if self.config.role != Role::Shadow && !self.is_newer(id) {
             let healthy = self.lease_phase() == Some(LeasePhase::Attached);
             if healthy || self.config.rules.broken_by(Mutant::JudgeOverslept) {
                 self.end_session(id, EndReason::Expired, Purpose::ExpireSession(id));
@@ -305,10 +305,10 @@ impl Node {
                     && let Some(ended) = record.ended
                 {
                     let node = record.node.clone();
-                    self.note(NodeEvent::Ended {
+                    self.note(NodeEvent::SessionEnded {
                         session: id,
                         node,
-                        why: ended.why,
+                        reason: ended.reason,
                     });
                 }
             }
@@ -326,7 +326,7 @@ impl Node {
     pub(super) fn end_session(&mut self, id: SessionId, why: EndReason, purpose: Purpose) {
         let nonce = self.nonce();
         let by = self.session().unwrap_or(SessionId(self.config.entropy));
-        let ended = Some(Ended { why, by });
+        let ended = Some(Ended { reason: why, by });
         let key = Key::Session(id);
         let (expect, record) = match self.view.sessions.cell(&id) {
             Some(KeyState::Present(seen)) => {
@@ -374,7 +374,7 @@ impl Node {
                 ..Head::first(nonce)
             },
             ended,
-            leaving: false,
+            stopping: false,
             node: node.unwrap_or_else(|| self.config.name.clone()),
             role: Role::Node,
             addresses: BTreeMap::new(),
@@ -383,7 +383,7 @@ impl Node {
             labels: BTreeMap::new(),
             capacity: None,
             keyspaces: Arc::default(),
-            load: BTreeMap::new(),
+            costs: BTreeMap::new(),
             held: BTreeMap::new(),
             unserved: BTreeMap::new(),
             ttl: self.longest_ttl(),
@@ -400,7 +400,7 @@ impl Node {
 
     /// Makes sure that the end of a session that a record refers to, but that has no record, will be proven.
     pub(super) fn check_expired(&mut self, id: SessionId) {
-        if self.config.role == Role::Observer || !self.may_own() {
+        if self.config.role == Role::Shadow || !self.may_own() {
             return;
         }
         match self.view.sessions.cell(&id) {
@@ -487,7 +487,7 @@ impl Node {
         // An observer counts itself, and its session may be new. Nobody else's part changes with a renewal.
         let me = self
             .session()
-            .filter(|_| self.config.role == Role::Observer);
+            .filter(|_| self.config.role == Role::Shadow);
         if !self.view.take_members_moved() && me.is_none() {
             return;
         }
@@ -544,7 +544,7 @@ impl Node {
         self.look_at_all = true;
         self.timers.set(
             Timer::Rebalance,
-            self.now + self.config.timing.rebalance_debounce,
+            self.now + self.config.timing.assignment_settle_time,
         );
     }
 }

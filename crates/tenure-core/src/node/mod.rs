@@ -61,7 +61,7 @@ use crate::members::{self, Unserved};
 use crate::plan::Policy;
 use crate::reason::Reason;
 use crate::record::{
-    ClusterRecord, HeldByRouter, KeyspaceKind, KeyspaceMode, NodeMode, Ownership, PlanningSettings,
+    ClusterRecord, HeldByRouter, KeyspaceKind, AssignedBy, NodeMode, Ownership, PlanningSettings,
     Record, Rejoin, Role, ShardRecord,
 };
 use crate::rules::Rules;
@@ -91,7 +91,7 @@ pub struct KeyspaceConfig {
     /// Which shards it has.
     pub kind: KeyspaceKind,
     /// Who assigns them.
-    pub mode: KeyspaceMode,
+    pub mode: AssignedBy,
     /// How a leader plans for it.
     pub plan: PlanningSettings,
     /// Its application can load a shard while another node still serves it, and then catch up.
@@ -476,7 +476,7 @@ impl Node {
         let over = over.and_then(|session| self.view.sessions.seen(&session));
         let since = over.map_or(seen.since, |session| seen.since.max(session.since));
         let keyspace = self.view.keyspaces.get(&id.keyspace)?;
-        if keyspace.removed || self.now < since + self.config.timing.ttl * 3 {
+        if keyspace.deleted || self.now < since + self.config.timing.ttl * 3 {
             return None;
         }
         members::unserved(&seen.record, |session| self.ended(session), blocked)
@@ -507,13 +507,13 @@ impl Node {
             Event::WatchGap => self.on_watch_gap(),
             Event::Loaded(run) => self.on_loaded(run),
             Event::CaughtUp(run) => self.on_caught_up(run),
-            Event::Frozen { run, mv } => self.on_frozen(run, mv),
-            Event::Sealed { run, seal } => self.on_sealed(run, seal),
-            Event::SealFailed { run, error } => self.on_seal_failed(run, error),
-            Event::LoadFailed { run, error } => self.on_load_failed(run, error),
-            Event::LoopEnded { run, error } => self.on_run_ended(run, error),
-            Event::Trouble { run, said } => self.on_trouble(run, said),
-            Event::Load { run, load } => self.on_load_told(run, load),
+            Event::Frozen { activation: run, move_id: mv } => self.on_frozen(run, mv),
+            Event::Sealed { activation: run, seal } => self.on_sealed(run, seal),
+            Event::SealFailed { activation: run, error } => self.on_seal_failed(run, error),
+            Event::LoadFailed { activation: run, error } => self.on_load_failed(run, error),
+            Event::LoopEnded { activation: run, error } => self.on_run_ended(run, error),
+            Event::Trouble { activation: run, trouble: said } => self.on_trouble(run, said),
+            Event::Cost { activation: run, cost: load } => self.on_load_told(run, load),
             Event::Drained(run) => self.on_drained(run),
             Event::Hold(held) => self.hold(held),
             Event::Progress(at) => self.progress = self.progress.max(at),
@@ -598,7 +598,7 @@ impl Node {
             && !damage.is_placeholder()
             && self.view.version(key).as_ref() != Some(&found.version)
         {
-            self.note(NodeEvent::Damaged {
+            self.note(NodeEvent::RecordUnreadable {
                 key: key.clone(),
                 damage: damage.clone(),
             });
@@ -629,7 +629,7 @@ impl Node {
             Key::Cluster => {
                 if let Some(seen) = self.view.cluster.seen(&()) {
                     self.longest = self.longest.max(seen.record.longest_ttl);
-                    let thawed = self.is_frozen() && seen.record.freeze.is_none();
+                    let thawed = self.is_frozen() && seen.record.moves_paused.is_none();
                     self.cluster = Some(Arc::clone(&seen.record));
                     if thawed {
                         self.look_at_all = true;
@@ -657,7 +657,7 @@ impl Node {
                     self.timers.set_sooner(Timer::OwnRecord, self.now);
                     if other && matches!(self.life, Life::Running) {
                         let mode = self.mode.clone();
-                        self.note(NodeEvent::Mode { mode });
+                        self.note(NodeEvent::ModeChanged { mode });
                     }
                 }
                 self.refresh_members();
@@ -693,7 +693,7 @@ impl Node {
 
     /// Whether an operator wants nothing that is served to move.
     fn is_frozen(&self) -> bool {
-        self.cluster.as_ref().is_some_and(|c| c.freeze.is_some())
+        self.cluster.as_ref().is_some_and(|c| c.moves_paused.is_some())
     }
 
     fn tell_owner(&mut self, id: &ShardId) {
@@ -739,7 +739,7 @@ impl Node {
     }
 
     fn note(&mut self, note: NodeEvent) {
-        self.out.push(Action::Note(note));
+        self.out.push(Action::Report(note));
     }
 
     fn tell(
@@ -765,7 +765,7 @@ impl Node {
             to,
             epoch,
             session,
-            why,
+            reason: why,
         };
         self.note(NodeEvent::Shard(transition));
     }

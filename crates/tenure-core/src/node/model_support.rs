@@ -77,7 +77,7 @@ impl Node {
         };
         forget(&mut node.absent_not_before, now >= self.absent_not_before);
         forget(&mut node.resign_not_before, now >= self.resign_not_before);
-        node.peers.forget_since(now - timing.rebalance_debounce);
+        node.peers.forget_since(now - timing.assignment_settle_time);
         node.peers.forget_trust(self.oldest_doubt());
         if let Some(lease) = node.holder.as_mut().and_then(|h| h.lease.as_mut()) {
             lease.forget_recovery();

@@ -19,7 +19,7 @@ use crate::plan::{
 };
 use crate::reason::Reason;
 use crate::record::{
-    KeyspaceMode, Move, MovePhase, Owner, Ownership, PlanId, Record, SessionRecord, ShardRecord,
+    AssignedBy, Move, MovePhase, Owner, Ownership, PlanId, Record, SessionRecord, ShardRecord,
 };
 use crate::telemetry::NodeEvent;
 use crate::time::Time;
@@ -213,7 +213,7 @@ impl Node {
             .view
             .keyspaces
             .iter()
-            .filter(|(_, k)| k.record.mode == KeyspaceMode::Coordinated && !k.record.removed);
+            .filter(|(_, k)| k.record.assigned_by == AssignedBy::Leader && !k.record.deleted);
         let names: Vec<KeyspaceName> = coordinated.map(|(name, _)| name.clone()).collect();
         for name in names {
             self.plan_keyspace(&name);
@@ -256,7 +256,7 @@ impl Node {
     }
 
     fn plan_rules(&mut self, keyspace: &KeyspaceName) -> Option<PlanRules> {
-        let mut settings = self.view.keyspaces.get(keyspace)?.plan.settings();
+        let mut settings = self.view.keyspaces.get(keyspace)?.planning.settings();
         // After an outage everybody's session may be over: whoever is back first leaves the others the time to come for what
         // is theirs (P5). Nobody who was seen alive since then waits longer for it: a ttl is over before he counts as dead.
         let ttl = self.config.timing.ttl;
@@ -408,7 +408,7 @@ impl Node {
 
     pub(super) fn is_stopping(&self, session: SessionId) -> bool {
         let record = self.view.sessions.get(&session);
-        record.is_some_and(|session| session.leaving)
+        record.is_some_and(|session| session.stopping)
     }
 
     /// Until when no move of a shard is begun: one that was called off is not begun again at once.
@@ -451,19 +451,19 @@ impl Node {
         self.note(NodeEvent::Planned {
             keyspace: keyspace.clone(),
             plan: mark,
-            workers,
-            intended: count.intended,
+            nodes: workers,
+            assigned: count.intended,
             moved: count.moved,
-            cancelled: count.cancelled,
-            put_off: planned
+            aborted: count.cancelled,
+            deferred: planned
                 .put_off
                 .map(|p| (p.shards as usize, p.why.as_str().to_owned())),
         });
         if !count.swept.is_empty() {
-            self.note(NodeEvent::SweptStale {
+            self.note(NodeEvent::StaleAssignmentsRemoved {
                 keys: count.swept,
                 plan: mark,
-                workers,
+                nodes: workers,
             });
         }
     }
@@ -588,7 +588,7 @@ impl Node {
         if let Settled::Failed { .. } = outcome {
             if let Some(Writing { error, .. }) = writing.filter(|w| w.sweeps) {
                 let key = Key::Shard(id.clone());
-                self.note(NodeEvent::SweepFailed { key, error });
+                self.note(NodeEvent::GcFailed { key, error });
             }
             let again = self.later(self.config.timing.renew_retry_interval);
             self.timers.set_sooner(Timer::Plan, again);
@@ -608,7 +608,7 @@ impl Node {
     /// Who takes a shard that no leader has given to anybody: the best-ranked of those that a leader could give it to.
     pub(super) fn unled_winner(&self, id: &ShardId, record: &ShardRecord) -> Option<&NodeName> {
         let keyspace = self.view.keyspaces.get(&id.keyspace)?;
-        let labels = &keyspace.plan.required_labels;
+        let labels = &keyspace.planning.required_labels;
         let fits = |name: &NodeName, forgiving: bool| {
             let Some((session, node)) = self.present(name, &id.keyspace) else {
                 return false;

@@ -41,7 +41,7 @@ impl Node {
                 let all = self.view.shards.iter().map(|(id, _)| id);
                 all.filter(|id| self.is_unplanned(id)).cloned().collect()
             }
-            Role::Node | Role::Observer | Role::Leader | Role::Router => BTreeSet::new(),
+            Role::Node | Role::Shadow | Role::Planner | Role::Router => BTreeSet::new(),
         };
         if !unplanned.is_empty() {
             self.timers.set_sooner(Timer::Tick, until);

@@ -57,7 +57,7 @@ impl Node {
         if !ours || !matches!(self.life, Life::Running) {
             return;
         }
-        self.note(NodeEvent::Missing { key: key.clone() });
+        self.note(NodeEvent::RecordMissing { key: key.clone() });
         match key {
             Key::Node(_) => self.keep_name(),
             Key::Cluster => self.keep_cluster(),
@@ -134,7 +134,7 @@ impl Node {
                         );
                     }
                 }
-                Some(KeyState::Present(seen)) if !seen.record.removed => self.restore_shards(&name),
+                Some(KeyState::Present(seen)) if !seen.record.deleted => self.restore_shards(&name),
                 _ => {}
             }
         }
@@ -239,11 +239,11 @@ impl Node {
         let record = KeyspaceRecord {
             head,
             kind,
-            mode,
-            plan,
+            assigned_by: mode,
+            planning: plan,
             generation,
-            floor,
-            removed: false,
+            min_generation: floor,
+            deleted: false,
             rebalance: false,
             unknown,
         };
@@ -254,7 +254,7 @@ impl Node {
 
     /// Writes placeholders for the missing shard records of a keyspace; returns whether there are any.
     fn put_placeholders(&mut self, name: &KeyspaceName, kind: KeyspaceKind) -> bool {
-        let removed = self.view.keyspaces.get(name).is_some_and(|k| k.removed);
+        let removed = self.view.keyspaces.get(name).is_some_and(|k| k.deleted);
         if removed || self.config.rules.broken_by(Mutant::RestoreIfAbsent) {
             return false;
         }
@@ -447,7 +447,7 @@ impl Node {
             boot: self.view.cluster.get(&()).map(|c| c.boot),
             unsure: false,
             ephemeral: self.config.ephemeral,
-            evict: None,
+            stop_session: None,
             unknown: Unknown::new(),
         };
         self.put(

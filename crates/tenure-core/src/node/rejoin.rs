@@ -276,7 +276,7 @@ impl Node {
     fn is_stale(&self, record: &NodeRecord) -> bool {
         let ran_out = match self.view.sessions.get(&record.session) {
             Some(session) => {
-                let why = session.ended.map(|ended| ended.why);
+                let why = session.ended.map(|ended| ended.reason);
                 matches!(why, Some(EndReason::Expired | EndReason::LeaseGone))
             }
             // Where the store keeps the time, what is gone has run out, unless its holder knows better.
@@ -384,8 +384,8 @@ impl Node {
         let Some((record, expect)) = self.own_record() else {
             return;
         };
-        if record.evict == Some(record.session) && matches!(self.life, Life::Running) {
-            self.note(NodeEvent::Evicted {
+        if record.stop_session == Some(record.session) && matches!(self.life, Life::Running) {
+            self.note(NodeEvent::StopRequested {
                 session: record.session,
             });
             return self.begin_stop();

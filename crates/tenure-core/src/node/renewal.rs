@@ -50,15 +50,15 @@ impl Holder {
         let mine = &*self.record;
         let same = SessionRecord {
             head: mine.head.clone(),
-            leaving: mine.leaving,
-            load: mine.load.clone(),
+            stopping: mine.stopping,
+            costs: mine.costs.clone(),
             held: mine.held.clone(),
             unserved: mine.unserved.clone(),
             renewals: mine.renewals,
             boot_clock: mine.boot_clock.clone(),
             ..record.clone()
         };
-        same == *mine && (!record.leaving || mine.leaving || stopping)
+        same == *mine && (!record.stopping || mine.stopping || stopping)
     }
 }
 
@@ -92,7 +92,7 @@ impl Node {
         let record = Arc::new(SessionRecord {
             head: Head::first(nonce),
             ended: None,
-            leaving: false,
+            stopping: false,
             node: config.name.clone(),
             role: config.role,
             addresses: config.addresses.clone(),
@@ -101,7 +101,7 @@ impl Node {
             labels: config.labels.clone(),
             capacity: config.capacity,
             keyspaces: Arc::new(config.keyspaces.keys().cloned().collect()),
-            load: BTreeMap::new(),
+            costs: BTreeMap::new(),
             held: BTreeMap::new(),
             unserved: BTreeMap::new(),
             ttl: config.timing.ttl,
@@ -207,7 +207,7 @@ impl Node {
                 self.now + self.config.timing.renew_retry_interval,
             );
             if !std::mem::replace(&mut self.wedged, true) {
-                self.note(NodeEvent::Wedged { since });
+                self.note(NodeEvent::RuntimeBlocked { since });
             }
             return;
         }
@@ -224,7 +224,7 @@ impl Node {
         let Some(version) = holder.version.clone() else {
             return;
         };
-        let leaves = stopping && !holder.record.leaving;
+        let leaves = stopping && !holder.record.stopping;
         let holds = holder.record.held != self.held;
         let writes = (leaves || holder.rewriting || news || holds) && !holder.refused;
         if holder.record.leased.is_some()
@@ -239,9 +239,9 @@ impl Node {
         record.renewals += 1;
         record.boot_clock = boot_clock;
         // Nobody should count on a node that stops; what it has released goes to the others at once.
-        record.leaving |= stopping;
+        record.stopping |= stopping;
         let tells_load = !loads.is_empty() || record.unserved != unserved;
-        record.load = loads;
+        record.costs = loads;
         record.held = self.held.clone();
         record.unserved = unserved;
         let record = Record::Session(Arc::new(record));
@@ -309,7 +309,7 @@ impl Node {
                         .as_ref()
                         .is_none_or(|l| self.now >= l.deadline()) =>
             {
-                self.session_over(Reason::RecordDamaged);
+                self.session_over(Reason::RecordUnreadable);
             }
             Reply::Won(version) => {
                 holder.busy = false;
@@ -395,7 +395,7 @@ impl Node {
                         }
                         self.learn(&key, found);
                         match own {
-                            Some(_) if late => self.session_over(Reason::RecordDamaged),
+                            Some(_) if late => self.session_over(Reason::RecordUnreadable),
                             Some(_) if leased => self.found_own_write(),
                             Some((_, sent)) => self.renewal_confirmed(sent, self.config.timing.ttl),
                             None => self.timers.set(Timer::Renew, self.now),
@@ -426,7 +426,7 @@ impl Node {
         self.learn(&key, found);
         let rev = self.view.fresh_rev(&key);
         let Some(holder) = self.holder.as_mut().filter(|_| may_own) else {
-            return self.session_over(Reason::RecordDamaged);
+            return self.session_over(Reason::RecordUnreadable);
         };
         let mut record = (*holder.record).clone();
         record.head.rev = record.head.rev.max(rev);
@@ -549,7 +549,7 @@ impl Node {
         self.timers.clear(&Timer::Lease);
         self.note(NodeEvent::SessionLost {
             session: holder.id,
-            why,
+            reason: why,
         });
         if matches!(self.life, Life::Running | Life::Booting(_)) {
             self.life = Life::Booting(Boot::default());

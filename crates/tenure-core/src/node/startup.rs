@@ -161,7 +161,7 @@ impl Node {
                     store,
                     longest_ttl: ttl,
                     keyspaces: self.generations.clone(),
-                    freeze: None,
+                    moves_paused: None,
                     unknown: Unknown::new(),
                 };
                 self.boot_put(
@@ -224,7 +224,7 @@ impl Node {
             self.view
                 .keyspaces
                 .get(name)
-                .is_some_and(|k| k.floor > *generation)
+                .is_some_and(|k| k.min_generation > *generation)
         });
         if raised {
             self.store_replaced = None;
@@ -252,7 +252,7 @@ impl Node {
                         damage: damage.clone(),
                     });
                 }
-                Some(KeyState::Present(seen)) if !seen.record.removed => {
+                Some(KeyState::Present(seen)) if !seen.record.deleted => {
                     if let Some(problem) = difference(name, wanted, &seen.record) {
                         return Err(Refusal::KeyspaceDiffers { problem });
                     }
@@ -271,7 +271,7 @@ impl Node {
     /// somebody else: it is left alone for a ttl, and then made anew with everyone who may own something of it as a witness.
     fn create_keyspace(&mut self, name: &KeyspaceName, wanted: &KeyspaceConfig) -> Next {
         let key = Key::Keyspace(name.clone());
-        let removed = self.view.keyspaces.get(name).is_some_and(|k| k.removed);
+        let removed = self.view.keyspaces.get(name).is_some_and(|k| k.deleted);
         let fresh = self
             .drawn
             .get(name)
@@ -460,7 +460,7 @@ impl Node {
             boot: self.view.cluster.get(&()).map(|c| c.boot),
             unsure: entry.unsure,
             ephemeral: self.config.ephemeral,
-            evict: None,
+            stop_session: None,
             unknown: recorded.map(|old| old.unknown.clone()).unwrap_or_default(),
         };
         self.boot_put(key, expect, Record::Node(Arc::new(record)));
@@ -645,10 +645,10 @@ fn difference(
             found.kind, wanted.kind
         ));
     }
-    if wanted.mode != found.mode {
+    if wanted.mode != found.assigned_by {
         return Some(format!(
             "keyspace {name} is in mode {}, but this node was started with {}; use the keyspace's own setting",
-            found.mode, wanted.mode
+            found.assigned_by, wanted.mode
         ));
     }
     None

@@ -41,7 +41,7 @@ impl Node {
         if let (Reply::Failed(failure), Some(id)) = (&reply, self.session()) {
             self.tell_denied(&Key::Session(id), failure);
         }
-        let (Reply::Granted(granted), Some(holder)) = (&reply, self.holder.as_mut()) else {
+        let (Reply::LeaseCreated(granted), Some(holder)) = (&reply, self.holder.as_mut()) else {
             // Whether the lease is there or not, nobody will keep it alive: a fresh id is the simplest way on.
             return self.session_not_created(&reply);
         };
@@ -50,7 +50,7 @@ impl Node {
         record.leased = Some(granted);
         record.ttl = asked.min(granted);
         if granted > asked {
-            self.note(NodeEvent::LongLease { asked, granted });
+            self.note(NodeEvent::LongLease { requested: asked, granted });
         }
         self.put_new_session(sent);
     }
@@ -78,7 +78,7 @@ impl Node {
         holder.busy = false;
         let (id, ttl) = (holder.id, holder.record.ttl);
         match reply {
-            Reply::Kept(LeaseState::Alive(left)) => {
+            Reply::KeptAlive(LeaseState::Alive(left)) => {
                 let sure = self.config.timing.sure_of(left);
                 self.renewal_confirmed(sent, sure);
                 self.look_at_own_record(id);
@@ -87,16 +87,16 @@ impl Node {
                     self.timers.set(Timer::Renew, self.now);
                 }
             }
-            Reply::Kept(LeaseState::Unattached)
+            Reply::KeptAlive(LeaseState::Unattached)
                 if self.config.rules.broken_by(Mutant::LooseKeyIgnored) =>
             {
                 self.renewal_confirmed(sent, ttl);
             }
-            Reply::Kept(LeaseState::Unattached) => {
+            Reply::KeptAlive(LeaseState::Unattached) => {
                 // What stands there now says how to go on; until then the deadline stays where it is.
                 self.read_own_record(id);
             }
-            Reply::Kept(LeaseState::Gone) => {
+            Reply::KeptAlive(LeaseState::Gone) => {
                 self.ran_out = Some(id);
                 self.session_over(Reason::SessionEnded);
             }
@@ -133,7 +133,7 @@ impl Node {
     fn look_at_own_record(&mut self, id: SessionId) {
         let known = self.view.version(&Key::Session(id));
         let Some(holder) = &self.holder else { return };
-        let leaves = matches!(self.life, Life::Stopping) && !holder.record.leaving;
+        let leaves = matches!(self.life, Life::Stopping) && !holder.record.stopping;
         if leaves || holder.rewriting {
             let soon = self.now + self.config.timing.renew_retry_interval;
             self.timers.set_sooner(Timer::Renew, soon);

@@ -266,12 +266,12 @@ impl Node {
                 self.timers.set(Timer::Absent, self.absent_not_before);
             }
             (Pending::Delete { key, mark }, Reply::Won(_)) => {
-                self.note(NodeEvent::Swept { key: key.clone() });
+                self.note(NodeEvent::TombstoneRemoved { key: key.clone() });
                 self.learn_missing(key, mark);
             }
             (Pending::Delete { key, .. }, Reply::Failed(failure)) => {
                 let error = failure.text().to_owned();
-                self.note(NodeEvent::SweepFailed { key, error });
+                self.note(NodeEvent::GcFailed { key, error });
             }
             (Pending::List { asked_at, begun }, Reply::Listed(listed)) => {
                 self.on_listed(listed, asked_at, begun);
@@ -478,7 +478,7 @@ impl Node {
 
     pub(super) fn tell_denied(&mut self, key: &Key, failure: &StoreFailure) {
         if let StoreFailure::Denied(error) = failure {
-            self.note(NodeEvent::Denied {
+            self.note(NodeEvent::WriteDenied {
                 key: key.clone(),
                 error: error.clone(),
             });

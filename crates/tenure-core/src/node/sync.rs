@@ -117,7 +117,7 @@ impl Node {
             .iter()
             .map(|(name, k)| (name.clone(), k.record.generation));
         self.store_replaced = Some(generations.collect());
-        self.cut_all(Reason::StoreChanged);
+        self.cut_all(Reason::StoreReplaced);
         self.stop_leading();
         self.holder = None;
         // Answers of the store that was there before must not get into the new view.

@@ -24,7 +24,7 @@ use test_cluster::{TestCluster, ms};
 use crate::ids::{SessionId, ShardId};
 use crate::keys::Key;
 use crate::machine::{Action, ActivationId, Event, Refusal};
-use crate::record::{KeyspaceKind, KeyspaceMode, NodeMode, Ownership, Record};
+use crate::record::{KeyspaceKind, AssignedBy, NodeMode, Ownership, Record};
 use crate::telemetry::NodeEvent;
 
 #[test]
@@ -153,7 +153,7 @@ fn a_keyspace_that_differs_is_refused_with_the_way_out() {
 #[test]
 fn greedy_nodes_take_their_fair_share_and_give_to_those_who_join() {
     let mut bench = TestCluster::new(10);
-    bench.mode(KeyspaceMode::Greedy);
+    bench.mode(AssignedBy::FairShare);
     let first = bench.start("n1");
     bench.run(ms(100));
     assert_eq!(bench.serving(first), 10);
@@ -307,7 +307,7 @@ fn a_drained_node_registers_and_takes_nothing_and_a_draining_one_gives_away() {
 fn an_observer_says_what_it_would_do_and_owns_nothing() {
     let mut bench = TestCluster::new(8);
     bench.start("n1");
-    let watcher = bench.start_with("o", |c| c.role = crate::record::Role::Observer);
+    let watcher = bench.start_with("o", |c| c.role = crate::record::Role::Shadow);
     bench.run(ms(3000));
     bench.kill(0);
     bench.run(bench.ttl() * 2);
@@ -327,7 +327,7 @@ fn a_raised_floor_makes_owners_claim_their_shards_anew() {
     bench.run(ms(1000));
     bench.edit_keyspace(|k| {
         k.generation += 1;
-        k.floor = k.generation;
+        k.min_generation = k.generation;
     });
     bench.run(ms(500));
     assert_eq!(bench.serving(n1), 4);
@@ -339,7 +339,7 @@ fn a_removed_keyspace_is_given_up() {
     let mut bench = TestCluster::new(4);
     let n1 = bench.start("n1");
     bench.run(ms(1000));
-    bench.edit_keyspace(|k| k.removed = true);
+    bench.edit_keyspace(|k| k.deleted = true);
     bench.run(ms(500));
     assert_eq!(bench.serving(n1), 0);
     assert!(bench.shards().all(|s| s.owner().is_none()));
@@ -371,7 +371,7 @@ fn a_node_whose_application_is_wedged_stops_renewing() {
     assert!(
         bench
             .notes(n1)
-            .any(|n| matches!(n, NodeEvent::Wedged { .. }))
+            .any(|n| matches!(n, NodeEvent::RuntimeBlocked { .. }))
     );
     assert_eq!((bench.serving(n1), bench.serving(n2)), (0, 4));
 }
@@ -380,7 +380,7 @@ fn a_node_whose_application_is_wedged_stops_renewing() {
 fn last_run(bench: &TestCluster, i: usize, id: &ShardId) -> ActivationId {
     let mut loads = bench.log(i).iter().rev();
     let run = loads.find_map(|action| match action {
-        Action::Load { run, shard, .. } if shard == id => Some(*run),
+        Action::Load { activation: run, shard, .. } if shard == id => Some(*run),
         _ => None,
     });
     run.unwrap()
@@ -390,7 +390,7 @@ fn last_run(bench: &TestCluster, i: usize, id: &ShardId) -> ActivationId {
 fn say(bench: &mut TestCluster, i: usize, id: &ShardId, said: Option<&str>) {
     let run = last_run(bench, i, id);
     let said = said.map(ToOwned::to_owned);
-    bench.send(i, Event::Trouble { run, said });
+    bench.send(i, Event::Trouble { activation: run, trouble: said });
 }
 
 #[test]
@@ -433,7 +433,7 @@ fn what_an_application_said_in_an_earlier_run_is_taken_back() {
     let before = bench.shard(&id).clone();
     assert_eq!(before.trouble.as_deref(), Some("crashes"));
     let run = last_run(&bench, n1, &id);
-    bench.send(n1, Event::LoopEnded { run, error: None });
+    bench.send(n1, Event::LoopEnded { activation: run, error: None });
     bench.run(ms(1000));
     assert_eq!(bench.serving(n1), 1);
     assert_eq!(bench.shard(&id).epoch, before.epoch);

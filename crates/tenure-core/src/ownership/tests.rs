@@ -42,7 +42,7 @@ fn mv() -> Move {
     Move {
         id: 1,
         to: who(2),
-        why: Reason::Planned,
+        reason: Reason::Planned,
         more: false,
     }
 }
@@ -459,7 +459,7 @@ fn the_record_remembers_its_last_changes_of_owner() {
     let last: Vec<_> = at
         .history
         .iter()
-        .map(|p| (p.to.as_ref().map(ToString::to_string), p.why))
+        .map(|p| (p.to.as_ref().map(ToString::to_string), p.reason))
         .collect();
     assert_eq!(last.len(), HISTORY_LEN);
     assert_eq!(last[3], (Some("n4".to_owned()), Reason::Free));

@@ -36,7 +36,7 @@ impl Work<'_> {
     /// Evens out the load, if that is called for now.
     pub(crate) fn level(&mut self, shares: &[u32]) {
         let part = self.load_parts();
-        let band = u64::from(self.rules.band_load_permille);
+        let band = u64::from(self.rules.band_cost_permille);
         let off: Vec<bool> = (0..part.len())
             .map(|i| self.off_level(i, part[i], band))
             .collect();

@@ -7,7 +7,7 @@ use super::decision::{Decision, PlanProblem, PutOff};
 use super::eligibility::{Fit, fits};
 use super::input::{NodeIx, PlanView, ShardIx, ShardState};
 use super::reason::PlanReason;
-use super::settings::{Measure, PlanRules, ZoneRule};
+use super::settings::{BalanceBy, PlanRules, ZoneRule};
 use crate::time::Time;
 
 /// How urgent a change is: compared from top to bottom, the least first.
@@ -142,17 +142,17 @@ impl<'a> Work<'a> {
 
     /// What a shard counts for where load is evened out.
     pub(crate) fn cost(&self, shard: &ShardState) -> u64 {
-        u64::from(shard.load) + u64::from(self.rules.load_floor)
+        u64::from(shard.load) + u64::from(self.rules.cost_floor)
     }
 
     /// What a node's shards count for together.
     pub(crate) fn node_cost(&self, node: usize) -> u64 {
         let seat = &self.seats[node];
-        seat.load + u64::from(seat.placed) * u64::from(self.rules.load_floor)
+        seat.load + u64::from(seat.placed) * u64::from(self.rules.cost_floor)
     }
 
     pub(crate) fn by_load(&self) -> bool {
-        self.rules.measure == Measure::Load
+        self.rules.balance_by == BalanceBy::Cost
     }
 
     /// Counts a shard at a node from now on.

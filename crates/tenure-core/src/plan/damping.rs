@@ -35,15 +35,15 @@ impl Work<'_> {
     /// Why balance has to wait, if it has to. `starved(node)` tells whether a node lacks part of its share.
     pub(crate) fn hold(&mut self, starved: impl Fn(usize) -> bool) -> Option<PlanReason> {
         let (rules, now) = (self.rules, self.now);
-        let patience = rules.debounce.saturating_mul(PATIENCE);
+        let patience = rules.settle_time.saturating_mul(PATIENCE);
         let mut hold = None;
         let mut until = Time::ZERO;
         for (i, node) in self.view.nodes().iter().enumerate() {
             let age = now.since(node.since);
             let drains = matches!(node.state, NodeState::Draining | NodeState::Leaving);
-            if age < rules.debounce {
+            if age < rules.settle_time {
                 hold = hold.or(Some(PlanReason::Debounce));
-                until = until.max(node.since + rules.debounce);
+                until = until.max(node.since + rules.settle_time);
             } else if drains && !self.index.lists[i].is_empty() && age < patience {
                 hold = Some(PlanReason::DrainFirst);
                 until = until.max(node.since + patience);

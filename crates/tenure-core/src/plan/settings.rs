@@ -54,12 +54,12 @@ impl FromStr for PolicyKind {
     Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
 )]
 #[serde(rename_all = "snake_case")]
-pub enum Measure {
+pub enum BalanceBy {
     /// The number of shards: within one of each node's share.
     #[default]
     Shards,
-    /// The load that shards report.
-    Load,
+    /// The cost that shards report.
+    Cost,
 }
 
 /// How zones matter.
@@ -141,9 +141,9 @@ pub struct PlanSettings {
     /// How shards are given to nodes.
     pub policy: PolicyKind,
     /// What the sticky policy evens out.
-    pub measure: Measure,
+    pub balance_by: BalanceBy,
     /// How long the set of nodes must be unchanged before shards are moved for balance.
-    pub debounce: Duration,
+    pub settle_time: Duration,
     /// How long a node that has come back must stay before it is filled for balance. Doubles with each further absence.
     pub rejoin_after: Duration,
     /// How long after its owner's session has ended a shard goes elsewhere.
@@ -151,11 +151,11 @@ pub struct PlanSettings {
     /// How many shards a node may be off its share before balance begins.
     pub band_shards: u32,
     /// How far, in thousandths, a node's load may be off its share before balance begins.
-    pub band_load_permille: u32,
+    pub band_cost_permille: u32,
     /// What every shard counts for besides its load, in the same unit. Loads far below it are as good as none.
-    pub load_floor: u32,
+    pub cost_floor: u32,
     /// Over which time the load that applications report is smoothed.
-    pub load_window: Duration,
+    pub cost_window: Duration,
     /// How long a shard stays after a move before it is moved for balance again.
     pub cool_down: Duration,
     /// How many moves may be under way.
@@ -170,14 +170,14 @@ impl Default for PlanSettings {
     fn default() -> Self {
         Self {
             policy: PolicyKind::Sticky,
-            measure: Measure::Shards,
-            debounce: Duration::from_secs(2),
+            balance_by: BalanceBy::Shards,
+            settle_time: Duration::from_secs(2),
             rejoin_after: Duration::from_secs(30),
             failover_after: Duration::ZERO,
             band_shards: 0,
-            band_load_permille: 200,
-            load_floor: 10,
-            load_window: Duration::from_secs(30),
+            band_cost_permille: 200,
+            cost_floor: 10,
+            cost_window: Duration::from_secs(30),
             cool_down: Duration::from_secs(60),
             budgets: Budgets::default(),
             zones: ZoneRule::Any,
@@ -210,7 +210,7 @@ impl PlanRules {
     #[must_use]
     pub fn at_once(&self) -> Self {
         Self(PlanSettings {
-            debounce: Duration::ZERO,
+            settle_time: Duration::ZERO,
             rejoin_after: Duration::ZERO,
             failover_after: Duration::ZERO,
             cool_down: Duration::ZERO,
@@ -243,19 +243,19 @@ impl PlanSettings {
             );
         }
         say(
-            self.band_load_permille == 0 || self.band_load_permille > 1000,
-            "band_load_permille",
+            self.band_cost_permille == 0 || self.band_cost_permille > 1000,
+            "band_cost_permille",
             "must be between 1 and 1000; 200 keeps still while loads differ by a fifth",
         );
         say(
-            self.load_floor == 0,
-            "load_floor",
+            self.cost_floor == 0,
+            "cost_floor",
             "must be at least 1, or shards without load would count for nothing",
         );
         say(
-            self.measure == Measure::Load && self.policy != PolicyKind::Sticky,
-            "measure",
-            "only the sticky policy evens out load; use policy sticky or measure shards",
+            self.balance_by == BalanceBy::Cost && self.policy != PolicyKind::Sticky,
+            "balance_by",
+            "only the sticky policy evens out load; use policy sticky or balance_by shards",
         );
         if let Some(problem) = self.zones.problem() {
             say(true, "zones", problem);

@@ -28,7 +28,7 @@ pub struct ClusterRecord {
     /// Nothing that is served moves, for this reason, until an operator takes it back. What is lost is served elsewhere
     /// nevertheless, and who stops gives away what it has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub freeze: Option<String>,
+    pub moves_paused: Option<String>,
     /// Fields of later versions.
     #[serde(flatten)]
     pub unknown: Unknown,

@@ -30,36 +30,36 @@ impl fmt::Display for KeyspaceKind {
 /// Who decides which node should own which shard. The records and the safety are the same in every mode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum KeyspaceMode {
+pub enum AssignedBy {
     /// The leader plans.
     #[default]
-    Coordinated,
+    Leader,
     /// Every node computes the same weighted rendezvous for itself.
-    Symmetric,
+    Rendezvous,
     /// Nodes take what is free up to their fair share.
-    Greedy,
+    FairShare,
 }
 
-impl fmt::Display for KeyspaceMode {
+impl fmt::Display for AssignedBy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Symmetric => "symmetric",
-            Self::Coordinated => "coordinated",
-            Self::Greedy => "greedy",
+            Self::Rendezvous => "rendezvous",
+            Self::Leader => "leader",
+            Self::FairShare => "fair-share",
         })
     }
 }
 
-impl FromStr for KeyspaceMode {
+impl FromStr for AssignedBy {
     type Err = String;
 
     fn from_str(s: &str) -> Result<Self, String> {
         match s {
-            "symmetric" => Ok(Self::Symmetric),
-            "coordinated" => Ok(Self::Coordinated),
-            "greedy" => Ok(Self::Greedy),
+            "rendezvous" => Ok(Self::Rendezvous),
+            "leader" => Ok(Self::Leader),
+            "fair-share" => Ok(Self::FairShare),
             other => Err(format!(
-                "unknown keyspace mode {other:?}; known are coordinated, symmetric and greedy"
+                "unknown assignment mode {other:?}; use leader, rendezvous or fair-share"
             )),
         }
     }
@@ -75,19 +75,19 @@ pub struct KeyspaceRecord {
     #[serde(flatten)]
     pub kind: KeyspaceKind,
     /// Who assigns them.
-    pub mode: KeyspaceMode,
+    pub assigned_by: AssignedBy,
     /// How a leader plans for it.
     #[serde(default, skip_serializing_if = "is_default")]
-    pub plan: PlanningSettings,
+    pub planning: PlanningSettings,
     /// The upper half of every epoch that is given out from now on. Raised when a lost record is made anew and after a
     /// restore, so that no epoch is ever given out twice (P2).
     pub generation: u32,
     /// Shards with an epoch below this generation are not served until their owner has claimed them anew.
     #[serde(default)]
-    pub floor: u32,
+    pub min_generation: u32,
     /// The keyspace was removed; the record stays so that its generation is not forgotten.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub removed: bool,
+    pub deleted: bool,
     /// An operator wants its shards evened out now, without the waits that keep a planner calm.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub rebalance: bool,

@@ -115,7 +115,7 @@ pub struct NodeRecord {
     pub ephemeral: bool,
     /// The session that an operator asks to stop.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub evict: Option<SessionId>,
+    pub stop_session: Option<SessionId>,
     /// Fields of later versions.
     #[serde(flatten)]
     pub unknown: Unknown,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::{Unknown, millis};
-use crate::plan::{Budgets, Measure, PlanSettings, PolicyKind, ZoneRule};
+use crate::plan::{Budgets, BalanceBy, PlanSettings, PolicyKind, ZoneRule};
 
 /// The planner's settings as a keyspace's record has them: only what differs from the usual.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -17,14 +17,14 @@ pub struct PlanningSettings {
     pub policy: Option<PolicyKind>,
     /// What is evened out.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub measure: Option<Measure>,
+    pub balance_by: Option<BalanceBy>,
     /// How long the set of nodes must be unchanged before shards are moved for balance.
     #[serde(
-        rename = "debounce_ms",
+        rename = "settle_time_ms",
         with = "millis::option",
         skip_serializing_if = "Option::is_none"
     )]
-    pub debounce: Option<Duration>,
+    pub settle_time: Option<Duration>,
     /// How long a node that has come back must stay before it is filled for balance.
     #[serde(
         rename = "rejoin_after_ms",
@@ -37,17 +37,17 @@ pub struct PlanningSettings {
     pub band_shards: Option<u32>,
     /// How far, in thousandths, a node's load may be off its share before balance begins.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub band_load_permille: Option<u32>,
+    pub band_cost_permille: Option<u32>,
     /// What every shard counts for besides its load.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub load_floor: Option<u32>,
+    pub cost_floor: Option<u32>,
     /// Over which time reported load is smoothed.
     #[serde(
-        rename = "load_window_ms",
+        rename = "cost_window_ms",
         with = "millis::option",
         skip_serializing_if = "Option::is_none"
     )]
-    pub load_window: Option<Duration>,
+    pub cost_window: Option<Duration>,
     /// How long after its owner's session has ended a shard goes elsewhere.
     #[serde(
         rename = "failover_after_ms",
@@ -82,16 +82,16 @@ impl PlanningSettings {
         let usual = PlanSettings::default();
         PlanSettings {
             policy: self.policy.unwrap_or(usual.policy),
-            measure: self.measure.unwrap_or(usual.measure),
-            debounce: self.debounce.unwrap_or(usual.debounce),
+            balance_by: self.balance_by.unwrap_or(usual.balance_by),
+            settle_time: self.settle_time.unwrap_or(usual.settle_time),
             rejoin_after: self.rejoin_after.unwrap_or(usual.rejoin_after),
             band_shards: self.band_shards.unwrap_or(usual.band_shards),
-            band_load_permille: self.band_load_permille.unwrap_or(usual.band_load_permille),
+            band_cost_permille: self.band_cost_permille.unwrap_or(usual.band_cost_permille),
             cool_down: self.cool_down.unwrap_or(usual.cool_down),
             budgets: self.budgets.unwrap_or(usual.budgets),
             zones: self.zones.clone().unwrap_or(usual.zones),
-            load_floor: self.load_floor.unwrap_or(usual.load_floor),
-            load_window: self.load_window.unwrap_or(usual.load_window),
+            cost_floor: self.cost_floor.unwrap_or(usual.cost_floor),
+            cost_window: self.cost_window.unwrap_or(usual.cost_window),
             failover_after: self.failover_after.unwrap_or(usual.failover_after),
             required_labels: self.required_labels.clone(),
         }

@@ -18,15 +18,15 @@ pub enum Role {
     /// Owns shards.
     Node,
     /// Computes what it would do, and owns nothing.
-    Observer,
+    Shadow,
     /// Plans for the nodes, and owns nothing.
-    Leader,
+    Planner,
     /// Sends requests to owners, and owns nothing.
     Router,
 }
 
 /// What shards cost to serve, smoothed, in whatever unit the application reports.
-pub type Loads = BTreeMap<KeyspaceName, BTreeMap<ShardName, u32>>;
+pub type Costs = BTreeMap<KeyspaceName, BTreeMap<ShardName, u32>>;
 
 /// Moves by the shard that they are of.
 pub type HeldByRouter = BTreeMap<KeyspaceName, BTreeMap<ShardName, u64>>;
@@ -66,7 +66,7 @@ impl fmt::Display for EndReason {
             Self::Resigned => "resigned",
             Self::Expired => "expired",
             Self::Replaced => "replaced",
-            Self::LeaseGone => "lease gone",
+            Self::LeaseGone => "lease_gone",
             Self::Missing => "missing",
         })
     }
@@ -76,7 +76,7 @@ impl fmt::Display for EndReason {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Ended {
     /// What proves it.
-    pub why: EndReason,
+    pub reason: EndReason,
     /// The session that wrote the tombstone.
     pub by: SessionId,
 }
@@ -113,7 +113,7 @@ pub struct SessionRecord {
     pub ended: Option<Ended>,
     /// Its holder is stopping: it gives away what it has and takes no part in assignment.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub leaving: bool,
+    pub stopping: bool,
     /// The node whose incarnation it is.
     pub node: NodeName,
     /// What it is there for.
@@ -137,7 +137,7 @@ pub struct SessionRecord {
     pub keyspaces: Arc<BTreeSet<KeyspaceName>>,
     /// What the shards that it owns cost, where its application says so.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub load: Loads,
+    pub costs: Costs,
     /// The moves, by shard, during which it holds what comes for the shard.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub held: HeldByRouter,
@@ -178,12 +178,12 @@ impl SessionRecord {
     /// Whether the record is a tombstone that proves the session's end by itself.
     pub fn is_proven_end(&self) -> bool {
         self.ended
-            .is_some_and(|ended| ended.why != EndReason::Missing)
+            .is_some_and(|ended| ended.reason != EndReason::Missing)
     }
 
     /// What a shard costs, by this session's last word.
-    pub fn load_of(&self, shard: &ShardId) -> Option<u32> {
-        self.load.get(&shard.keyspace)?.get(&shard.shard).copied()
+    pub fn cost_of(&self, shard: &ShardId) -> Option<u32> {
+        self.costs.get(&shard.keyspace)?.get(&shard.shard).copied()
     }
 
     /// The move during which it holds what comes for a shard.

@@ -38,7 +38,7 @@ pub struct Move {
     /// The incarnation that is to own the shard. Another incarnation of the same node is another target.
     pub to: Owner,
     /// Why the shard moves.
-    pub why: Reason,
+    pub reason: Reason,
     /// True if the plan has further moves to the same node that its budgets do not allow yet.
     #[serde(default, skip_serializing_if = "is_default")]
     pub more: bool,
@@ -154,7 +154,7 @@ pub struct OwnerChange {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<NodeName>,
     /// Why it changed.
-    pub why: Reason,
+    pub reason: Reason,
     /// The session that wrote it.
     pub by: SessionId,
 }
@@ -198,7 +198,7 @@ pub struct ShardRecord {
     /// An operator wants it to be deleted: its owner stops and seals, and nobody claims it any more.
     pub deleting: bool,
     /// What it cost its last owner, where that said so. A present owner's word is in its session.
-    pub load: Option<u32>,
+    pub cost: Option<u32>,
     /// Nodes that could not load it.
     pub failures: Vec<Failure>,
     /// It has been served since the last of them: the next failure begins a new count.
@@ -227,7 +227,7 @@ impl ShardRecord {
             pin: None,
             move_request: None,
             deleting: false,
-            load: None,
+            cost: None,
             failures: Vec::new(),
             served_since: false,
             quarantine: None,
@@ -270,11 +270,11 @@ struct Wire {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     serving: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    intended: Option<NodeName>,
+    assigned: Option<NodeName>,
     #[serde(default, rename = "move", skip_serializing_if = "Option::is_none")]
     mv: Option<WireMove>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    witnesses: Vec<SessionId>,
+    awaiting_disclaimers: Vec<SessionId>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     deleted: bool,
     #[serde(default, skip_serializing_if = "is_default")]
@@ -282,11 +282,11 @@ struct Wire {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pin: Option<NodeName>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    wish: Option<NodeName>,
+    move_request: Option<NodeName>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    doomed: bool,
+    deleting: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    load: Option<u32>,
+    cost: Option<u32>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     failures: Vec<Failure>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -308,7 +308,7 @@ struct WireMove {
     id: u64,
     to: Owner,
     phase: MovePhase,
-    why: Reason,
+    reason: Reason,
     #[serde(default, skip_serializing_if = "is_default")]
     more: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -331,7 +331,7 @@ impl From<ShardRecord> for Wire {
             id: mv.id,
             to: mv.to.clone(),
             phase,
-            why: mv.why,
+            reason: mv.reason,
             more: mv.more,
             seal: match &r.ownership {
                 Ownership::Sealed { seal, .. } => Some(seal.clone()),
@@ -350,15 +350,15 @@ impl From<ShardRecord> for Wire {
             epoch: r.epoch,
             owner,
             serving,
-            intended: r.assigned,
+            assigned: r.assigned,
             mv,
-            witnesses,
+            awaiting_disclaimers: witnesses,
             deleted,
             plan: r.plan,
             pin: r.pin,
-            wish: r.move_request,
-            doomed: r.deleting,
-            load: r.load,
+            move_request: r.move_request,
+            deleting: r.deleting,
+            cost: r.cost,
             failures: r.failures,
             served_since: r.served_since,
             quarantine: r.quarantine,
@@ -378,14 +378,14 @@ impl TryFrom<Wire> for ShardRecord {
         if w.deleted && (w.owner.is_some() || w.mv.is_some()) {
             return Err("a deleted shard has an owner or a move");
         }
-        if !w.witnesses.is_empty() && w.owner.is_some() {
+        if !w.awaiting_disclaimers.is_empty() && w.owner.is_some() {
             return Err("a shard with witnesses has an owner");
         }
         let tenancy = match (w.owner, w.mv) {
             (None, None) if w.deleted => Ownership::Deleted,
             (None, None) if w.serving => return Err("a shard without owner is serving"),
             (None, None) => Ownership::Free {
-                awaiting_disclaimers: w.witnesses,
+                awaiting_disclaimers: w.awaiting_disclaimers,
             },
             (None, Some(_)) => return Err("a move without an owner"),
             (Some(by), None) => Ownership::Owned {
@@ -398,12 +398,12 @@ impl TryFrom<Wire> for ShardRecord {
                     id,
                     to,
                     phase,
-                    why,
+                    reason: why,
                     more,
                     seal,
                 }),
             ) => {
-                let mv = Move { id, to, why, more };
+                let mv = Move { id, to, reason: why, more };
                 match (phase, w.serving, seal) {
                     (MovePhase::Warming, true, None) => Ownership::Warming { by, mv },
                     (MovePhase::Freezing, true, None) => Ownership::Freezing { by, mv },
@@ -416,12 +416,12 @@ impl TryFrom<Wire> for ShardRecord {
             head: w.head,
             epoch: w.epoch,
             ownership: tenancy,
-            assigned: w.intended,
+            assigned: w.assigned,
             plan: w.plan,
             pin: w.pin,
-            move_request: w.wish,
-            deleting: w.doomed,
-            load: w.load,
+            move_request: w.move_request,
+            deleting: w.deleting,
+            cost: w.cost,
             failures: w.failures,
             served_since: w.served_since,
             quarantine: w.quarantine,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::ids::{ClusterName, Epoch, KeyspaceName, NodeName, SessionId, ShardId, ShardName};
-use crate::plan::{Budgets, Measure, PolicyKind, ZoneRule};
+use crate::plan::{Budgets, BalanceBy, PolicyKind, ZoneRule};
 use crate::reason::Reason;
 use crate::time::Time;
 
@@ -42,7 +42,7 @@ fn session() -> SessionRecord {
     SessionRecord {
         head: head(),
         ended: None,
-        leaving: true,
+        stopping: true,
         node: NodeName::new("n1").unwrap(),
         role: Role::Node,
         addresses: [("http".to_owned(), "http://127.0.0.1:1".to_owned())].into(),
@@ -51,7 +51,7 @@ fn session() -> SessionRecord {
         labels: [("disk".to_owned(), "ssd".to_owned())].into(),
         capacity: Some(9),
         keyspaces: Arc::new([KeyspaceName::new("orders").unwrap()].into()),
-        load: [(
+        costs: [(
             KeyspaceName::new("orders").unwrap(),
             [(ShardName::index(3), 70)].into(),
         )]
@@ -93,13 +93,13 @@ fn planning() -> (PlanningSettings, PlanningSettings, PlanningSettings) {
     let time = |ms| Some(Duration::from_millis(ms));
     let full = PlanningSettings {
         policy: Some(PolicyKind::Sticky),
-        measure: Some(Measure::Load),
-        debounce: time(1),
+        balance_by: Some(BalanceBy::Cost),
+        settle_time: time(1),
         rejoin_after: time(2),
         band_shards: Some(1),
-        band_load_permille: Some(2),
-        load_floor: Some(3),
-        load_window: time(3),
+        band_cost_permille: Some(2),
+        cost_floor: Some(3),
+        cost_window: time(3),
         failover_after: time(4),
         cool_down: time(5),
         budgets: Some(Budgets {
@@ -113,7 +113,7 @@ fn planning() -> (PlanningSettings, PlanningSettings, PlanningSettings) {
     };
     let second = PlanningSettings {
         policy: Some(PolicyKind::Rendezvous),
-        measure: Some(Measure::Shards),
+        balance_by: Some(BalanceBy::Shards),
         zones: Some(ZoneRule::Prefer {
             zones: vec!["a".to_owned()],
         }),
@@ -131,7 +131,7 @@ fn every_kind() -> Vec<(Key, Record)> {
     let mv = Move {
         id: 4,
         to: owner("n2", 2),
-        why: Reason::Planned,
+        reason: Reason::Planned,
         more: true,
     };
     let by = owner("n1", 1);
@@ -176,7 +176,7 @@ fn every_kind() -> Vec<(Key, Record)> {
         pin: Some(NodeName::new("n1").unwrap()),
         move_request: Some(NodeName::new("n2").unwrap()),
         deleting: true,
-        load: Some(70),
+        cost: Some(70),
         failures: vec![Failure {
             node: NodeName::new("n1").unwrap(),
             session: SessionId(1),
@@ -193,14 +193,14 @@ fn every_kind() -> Vec<(Key, Record)> {
                 epoch: Epoch::first(1),
                 from: None,
                 to: None,
-                why: Reason::Free,
+                reason: Reason::Free,
                 by: SessionId(1),
             },
             OwnerChange {
                 epoch: Epoch::first(1),
                 from: Some(NodeName::new("n1").unwrap()),
                 to: Some(NodeName::new("n2").unwrap()),
-                why: Reason::Planned,
+                reason: Reason::Planned,
                 by: SessionId(1),
             },
         ],
@@ -209,7 +209,7 @@ fn every_kind() -> Vec<(Key, Record)> {
     all.push((shard_key(), Record::Shard(Arc::new(full))));
     all.push((shard_key(), Record::Placeholder(head())));
     let session_key = || Key::Session(SessionId(1));
-    for role in [Role::Node, Role::Observer, Role::Leader, Role::Router] {
+    for role in [Role::Node, Role::Shadow, Role::Planner, Role::Router] {
         let session = SessionRecord { role, ..session() };
         all.push((session_key(), Record::Session(Arc::new(session))));
     }
@@ -222,7 +222,7 @@ fn every_kind() -> Vec<(Key, Record)> {
     ] {
         let by = SessionId(8);
         let ended = SessionRecord {
-            ended: Some(Ended { why, by }),
+            ended: Some(Ended { reason: why, by }),
             ..session()
         };
         all.push((session_key(), Record::Session(Arc::new(ended))));
@@ -240,7 +240,7 @@ fn every_kind() -> Vec<(Key, Record)> {
             boot: Some(2),
             unsure: true,
             ephemeral: true,
-            evict: Some(SessionId(1)),
+            stop_session: Some(SessionId(1)),
             unknown: Unknown::new(),
         };
         all.push((
@@ -250,18 +250,18 @@ fn every_kind() -> Vec<(Key, Record)> {
     }
     let (hashed, named) = (KeyspaceKind::Hashed(64), KeyspaceKind::Named);
     for (kind, mode, plan) in [
-        (hashed, KeyspaceMode::Coordinated, planning().0),
-        (named, KeyspaceMode::Greedy, planning().1),
-        (hashed, KeyspaceMode::Symmetric, planning().2),
+        (hashed, AssignedBy::Leader, planning().0),
+        (named, AssignedBy::FairShare, planning().1),
+        (hashed, AssignedBy::Rendezvous, planning().2),
     ] {
         let ks = KeyspaceRecord {
             head: head(),
             kind,
-            mode,
-            plan,
+            assigned_by: mode,
+            planning: plan,
             generation: 2,
-            floor: 1,
-            removed: true,
+            min_generation: 1,
+            deleted: true,
             rebalance: true,
             unknown: Unknown::new(),
         };
@@ -277,7 +277,7 @@ fn every_kind() -> Vec<(Key, Record)> {
         store: "u".to_owned(),
         longest_ttl,
         keyspaces: [(KeyspaceName::new("orders").unwrap(), 3)].into(),
-        freeze: Some("incident 7".to_owned()),
+        moves_paused: Some("incident 7".to_owned()),
         unknown: Unknown::new(),
     };
     all.push((Key::Cluster, Record::Cluster(Arc::new(cluster))));

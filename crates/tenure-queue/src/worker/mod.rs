@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure::{Builder, Hashed, KeyspaceMode, Node};
+use tenure::{Builder, Hashed, AssignedBy, Node};
 use tokio::task::JoinHandle;
 
 use crate::error::QueueError;
@@ -269,7 +269,7 @@ impl WorkerBuilder {
             let builder = builder
                 .name(name.as_str())
                 .settings(leasing.settings(info.default_ttl))
-                .mode(KeyspaceMode::Greedy)
+                .mode(AssignedBy::FairShare)
                 .keyspace(
                     keyspace.clone(),
                     Hashed(self.queue.layout().shards()),

@@ -1,7 +1,7 @@
 //! P5: failure is local. Runs with one fault and nothing else, in which what may change is known exactly.
 
 use tenure_core::ids::Epoch;
-use tenure_core::record::KeyspaceMode;
+use tenure_core::record::AssignedBy;
 
 use super::gates::Gates;
 use super::requests::Failure;
@@ -171,14 +171,14 @@ fn failover_bound(plan: &RunConfig) -> u64 {
     };
     let t = &plan.timing;
     // Who is told not to act on the watch acts on its next look.
-    let look = match (t.acquire_watch_enabled, t.acquire_retry_window.is_zero()) {
+    let look = match (t.claim_watch_enabled, t.claim_retry_window.is_zero()) {
         (true, _) => 0,
-        (false, false) => nanos(t.acquire_retry_interval) * 3 / 2,
+        (false, false) => nanos(t.claim_retry_interval) * 3 / 2,
         (false, true) => nanos(t.tick_interval),
     };
     // A leader has to hear of it, perhaps after having been elected, and its word has to be heard.
     let led = match plan.mode {
-        KeyspaceMode::Coordinated => 3 * told + nanos(t.ttl) / 10,
+        AssignedBy::Leader => 3 * told + nanos(t.ttl) / 10,
         _ => 0,
     };
     look + led

@@ -99,16 +99,16 @@ impl Order {
         gates: &Gates,
     ) -> Verdict {
         match record.ended {
-            Some(ended) if ended.why == EndReason::Resigned => {
+            Some(ended) if ended.reason == EndReason::Resigned => {
                 self.resigned.insert(session);
                 stopped(at, processes, "resigns", |stay| stay.session == session)
             }
-            Some(ended) if ended.why != EndReason::Missing => self.out(
+            Some(ended) if ended.reason != EndReason::Missing => self.out(
                 at,
                 session,
                 processes,
                 gates,
-                &format!("session {session} was ended ({})", ended.why),
+                &format!("session {session} was ended ({})", ended.reason),
             ),
             _ => Ok(()),
         }

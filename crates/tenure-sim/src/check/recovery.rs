@@ -73,7 +73,7 @@ impl<'a> Known<'a> {
             _ => {
                 let found = store.get(&Key::Keyspace(keyspace.clone()));
                 let floor = match found.map(|found| &found.record) {
-                    Some(Ok(Record::Keyspace(keyspace))) => keyspace.floor,
+                    Some(Ok(Record::Keyspace(keyspace))) => keyspace.min_generation,
                     _ => 0,
                 };
                 self.floor = Some((keyspace, floor));

@@ -50,7 +50,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure::{Handler, KeyspaceKind, KeyspaceMode, Node, Settings};
+use tenure::{Handler, KeyspaceKind, AssignedBy, Node, Settings};
 
 pub use table::{Table, Write};
 
@@ -84,7 +84,7 @@ pub trait Scenario: Send + Sync + 'static {
 pub struct Kit {
     keyspace: String,
     kind: KeyspaceKind,
-    mode: KeyspaceMode,
+    mode: AssignedBy,
     nodes: usize,
     settings: Settings,
     span: Duration,
@@ -99,7 +99,7 @@ impl Kit {
         Self {
             keyspace: keyspace.into(),
             kind,
-            mode: KeyspaceMode::default(),
+            mode: AssignedBy::default(),
             nodes: 3,
             settings: Settings {
                 ttl: Duration::from_secs(6),
@@ -121,7 +121,7 @@ impl Kit {
 
     /// Who assigns the shards.
     #[must_use]
-    pub fn mode(mut self, mode: KeyspaceMode) -> Self {
+    pub fn mode(mut self, mode: AssignedBy) -> Self {
         self.mode = mode;
         self
     }

@@ -198,7 +198,7 @@ impl<S: Scenario> Process<S> {
             if let NodeEvent::Shard(t) = &*note {
                 told.push(format!(
                     "{} {} epoch {} ({})",
-                    t.step, t.shard, t.epoch, t.why
+                    t.step, t.shard, t.epoch, t.reason
                 ));
             }
         }

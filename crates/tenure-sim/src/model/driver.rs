@@ -10,7 +10,7 @@ use tenure_core::machine::{
     Action, ActivationId, Close, Event, OpId, Reply, Request, StoreFailure,
 };
 use tenure_core::node::{Counters, KeyspaceConfig, Node, NodeConfig};
-use tenure_core::record::{KeyspaceKind, KeyspaceMode, Role};
+use tenure_core::record::{KeyspaceKind, AssignedBy, Role};
 use tenure_core::router::{RecordVersion, ShardObservation as Seen};
 use tenure_core::rules::Rules;
 use tenure_core::time::Time;
@@ -30,7 +30,7 @@ impl State {
     pub(crate) fn start(&mut self, n: usize, directory: bool, rules: Rules, telling: &mut Telling) {
         let keyspace = KeyspaceConfig {
             kind: KeyspaceKind::Hashed(1),
-            mode: KeyspaceMode::Symmetric,
+            mode: AssignedBy::Rendezvous,
             plan: Default::default(),
             catches_up: false,
         };
@@ -44,7 +44,7 @@ impl State {
             name: named(NodeName::new(format!("n{n}"))),
             role: match seat.part {
                 _ if seat.router => Role::Router,
-                Last::Planner => Role::Leader,
+                Last::Planner => Role::Planner,
                 _ => Role::Node,
             },
             addresses: BTreeMap::new(),
@@ -169,7 +169,7 @@ impl State {
 
     fn act(&mut self, n: usize, action: Action, now: Time, telling: &mut Telling) {
         match &action {
-            Action::Note(note) => {
+            Action::Report(note) => {
                 telling.sights |= Sight::of(note);
                 telling.line(|| format!("n{n} {}", describe::note(note)));
             }
@@ -210,7 +210,7 @@ impl State {
                 }
             }
             Action::Load {
-                run,
+                activation: run,
                 epoch,
                 session,
                 ..
@@ -249,8 +249,8 @@ impl State {
                     ),
                 }
             }
-            Action::Close { run, how } => {
-                if how == Close::Cut {
+            Action::Close { activation: run, how } => {
+                if how == Close::Cancel {
                     self.fail_requests(n, Some(run), telling);
                 }
                 let busy = self.is_busy(n, run);
@@ -271,7 +271,7 @@ impl State {
                 }
             }
             Action::Warm {
-                run,
+                activation: run,
                 epoch,
                 session,
                 ..
@@ -290,9 +290,9 @@ impl State {
                 });
                 process.post(Event::Loaded(run));
             }
-            Action::CatchUp { run, .. } => self.post(n, Event::CaughtUp(run)),
-            Action::Own { run, epoch } => self.own(n, run, epoch),
-            Action::Freeze { run, mv, .. } => {
+            Action::CatchUp { activation: run, .. } => self.post(n, Event::CaughtUp(run)),
+            Action::Own { activation: run, epoch } => self.own(n, run, epoch),
+            Action::Freeze { activation: run, move_id: mv, .. } => {
                 self.set_open(n, run, false);
                 self.set_frozen(n, run, Some(mv));
                 self.worked(n, run);
@@ -306,7 +306,7 @@ impl State {
                     self.breach("P3", "a shard is sealed while a request is worked on");
                 }
                 let seal = String::new();
-                self.post(n, Event::Sealed { run, seal });
+                self.post(n, Event::Sealed { activation: run, seal });
             }
             Action::Refused(_) | Action::Stopped => self.leave(n, telling),
             Action::Seen {
@@ -325,7 +325,7 @@ impl State {
                 };
                 self.router_sees(n, sight, now, telling);
             }
-            Action::Note(_) | Action::Started => {}
+            Action::Report(_) | Action::Started => {}
         }
     }
 
@@ -368,7 +368,7 @@ impl State {
                 process.post(told);
             }
         } else if let Some(mv) = stay.frozen.take() {
-            process.post(Event::Frozen { run, mv });
+            process.post(Event::Frozen { activation: run, move_id: mv });
         }
     }
 

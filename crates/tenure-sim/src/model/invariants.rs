@@ -167,14 +167,14 @@ impl State {
             return;
         };
         let works = process.stays.iter().any(|stay| stay.session == id);
-        match ended.why {
+        match ended.reason {
             EndReason::Resigned if works => {
                 self.breach("A9", "a session is resigned while work of it still runs");
             }
             EndReason::Expired | EndReason::Replaced | EndReason::LeaseGone
                 if now < lease.deadline =>
             {
-                let what = format!("a session is ended ({}) before its deadline", ended.why);
+                let what = format!("a session is ended ({}) before its deadline", ended.reason);
                 self.breach("P1", what);
             }
             _ => {}

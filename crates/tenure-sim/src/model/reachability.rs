@@ -117,24 +117,24 @@ impl Sight {
     /// What a note of a machine shows.
     pub(crate) fn of(note: &NodeEvent) -> u64 {
         let sight = match note {
-            NodeEvent::Shard(t) => match (t.step, t.why) {
+            NodeEvent::Shard(t) => match (t.step, t.reason) {
                 (ShardStep::Claimed, Reason::Free) => Self::ClaimedFree,
                 (ShardStep::Claimed, Reason::OwnerEnded) => Self::TakenAfterEnd,
                 (ShardStep::Loading, Reason::Recovered) => Self::AdoptedAgain,
                 (ShardStep::Serving, _) => Self::Serving,
                 (ShardStep::Draining, _) => Self::Draining,
-                (ShardStep::Cut, Reason::LeaseLost) => Self::CutLeaseLost,
-                (ShardStep::Cut, Reason::SessionEnded) => Self::CutSessionEnded,
-                (ShardStep::Cut, Reason::Superseded) => Self::CutSuperseded,
-                (ShardStep::Cut, Reason::RecordMissing) => Self::CutMissing,
+                (ShardStep::Cancelled, Reason::LeaseLost) => Self::CutLeaseLost,
+                (ShardStep::Cancelled, Reason::SessionEnded) => Self::CutSessionEnded,
+                (ShardStep::Cancelled, Reason::Superseded) => Self::CutSuperseded,
+                (ShardStep::Cancelled, Reason::RecordMissing) => Self::CutMissing,
                 (ShardStep::Released, Reason::Rebalance) => Self::ReleasedForBalance,
                 (ShardStep::Released, Reason::NodeStopping) => Self::ReleasedStopping,
-                (ShardStep::Moving, _) => Self::Moving,
+                (ShardStep::MoveStarted, _) => Self::Moving,
                 (ShardStep::Frozen, _) => Self::Frozen,
                 (ShardStep::Thawed, _) => Self::Thawed,
                 (ShardStep::Sealed, _) => Self::Sealed,
                 (ShardStep::Taken, _) => Self::Taken,
-                (ShardStep::Reaffirmed, _) => Self::Reaffirmed,
+                (ShardStep::Reclaimed, _) => Self::Reaffirmed,
                 (ShardStep::Restored, _) => Self::Restored,
                 _ => return 0,
             },

@@ -119,7 +119,7 @@ impl State {
         if let (Key::Session(_), Record::Session(session)) = (key, record)
             && let Some(ended) = session.ended
         {
-            telling.sights |= Sight::of_end(ended.why);
+            telling.sights |= Sight::of_end(ended.reason);
         }
         let before = before.and_then(|found| found.record.ok());
         self.check_written(key, before.as_ref(), record);

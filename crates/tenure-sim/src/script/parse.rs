@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tenure_core::record::{KeyspaceMode, MovePhase};
+use tenure_core::record::{AssignedBy, MovePhase};
 use tenure_core::settings::Settings;
 
 use super::{Expectation, Script, ScriptFailure, Step};
@@ -42,7 +42,7 @@ struct Reader {
     shards: u32,
     seed: u64,
     family: Family,
-    mode: KeyspaceMode,
+    mode: AssignedBy,
     settings: Settings,
     load: Option<u64>,
     drain: Option<u64>,
@@ -64,7 +64,7 @@ impl Default for Reader {
             shards: 4,
             seed: 1,
             family: Family::Watched,
-            mode: KeyspaceMode::Symmetric,
+            mode: AssignedBy::Rendezvous,
             settings: Settings::default(),
             load: None,
             drain: None,
@@ -91,7 +91,7 @@ impl Reader {
                 self.ambush = Some(ambush(at, victim, blow)?);
             }
             ["freeze-timeout", span] => {
-                self.settings.freeze_timeout = Duration::from_nanos(self::span(span)?)
+                self.settings.router_hold_timeout = Duration::from_nanos(self::span(span)?)
             }
             ["load-timeout", span] => {
                 self.settings.load_timeout = Duration::from_nanos(self::span(span)?)
@@ -104,12 +104,12 @@ impl Reader {
             ["store", "polled"] => self.family = Family::Polled,
             ["store", "one-machine"] => self.family = Family::OneMachine,
             ["mode", mode] => self.mode = mode.parse()?,
-            ["acquire-watch", "off"] => self.settings.acquire_watch_enabled = false,
+            ["acquire-watch", "off"] => self.settings.claim_watch_enabled = false,
             ["acquire-retry-window", span] => {
-                self.settings.acquire_retry_window = Duration::from_nanos(self::span(span)?);
+                self.settings.claim_retry_window = Duration::from_nanos(self::span(span)?);
             }
             ["acquire-retry-interval", span] => {
-                self.settings.acquire_retry_interval = Duration::from_nanos(self::span(span)?);
+                self.settings.claim_retry_interval = Duration::from_nanos(self::span(span)?);
             }
             ["drain-timeout", span] => {
                 self.settings.drain_timeout = Duration::from_nanos(self::span(span)?)
@@ -155,7 +155,7 @@ impl Reader {
         plan.catches_up = self.catches_up;
         plan.ambush = self.ambush;
         (plan.net.duplicate, plan.net.late_max) = (self.duplicates, SEC);
-        plan.spec.debounce = Some(Duration::from_millis(300));
+        plan.spec.settle_time = Some(Duration::from_millis(300));
         plan.spec.rejoin_after = Some(Duration::from_millis(300));
         plan.spec.cool_down = Some(Duration::from_millis(500));
         plan.family = self.family;

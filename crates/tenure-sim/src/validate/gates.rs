@@ -55,7 +55,7 @@ impl Gates {
                 ..
             } => self.extend(t, place, *session, *closes_at),
             Action::Load {
-                run,
+                activation: run,
                 shard,
                 epoch,
                 session,
@@ -74,7 +74,7 @@ impl Gates {
                     stay.open = Some((t, place.clone()));
                 }
             }
-            Action::Close { run, .. } => {
+            Action::Close { activation: run, .. } => {
                 if let Some(stay) = self.stays.remove(run) {
                     self.closed(t, stay);
                 }

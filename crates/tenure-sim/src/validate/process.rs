@@ -85,7 +85,7 @@ impl Process {
             (Life::Going, Line::Gap(gap)) => {
                 let what = format!(
                     "{place}: {}, from step {} on: {}",
-                    self.name, gap.n, gap.why
+                    self.name, gap.n, gap.reason
                 );
                 sink.report.gaps.push(what);
                 self.life = Life::Lost;
@@ -182,7 +182,7 @@ impl Process {
                             self.found(place, key, found, cluster, sink);
                         }
                     }
-                    (Request::KeepAlive(session), Reply::Kept(LeaseState::Alive(_))) => {
+                    (Request::KeepAlive(session), Reply::KeptAlive(LeaseState::Alive(_))) => {
                         cluster.kept(session, self.at(asked.at), place);
                     }
                     (put @ Request::Put { .. }, Reply::Won(version)) => {
@@ -225,7 +225,7 @@ impl Process {
                 // A tombstone without proof is no end: the holder may write over it.
                 if let Some(ended) = record.ended.filter(|_| record.is_proven_end()) {
                     let (asked, now) = (self.at(asked), self.at(self.t));
-                    cluster.buried(*id, ended.why, asked, now, place);
+                    cluster.buried(*id, ended.reason, asked, now, place);
                 }
             }
             _ => {}
@@ -275,7 +275,7 @@ impl Process {
                 session,
                 ..
             } => cluster.loaded(shard, *epoch, *session, place),
-            Action::Note(NodeEvent::Shard(transition)) => {
+            Action::Report(NodeEvent::Shard(transition)) => {
                 Sink::count(&mut sink.report.transitions, transition.step.as_str());
             }
             Action::Store {
@@ -303,7 +303,7 @@ fn is_failover(kind: &str, put: &Request) -> bool {
             record: Record::Shard(record),
             ..
         } => {
-            let why = record.history.last().map(|past| past.why);
+            let why = record.history.last().map(|past| past.reason);
             kind == "claim" && why == Some(Reason::OwnerEnded)
         }
         _ => false,

@@ -116,7 +116,7 @@ pub(super) fn kind(event: &Event) -> &'static str {
         Event::LoadFailed { .. } => "load_failed",
         Event::LoopEnded { .. } => "run_ended",
         Event::Trouble { .. } => "trouble",
-        Event::Load { .. } => "load",
+        Event::Cost { .. } => "load",
         Event::CaughtUp(_) => "caught up",
         Event::Frozen { .. } => "frozen",
         Event::Sealed { .. } | Event::SealFailed { .. } => "sealed",

@@ -129,7 +129,7 @@ fn legal(
         highest_epoch: Epoch(new.epoch.0.saturating_sub(1)),
         min_generation: new.epoch.generation(),
         // What the shard costs is the writer's word.
-        load: new.load,
+        load: new.cost,
         rules: Rules::sound(),
     };
     let made =
@@ -153,7 +153,7 @@ fn candidates(old: &ShardRecord, new: &ShardRecord) -> Vec<(&'static str, Transi
         ("delete", Transition::Delete),
     ];
     if let Some(past) = new.history.last() {
-        let (to, why) = (new.assigned.clone(), past.why);
+        let (to, why) = (new.assigned.clone(), past.reason);
         changes.push(("release", Transition::Release { to, why }));
     }
     if let Some(failure) = new.failures.last() {
@@ -173,7 +173,7 @@ fn candidates(old: &ShardRecord, new: &ShardRecord) -> Vec<(&'static str, Transi
                 id: mv.id,
                 to: mv.to.clone(),
                 plan: new.plan,
-                why: mv.why,
+                why: mv.reason,
                 more: mv.more,
             },
         )),

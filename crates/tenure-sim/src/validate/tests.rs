@@ -215,7 +215,7 @@ fn what_is_said_of_a_stay_that_is_not_there_or_not_so_is_found() {
         let last = actions(&mut traces[..1]).filter_map(open).last();
         let run = last.expect("an opening");
         let is_close =
-            |action: &Action| matches!(action, Action::Close { run: r, .. } if *r == run);
+            |action: &Action| matches!(action, Action::Close { activation: r, .. } if *r == run);
         steps(&mut traces[..1]).for_each(|step| step.actions.retain(|a| !is_close(a)));
         let is_drained = |step: &Stepped| step.event == Event::Drained(run);
         if !steps(&mut traces[..1]).any(|step| is_drained(step)) {
@@ -258,7 +258,7 @@ fn a_session_that_is_ended_before_its_time_is_found() {
     let good_for_ever = |traces: &mut Traces| {
         // Not every tombstone that is asked for is written: one of them is.
         let expired: Vec<_> = written_sessions(traces)
-            .filter(|(_, record)| record.ended.is_some_and(|e| e.why == EndReason::Expired))
+            .filter(|(_, record)| record.ended.is_some_and(|e| e.reason == EndReason::Expired))
             .map(|(id, _)| id)
             .collect();
         for action in actions(traces) {
@@ -467,7 +467,7 @@ fn a_trace_that_was_given_up_is_no_violation_but_is_told() {
     let mut traces = good();
     let why = "the disk is slow".to_owned();
     traces[0].truncate(10);
-    traces[0].push(Line::Gap(Gap { n: 10, why }));
+    traces[0].push(Line::Gap(Gap { n: 10, reason: why }));
     let report = validated(&traces);
     assert!(report.is_clean(), "{:#?}", report.findings);
     assert_eq!(report.gaps.len(), 1);

@@ -20,7 +20,7 @@ use tenure_core::machine::Found;
 use tenure_core::members;
 use tenure_core::ownership::{self, Facts, Transition, Writer};
 use tenure_core::record::{
-    KeyspaceMode, KeyspaceRecord, NodeRecord, Owner, Record, SessionRecord, ShardRecord,
+    AssignedBy, KeyspaceRecord, NodeRecord, Owner, Record, SessionRecord, ShardRecord,
 };
 use tenure_core::rules::Rules;
 use tenure_core::time::Time;
@@ -300,7 +300,7 @@ fn node<'a>(view: &'a View, name: &NodeName) -> Result<&'a Versioned<NodeRecord>
 
 fn keyspace<'a>(view: &'a View, name: &KeyspaceName) -> Result<&'a KeyspaceRecord, AdminError> {
     match view.keyspaces.cell(name) {
-        Some(KeyState::Present(seen)) if seen.record.removed => {
+        Some(KeyState::Present(seen)) if seen.record.deleted => {
             Err(AdminError::Refused(format!("keyspace {name} was removed")))
         }
         Some(KeyState::Present(seen)) => Ok(&seen.record),
@@ -319,23 +319,23 @@ fn keyspace<'a>(view: &'a View, name: &KeyspaceName) -> Result<&'a KeyspaceRecor
 
 /// Refuses what a leader has to carry out where none plans.
 fn planned(name: &KeyspaceName, record: &KeyspaceRecord, what: &str) -> Result<(), AdminError> {
-    let why = match record.mode {
-        KeyspaceMode::Coordinated => return Ok(()),
-        KeyspaceMode::Symmetric => {
+    let why = match record.assigned_by {
+        AssignedBy::Leader => return Ok(()),
+        AssignedBy::Rendezvous => {
             "where each shard is follows from the names and weights of the nodes"
         }
-        KeyspaceMode::Greedy => "nodes even their shards out by themselves",
+        AssignedBy::FairShare => "nodes even their shards out by themselves",
     };
     Err(AdminError::Refused(format!(
         "keyspace {name} is in mode {}: {why}, and {what}; what works there is to drain, activate or evict nodes, and \
          other weights",
-        record.mode
+        record.assigned_by
     )))
 }
 
 /// Refuses what would move something while the cluster is frozen.
 fn thawed(view: &View) -> Result<(), AdminError> {
-    match view.cluster.get(&()).and_then(|c| c.freeze.as_ref()) {
+    match view.cluster.get(&()).and_then(|c| c.moves_paused.as_ref()) {
         None => Ok(()),
         Some(reason) => Err(AdminError::Refused(format!(
             "the cluster is frozen ({reason}): nothing that is served moves; `tenure cluster resume-moves` takes it back"

@@ -46,12 +46,12 @@ impl AdminClient {
                     "the cluster has no record yet; start a node or create a keyspace".to_owned(),
                 ));
             };
-            if seen.record.freeze == freeze {
+            if seen.record.moves_paused == freeze {
                 return Ok(false);
             }
             let record = ClusterRecord {
                 head: seen.record.head.next(self.nonce()),
-                freeze: freeze.clone(),
+                moves_paused: freeze.clone(),
                 ..(*seen.record).clone()
             };
             let expect = Expect::Version(seen.version.clone());
@@ -240,7 +240,7 @@ fn movable<'a>(
         ));
     }
     let session = view.sessions.get(&target.session);
-    if session.is_none_or(|s| !s.is_live() || s.leaving) {
+    if session.is_none_or(|s| !s.is_live() || s.stopping) {
         return refuse(format!("node {to} is not there"));
     }
     Ok(seen)

@@ -153,9 +153,9 @@ impl AdminClient {
         let over = Cell::new(false);
         let evict = |view: &View, record: &NodeRecord| {
             over.set(is_over(view, record.session));
-            let asked = record.evict == Some(record.session) || over.get();
+            let asked = record.stop_session == Some(record.session) || over.get();
             Ok((!asked).then(|| NodeRecord {
-                evict: Some(record.session),
+                stop_session: Some(record.session),
                 ..record.clone()
             }))
         };

@@ -135,7 +135,7 @@ impl AdminClient {
                     rev: view.fresh_rev(&key),
                     ..Head::first(self.nonce())
                 };
-                let generation = keyspace.generation.max(keyspace.floor);
+                let generation = keyspace.generation.max(keyspace.min_generation);
                 let mut record = ShardRecord::new(head, generation);
                 record.meta = meta.clone();
                 Ok(Step::Write(Expect::Absent, Box::new(record)))

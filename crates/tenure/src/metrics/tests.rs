@@ -24,7 +24,7 @@ fn step(step: ShardStep) -> NodeEvent {
         to: None,
         epoch: Epoch::first(1),
         session: SessionId(1),
-        why: Reason::Free,
+        reason: Reason::Free,
     })
 }
 
@@ -50,28 +50,28 @@ fn every_note() -> Vec<NodeEvent> {
         lease(LeasePhase::Degraded, LeasePhase::Detached),
         renewed(),
         failed(2),
-        NodeEvent::Wedged {
+        NodeEvent::RuntimeBlocked {
             since: Duration::from_secs(1),
         },
         NodeEvent::SessionLost {
             session: SessionId(1),
-            why: Reason::SessionEnded,
+            reason: Reason::SessionEnded,
         },
-        NodeEvent::Ended {
+        NodeEvent::SessionEnded {
             session: SessionId(1),
             node: NodeName::new("n").unwrap(),
-            why: EndReason::Expired,
+            reason: EndReason::Expired,
         },
-        NodeEvent::Mode {
+        NodeEvent::ModeChanged {
             mode: NodeMode::Active,
         },
-        NodeEvent::AcquireRetry { shards: 1 },
-        NodeEvent::AcquireWindowExhausted { shards: 1 },
-        NodeEvent::Damaged {
+        NodeEvent::ClaimRetry { shards: 1 },
+        NodeEvent::ClaimRetryExhausted { shards: 1 },
+        NodeEvent::RecordUnreadable {
             key: Key::Cluster,
             damage: Damage::Newer(2),
         },
-        NodeEvent::Missing { key: Key::Cluster },
+        NodeEvent::RecordMissing { key: Key::Cluster },
         NodeEvent::StoreReplaced {
             problem: "other store".to_owned(),
         },
@@ -81,7 +81,7 @@ fn every_note() -> Vec<NodeEvent> {
         NodeEvent::WouldDo {
             shard: shard(),
             step: ShardStep::Claimed,
-            why: Reason::Free,
+            reason: Reason::Free,
         },
         NodeEvent::LoadFailed {
             shard: shard(),
@@ -89,25 +89,25 @@ fn every_note() -> Vec<NodeEvent> {
             attempt: 1,
             error: "disk".to_owned(),
         },
-        NodeEvent::Swept { key: Key::Cluster },
+        NodeEvent::TombstoneRemoved { key: Key::Cluster },
         NodeEvent::LeadershipAcquired { term: 2 },
         NodeEvent::Planned {
             keyspace: KeyspaceName::new("orders").unwrap(),
             plan: PlanId { term: 2, seq: 7 },
-            workers: 3,
-            intended: 1,
+            nodes: 3,
+            assigned: 1,
             moved: 2,
-            cancelled: 3,
-            put_off: Some((4, "debounce".to_owned())),
+            aborted: 3,
+            deferred: Some((4, "debounce".to_owned())),
         },
         NodeEvent::PlanProblem {
             keyspace: KeyspaceName::new("orders").unwrap(),
             problem: "no node".to_owned(),
         },
-        NodeEvent::SweptStale {
+        NodeEvent::StaleAssignmentsRemoved {
             keys: vec![Key::Cluster, Key::Leader],
             plan: PlanId { term: 2, seq: 7 },
-            workers: 3,
+            nodes: 3,
         },
         NodeEvent::SealFailed {
             shard: shard(),
@@ -115,11 +115,11 @@ fn every_note() -> Vec<NodeEvent> {
             attempt: 1,
             error: "full".to_owned(),
         },
-        NodeEvent::SweepFailed {
+        NodeEvent::GcFailed {
             key: Key::Cluster,
             error: "away".to_owned(),
         },
-        NodeEvent::Overdue {
+        NodeEvent::CancelOverdue {
             shard: shard(),
             epoch: Epoch::first(1),
         },

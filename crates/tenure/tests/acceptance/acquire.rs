@@ -47,8 +47,8 @@ async fn a_released_shard_is_taken_at_once() {
 #[tokio::test(start_paused = true)]
 async fn without_the_watch_it_is_taken_within_the_retry_interval() {
     let settings = Settings {
-        acquire_watch_enabled: false,
-        acquire_retry_interval: ms(700),
+        claim_watch_enabled: false,
+        claim_retry_interval: ms(700),
         ..settings()
     };
     check_taken(settings, 705).await;
@@ -70,7 +70,7 @@ async fn an_exhausted_retry_window_is_counted_and_told_once_per_round() {
         .collect();
     let (builder, _) = world.node("b", &Counter::default());
     let settings = Settings {
-        acquire_retry_window: ms(2000),
+        claim_retry_window: ms(2000),
         ..settings()
     };
     let b = started(builder.settings(settings)).await.unwrap();
@@ -78,8 +78,8 @@ async fn an_exhausted_retry_window_is_counted_and_told_once_per_round() {
     let (mut retries, mut exhausted) = (0, Vec::new());
     while exhausted.len() < 3 {
         let was_retry = note(&mut notes, |n| match n {
-            NodeEvent::AcquireRetry { .. } => Some(true),
-            NodeEvent::AcquireWindowExhausted { .. } => Some(false),
+            NodeEvent::ClaimRetry { .. } => Some(true),
+            NodeEvent::ClaimRetryExhausted { .. } => Some(false),
             _ => None,
         });
         match was_retry.await {

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use tenure::plan::Measure;
+use tenure::plan::BalanceBy;
 use tenure::{
-    Builder, Hashed, KeyspaceMode, Node, NodeEvent, PlanningSettings, Settings, Shard, ShardStep,
+    Builder, Hashed, AssignedBy, Node, NodeEvent, PlanningSettings, Settings, Shard, ShardStep,
 };
 
 use tenure_core::keys::Key;
@@ -57,8 +57,8 @@ async fn tick_interval_bounds_how_long_a_change_that_leads_to_no_claim_is_left()
         let (builder, _) = world.node("b", &Counter::default());
         // Neither the watch nor retries lead to a claim.
         let set = Settings {
-            acquire_watch_enabled: false,
-            acquire_retry_window: Duration::ZERO,
+            claim_watch_enabled: false,
+            claim_retry_window: Duration::ZERO,
             tick_interval: Some(ms(tick)),
             ..settings()
         };
@@ -109,7 +109,7 @@ async fn joined(world: &World, settings: &Settings) -> (Node, Node) {
     let start = async |name: &str| {
         let (builder, _) = world.bare(name);
         let builder = builder
-            .mode(KeyspaceMode::Symmetric)
+            .mode(AssignedBy::Rendezvous)
             .settings(settings.clone())
             .keyspace("orders", Hashed(16), Counter::default());
         started(builder).await.unwrap()
@@ -125,7 +125,7 @@ async fn rebalance_debounce_is_how_long_shards_stay_after_a_node_has_joined() {
     for debounce in [100, 3000] {
         let world = World::new();
         let set = Settings {
-            rebalance_debounce: ms(debounce),
+            assignment_settle_time: ms(debounce),
             ..settings()
         };
         let (a, b) = joined(&world, &set).await;
@@ -151,7 +151,7 @@ async fn release_batch_is_how_many_shards_are_given_away_at_a_time() {
                 ..settings()
             };
             let builder = builder
-                .mode(KeyspaceMode::Symmetric)
+                .mode(AssignedBy::Rendezvous)
                 .settings(set)
                 .keyspace("orders", Hashed(16), Counter::default());
             started(builder).await.unwrap()
@@ -305,7 +305,7 @@ async fn take_timeout_is_how_long_a_sealed_shard_waits_for_its_new_owner() {
         let sealed = sealed.await;
         faults.fail_where(|op, key| op == tenure::store::Op::Put && key.contains("/shards/"));
         let again = note(&mut notes, |n| match n {
-            NodeEvent::Shard(t) if t.shard == sealed.shard && t.step == ShardStep::Reaffirmed => {
+            NodeEvent::Shard(t) if t.shard == sealed.shard && t.step == ShardStep::Reclaimed => {
                 Some(t.time)
             }
             _ => None,
@@ -367,8 +367,8 @@ async fn load_window_is_the_time_over_which_reported_load_is_smoothed() {
         let world = World::new();
         let (builder, _) = world.bare("a");
         let plan = PlanningSettings {
-            measure: Some(Measure::Load),
-            load_window: Some(Duration::from_secs(window)),
+            balance_by: Some(BalanceBy::Cost),
+            cost_window: Some(Duration::from_secs(window)),
             ..PlanningSettings::default()
         };
         let builder = builder.plan(plan).settings(settings());
@@ -386,7 +386,7 @@ async fn load_window_is_the_time_over_which_reported_load_is_smoothed() {
         let Ok(Record::Session(record)) = Record::decode(&key, &entry.unwrap().value) else {
             panic!("no session");
         };
-        loads.push(record.load_of(&shard(0)).unwrap());
+        loads.push(record.cost_of(&shard(0)).unwrap());
     }
     // A short window follows the last reports, a long one hardly knows them.
     assert!(loads[0] > 900 && loads[1] < 300, "{loads:?}");

@@ -25,7 +25,7 @@ async fn a_sweep_that_fails_is_told_with_its_key_counted_and_tried_again() {
     world.overwrite(&Key::Shard(id.clone()), &bytes).await;
     for _ in 0..2 {
         let failed = note(&mut notes, |note| match note {
-            NodeEvent::SweepFailed { key, error } => Some((key.clone(), error.clone())),
+            NodeEvent::GcFailed { key, error } => Some((key.clone(), error.clone())),
             _ => None,
         });
         let (key, error) = failed.await;

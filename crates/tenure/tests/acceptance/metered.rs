@@ -77,7 +77,7 @@ async fn a_leader_counts_its_plans_and_what_is_in_them() {
 async fn changes_that_a_plan_puts_off_and_its_problems_are_counted() {
     let world = World::new();
     let one_at_a_time = PlanningSettings {
-        debounce: Some(ms(250)),
+        settle_time: Some(ms(250)),
         rejoin_after: Some(Duration::ZERO),
         budgets: Some(Budgets {
             total: 1,
@@ -307,7 +307,7 @@ async fn seals_that_fail_are_counted() {
     let node = |name: &str| {
         let (builder, _) = world.bare(name);
         let plan = PlanningSettings {
-            debounce: Some(ms(250)),
+            settle_time: Some(ms(250)),
             ..PlanningSettings::default()
         };
         builder.plan(plan).keyspace("orders", Hashed(4), Unsealable)

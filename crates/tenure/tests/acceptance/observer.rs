@@ -1,6 +1,6 @@
 //! A12: an observer says what it would do, and does none of it.
 
-use tenure::{Hashed, KeyspaceMode, NodeEvent, ShardStep};
+use tenure::{Hashed, AssignedBy, NodeEvent, ShardStep};
 
 use crate::world::*;
 
@@ -10,7 +10,7 @@ async fn an_observer_joins_and_owns_nothing() {
     let symmetric = |name: &str, handler: &Counter| {
         let (builder, _) = world.bare(name);
         builder
-            .mode(KeyspaceMode::Symmetric)
+            .mode(AssignedBy::Rendezvous)
             .keyspace("orders", Hashed(4), handler.clone())
     };
     let a = started(symmetric("a", &Counter::default())).await.unwrap();

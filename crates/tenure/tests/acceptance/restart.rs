@@ -85,7 +85,7 @@ async fn others_take_over_from_a_dead_node_in_time_and_from_a_stopped_one_at_onc
     let took = owns(&a, 4).await;
     assert!(took <= TTL * 6 / 5, "{took:?}");
     note(&mut notes, |n| {
-        matches!(n, NodeEvent::Ended { .. }).then_some(())
+        matches!(n, NodeEvent::SessionEnded { .. }).then_some(())
     })
     .await;
 }

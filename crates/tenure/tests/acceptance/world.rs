@@ -39,7 +39,7 @@ pub(crate) fn settings() -> Settings {
 /// A leader that does not take its time: what returns gets its share at once.
 fn lively() -> PlanningSettings {
     PlanningSettings {
-        debounce: Some(Duration::from_millis(250)),
+        settle_time: Some(Duration::from_millis(250)),
         rejoin_after: Some(Duration::ZERO),
         cool_down: Some(Duration::ZERO),
         ..PlanningSettings::default()

@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant};
 
 use tenure::router::Router;
-use tenure::{Builder, Handler, Hashed, KeyspaceMode, Node, Result, Shard};
+use tenure::{Builder, Handler, Hashed, AssignedBy, Node, Result, Shard};
 
 const SHARDS: u32 = 20_000;
 
@@ -22,12 +22,12 @@ impl Handler for Orders {
     }
 }
 
-fn node(url: &str, name: &str, mode: KeyspaceMode) -> Builder {
+fn node(url: &str, name: &str, mode: AssignedBy) -> Builder {
     let node = Node::builder(url, "shop").name(name).mode(mode);
     node.keyspace("orders", Hashed(SHARDS), Orders)
 }
 
-async fn starts(url: &str, mode: KeyspaceMode) {
+async fn starts(url: &str, mode: AssignedBy) {
     let begun = Instant::now();
     let started = tokio::time::timeout(LIMIT, async {
         let a = node(url, "a", mode).start().await.expect("a node");
@@ -50,12 +50,12 @@ async fn starts(url: &str, mode: KeyspaceMode) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn twenty_thousand_shards_without_a_leader_are_served_within_seconds() {
-    starts("memory:many", KeyspaceMode::Symmetric).await;
+    starts("memory:many", AssignedBy::Rendezvous).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn twenty_thousand_shards_on_sqlite_that_a_leader_plans_for_are_served_within_seconds() {
     let dir = tempfile::tempdir().unwrap();
     let url = format!("sqlite:{}", dir.path().join("shop.db").display());
-    starts(&url, KeyspaceMode::Coordinated).await;
+    starts(&url, AssignedBy::Leader).await;
 }

@@ -56,7 +56,7 @@ pub(crate) struct Site {
 /// A leader that does not take its time: what returns gets its share at once.
 pub(crate) fn lively() -> PlanningSettings {
     PlanningSettings {
-        debounce: Some(Duration::from_millis(250)),
+        settle_time: Some(Duration::from_millis(250)),
         rejoin_after: Some(Duration::ZERO),
         cool_down: Some(Duration::ZERO),
         ..PlanningSettings::default()

@@ -96,7 +96,7 @@ async fn a_router_that_never_acknowledges_delays_a_move_by_the_freeze_timeout_an
         let b = site.node("b").await;
         let shard = site.moving(MovePhase::Freezing).await;
         let took = until("it has moved", async || b.owned().contains(&shard)).await;
-        let limit = settings().freeze_timeout;
+        let limit = settings().router_hold_timeout;
         if mute {
             assert!(took >= limit - ms(20) && took < limit + ms(100), "{took:?}");
         } else {
@@ -180,7 +180,7 @@ async fn one_write_tells_owners_of_all_moves_of_a_batch() {
 async fn a_shard_that_went_and_came_back_moves_again_at_once() {
     let mut site = Site::<true>::new();
     // Without a leader, which would give a node that comes back some time.
-    site.mode = tenure::KeyspaceMode::Symmetric;
+    site.mode = tenure::AssignedBy::Rendezvous;
     let a = site.node("a").await;
     site.owns(&a, 8).await;
     for _ in 0..3 {

@@ -10,7 +10,7 @@ use tenure::store::fault::{FaultConfig, FaultStore};
 use tenure::store::memory::MemoryStore;
 use tenure::store::{Put, PutIf, Store};
 use tenure::{
-    Builder, Clock, Epoch, Handler, Hashed, KeyspaceMode, Node, Result, Seal, Settings, Shard,
+    Builder, Clock, Epoch, Handler, Hashed, AssignedBy, Node, Result, Seal, Settings, Shard,
     ShardId, StartError,
 };
 use tenure_core::ids::{ClusterName, Nonce, SessionId, Version};
@@ -105,7 +105,7 @@ pub(crate) struct Site<const CATCHES_UP: bool> {
     pub(crate) disk: Disk,
     pub(crate) sealing: watch::Sender<Sealing>,
     pub(crate) load_time: Duration,
-    pub(crate) mode: KeyspaceMode,
+    pub(crate) mode: AssignedBy,
     wire: Wire<CATCHES_UP>,
 }
 
@@ -163,7 +163,7 @@ impl<const C: bool> Site<C> {
             disk: Disk::default(),
             sealing: watch::channel(Sealing::Go).0,
             load_time: ms(300),
-            mode: KeyspaceMode::Coordinated,
+            mode: AssignedBy::Leader,
             wire: Wire::default(),
         }
     }
@@ -410,7 +410,7 @@ pub(crate) fn metric(router: &Router, name: &'static str) -> f64 {
 /// Limits that fit settings with short times.
 pub(crate) fn short() -> (Settings, HoldLimits) {
     let settings = Settings {
-        freeze_timeout: ms(500),
+        router_hold_timeout: ms(500),
         drain_timeout: ms(1000),
         take_timeout: ms(500),
         ..settings()

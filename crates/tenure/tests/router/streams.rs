@@ -60,7 +60,7 @@ async fn streams_are_told_to_close_at_the_freeze_and_those_that_do_not_are_cut_i
     let settings = settings();
     let cut_after = settings.drain_timeout / 4 * 3;
     // The router has streams in flight, so that it says nothing and the owner waits for it no longer than it must.
-    let limit = settings.freeze_timeout + settings.drain_timeout + Duration::from_secs(2);
+    let limit = settings.router_hold_timeout + settings.drain_timeout + Duration::from_secs(2);
     assert!(moved < limit, "{moved:?}");
     let mut count = 0;
     for (shard, polite, deaf) in streams {

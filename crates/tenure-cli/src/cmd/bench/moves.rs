@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use serde::Serialize;
-use tenure_core::record::{KeyspaceMode, PlanningSettings};
+use tenure_core::record::{AssignedBy, PlanningSettings};
 use tenure_sim::orders::{self, Arm};
 
 use super::Machine;
@@ -38,8 +38,8 @@ pub(super) struct MovesBench {
     #[arg(long, value_name = "URL")]
     store: Vec<String>,
     /// Keyspace mode to measure: coordinated, symmetric or greedy; may be given several times.
-    #[arg(long, default_values_t = [KeyspaceMode::Coordinated])]
-    mode: Vec<KeyspaceMode>,
+    #[arg(long, default_values_t = [AssignedBy::Leader])]
+    mode: Vec<AssignedBy>,
     /// Measures this part only; may be given several times. Default: all
     #[arg(long, value_name = "PART", value_enum)]
     only: Vec<Part>,
@@ -184,7 +184,7 @@ impl MovesBench {
 /// Returns the planner settings for the measurement: the defaults without the waits that keep a cluster calm.
 fn prompt() -> PlanningSettings {
     PlanningSettings {
-        debounce: Some(Duration::from_millis(100)),
+        settle_time: Some(Duration::from_millis(100)),
         rejoin_after: Some(Duration::ZERO),
         cool_down: Some(Duration::ZERO),
         ..PlanningSettings::default()

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use tenure_core::ids::{KeyspaceName, NodeName, ShardName};
 use tenure_core::plan::{
-    Decision, Delta, Measure, NodeIx, NodeState, Plan, PlanNode, PlanRules, PlanSettings, PlanView,
+    Decision, Delta, BalanceBy, NodeIx, NodeState, Plan, PlanNode, PlanRules, PlanSettings, PlanView,
     Planner, ShardSpec, plan,
 };
 use tenure_core::time::Time;
@@ -55,9 +55,9 @@ fn node_name(i: u32) -> Result<NodeName, Exit> {
     NodeName::new(format!("node-{i:05}")).map_err(fail)
 }
 
-fn rules(measure: Measure) -> Result<PlanRules, Exit> {
+fn rules(measure: BalanceBy) -> Result<PlanRules, Exit> {
     let settings = PlanSettings {
-        measure,
+        balance_by: measure,
         ..PlanSettings::default()
     };
     Ok(settings.check().map_err(fail)?.at_once())
@@ -89,7 +89,7 @@ impl Size {
             shards,
             nodes,
             view: PlanView::new(keyspace, all, specs).map_err(fail)?,
-            rules: rules(Measure::Shards)?,
+            rules: rules(BalanceBy::Shards)?,
         })
     }
 
@@ -232,7 +232,7 @@ fn sticky(shards: u32, nodes: &[u32], now: Option<&[u32]>) -> Result<Vec<u32>, E
         all.push(PlanNode::new(node_name(*n)?, Time::ZERO));
     }
     let mut view = PlanView::new(keyspace, all, specs).map_err(fail)?;
-    let plan = plan(&view, &rules(Measure::Shards)?, NOW);
+    let plan = plan(&view, &rules(BalanceBy::Shards)?, NOW);
     for d in plan.actions() {
         if let Decision::Intend { shard, to, .. } | Decision::Move { shard, to, .. } = *d {
             let mut state = view.shard(shard);
@@ -300,7 +300,7 @@ fn loads() -> Result<Vec<Row>, Exit> {
             view.set_shard(ix, shard);
         }
     }
-    let rules = rules(Measure::Load)?;
+    let rules = rules(BalanceBy::Cost)?;
     let settling = carry_out(&mut view, &rules);
     tell("sticky by load", &placed(&view, shards), nodes);
     view.put_node(newcomer(nodes)?);

@@ -103,7 +103,7 @@ async fn list(config: &Config, as_json: bool) -> Result<ExitCode, Exit> {
             .view
             .keyspaces
             .iter()
-            .filter(|(_, k)| !k.record.removed)
+            .filter(|(_, k)| !k.record.deleted)
             .count();
         shown.push((name, live, keyspaces, listing.entries.len()));
     }

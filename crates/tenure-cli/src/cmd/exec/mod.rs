@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use clap::{Args, ValueEnum};
 use tenure::{Builder, Hashed, MetricsServer, Named, Node, StartError};
 use tenure_core::ids::KeyspaceName;
-use tenure_core::record::KeyspaceMode;
+use tenure_core::record::AssignedBy;
 use tenure_core::settings::Timing;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
@@ -69,7 +69,7 @@ pub(crate) struct Exec {
     singleton: Option<KeyspaceName>,
     /// Assignment of shards: coordinated (by a leader), symmetric or greedy (both without one)
     #[arg(long, value_name = "MODE", default_value = "coordinated")]
-    assigned_by: KeyspaceMode,
+    assigned_by: AssignedBy,
     /// When to restart a child that exited
     #[arg(long, value_enum, default_value = "always")]
     restart: Restart,

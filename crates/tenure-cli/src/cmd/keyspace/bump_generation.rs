@@ -125,7 +125,7 @@ impl BumpGeneration {
             let new = KeyspaceRecord {
                 head: old.head.next(place.nonce()),
                 generation,
-                floor: generation,
+                min_generation: generation,
                 ..(*old).clone()
             };
             let record = Record::Keyspace(Arc::new(new));

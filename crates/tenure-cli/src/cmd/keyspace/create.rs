@@ -12,7 +12,7 @@ use tenure_core::keys::Key;
 use tenure_core::node::plan_without_effect;
 use tenure_core::ownership::restored;
 use tenure_core::record::{
-    Head, KeyspaceKind, KeyspaceMode, KeyspaceRecord, PlanningSettings, Record, Unknown,
+    Head, KeyspaceKind, AssignedBy, KeyspaceRecord, PlanningSettings, Record, Unknown,
 };
 use tenure_core::rules::Rules;
 use tenure_core::view::KeyState;
@@ -53,7 +53,7 @@ pub(crate) struct Create {
     named: bool,
     /// Assignment of shards: coordinated (by a leader), symmetric or greedy (both without one)
     #[arg(long, value_name = "MODE", default_value = "coordinated")]
-    assigned_by: KeyspaceMode,
+    assigned_by: AssignedBy,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -99,7 +99,7 @@ impl Create {
                 continue;
             }
             let (expect, mut record) = self.record(&mut place, &snapshot, wanted, use_now);
-            record.plan = plan.clone();
+            record.planning = plan.clone();
             let key = Key::Keyspace(self.name.clone());
             let record = Record::Keyspace(Arc::new(record));
             if place.put(&key, expect, &record).await? == CasResult::Done {
@@ -175,16 +175,16 @@ impl Create {
             Some(KeyState::Damaged { damage, .. }) => Err(Exit::failed(format!(
                 "keyspace {name}: {damage}; see `tenure status`"
             ))),
-            Some(KeyState::Present(seen)) if !seen.record.removed => {
+            Some(KeyState::Present(seen)) if !seen.record.deleted => {
                 let there = &seen.record;
-                if there.kind != wanted || there.mode != self.assigned_by {
+                if there.kind != wanted || there.assigned_by != self.assigned_by {
                     return Err(Exit::failed(format!(
                         "keyspace {name} exists as {} in mode {}, not as {wanted} in mode {}; use it as it is, choose \
                          another name, or delete it first (`tenure keyspace delete {name}`)",
-                        there.kind, there.mode, self.assigned_by
+                        there.kind, there.assigned_by, self.assigned_by
                     )));
                 }
-                if *plan != PlanningSettings::default() && *plan != there.plan {
+                if *plan != PlanningSettings::default() && *plan != there.planning {
                     return Err(Exit::failed(format!(
                         "keyspace {name} exists with other planning settings; `tenure keyspace show {name}` shows them, \
                          `tenure keyspace update {name}` changes it"
@@ -279,11 +279,11 @@ impl Create {
         let record = KeyspaceRecord {
             head,
             kind,
-            mode: self.assigned_by,
-            plan: PlanningSettings::default(),
+            assigned_by: self.assigned_by,
+            planning: PlanningSettings::default(),
             generation: drawn.generation,
-            floor: drawn.floor,
-            removed: false,
+            min_generation: drawn.floor,
+            deleted: false,
             rebalance: false,
             unknown: old.map_or_else(Unknown::new, |old| old.record.unknown.clone()),
         };

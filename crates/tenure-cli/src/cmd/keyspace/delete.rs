@@ -62,7 +62,7 @@ impl Delete {
         };
         let mut record = (*seen.record).clone();
         record.head = record.head.next(place.nonce());
-        record.removed = true;
+        record.deleted = true;
         let key = Key::Keyspace(name.clone());
         let expect = Expect::Version(seen.version.clone());
         let record = Record::Keyspace(Arc::new(record));

@@ -146,7 +146,7 @@ pub(crate) fn anew(place: &mut ClusterClient, snapshot: &Snapshot) -> ClusterRec
         store: snapshot.identity.clone(),
         longest_ttl: snapshot.longest_ttl().max(place.store.info().default_ttl),
         keyspaces: known.collect(),
-        freeze: None,
+        moves_paused: None,
         unknown: Unknown::new(),
     }
 }

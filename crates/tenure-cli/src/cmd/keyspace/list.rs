@@ -6,7 +6,7 @@ use clap::Args;
 use serde::Serialize;
 use serde_json::json;
 use tenure_core::ids::KeyspaceName;
-use tenure_core::record::{KeyspaceKind, KeyspaceMode, KeyspaceRecord, PlanningSettings};
+use tenure_core::record::{KeyspaceKind, AssignedBy, KeyspaceRecord, PlanningSettings};
 use tenure_core::view::KeyState;
 
 use super::update;
@@ -46,7 +46,7 @@ struct Shown {
     kind: &'static str,
     shards: usize,
     owned: usize,
-    mode: Option<KeyspaceMode>,
+    mode: Option<AssignedBy>,
     /// How it is planned, as far as that is not the usual.
     plan: Option<PlanningSettings>,
     generation: Option<u32>,
@@ -71,11 +71,11 @@ impl Shown {
                     .count(),
             },
             owned: snapshot.owned(name),
-            mode: record.map(|r| r.mode),
-            plan: record.map(|r| r.plan.clone()),
+            mode: record.map(|r| r.assigned_by),
+            plan: record.map(|r| r.planning.clone()),
             generation: record.map(|r| r.generation),
-            floor: record.map(|r| r.floor),
-            removed: record.is_some_and(|r| r.removed),
+            floor: record.map(|r| r.min_generation),
+            removed: record.is_some_and(|r| r.deleted),
         }
     }
 }
@@ -86,7 +86,7 @@ impl Shown {
         let plan = self
             .plan
             .as_ref()
-            .filter(|_| self.mode == Some(KeyspaceMode::Coordinated));
+            .filter(|_| self.mode == Some(AssignedBy::Leader));
         plan.map(|plan| plan.settings().policy.to_string())
     }
 }
@@ -151,17 +151,17 @@ impl Show {
         for (name, value) in [
             ("keyspace", self.name.to_string()),
             ("kind", record.kind.to_string()),
-            ("mode", record.mode.to_string()),
+            ("mode", record.assigned_by.to_string()),
             (
                 "shards",
                 format!("{} ({} owned)", shown.shards, shown.owned),
             ),
             ("generation", record.generation.to_string()),
-            ("floor", record.floor.to_string()),
+            ("floor", record.min_generation.to_string()),
         ] {
             stdout::line(format!("{name:<18} {value}"));
         }
-        update::show(&record.plan);
+        update::show(&record.planning);
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -8,7 +8,7 @@ use clap::Args;
 use serde::Serialize;
 use tenure_core::ids::KeyspaceName;
 use tenure_core::plan::{NoMemory, PlanRules, PlanView, Report, plan, what_if};
-use tenure_core::record::{KeyspaceMode, KeyspaceRecord};
+use tenure_core::record::{AssignedBy, KeyspaceRecord};
 use tenure_core::time::Time;
 
 use crate::cluster_client::ClusterClient;
@@ -45,7 +45,7 @@ pub(crate) struct Plan {
 #[derive(Serialize)]
 struct Planned {
     keyspace: KeyspaceName,
-    mode: KeyspaceMode,
+    mode: AssignedBy,
     /// Whether a leader carries such plans out.
     followed: bool,
     plan: Report,
@@ -91,8 +91,8 @@ impl Plan {
             .zip(otherwise)
             .map(|((keyspace, record, view, rules), otherwise)| Planned {
                 keyspace,
-                mode: record.mode,
-                followed: record.mode == KeyspaceMode::Coordinated,
+                mode: record.assigned_by,
+                followed: record.assigned_by == AssignedBy::Leader,
                 plan: report(&view, &rules),
                 what_if: otherwise.map(|view| Otherwise {
                     question: question.clone(),
@@ -113,7 +113,7 @@ impl Plan {
         }
         let all = snapshot.view.keyspaces.iter();
         let there: Vec<_> = all
-            .filter(|(_, seen)| !seen.record.removed)
+            .filter(|(_, seen)| !seen.record.deleted)
             .map(|(name, seen)| (name.clone(), (*seen.record).clone()))
             .collect();
         match there.is_empty() {
@@ -137,7 +137,7 @@ fn view(snapshot: &Snapshot, name: &KeyspaceName) -> Result<PlanView, Exit> {
 }
 
 fn rules(name: &KeyspaceName, record: &KeyspaceRecord) -> Result<PlanRules, Exit> {
-    let checked = record.plan.settings().check();
+    let checked = record.planning.settings().check();
     checked.map_err(|problems| {
         let all: Vec<String> = problems.iter().map(ToString::to_string).collect();
         Exit::failed(format!(

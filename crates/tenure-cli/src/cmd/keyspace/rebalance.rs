@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::json;
 use tenure_core::ids::KeyspaceName;
-use tenure_core::record::KeyspaceMode;
+use tenure_core::record::AssignedBy;
 
 use super::plan;
 use crate::cmd::wait::{admin, at_once, or_interrupted};
@@ -49,7 +49,7 @@ impl Rebalance {
             None => {
                 let view = admin.snapshot().await?;
                 let led = view.keyspaces.iter().filter(|(_, seen)| {
-                    seen.record.mode == KeyspaceMode::Coordinated && !seen.record.removed
+                    seen.record.assigned_by == AssignedBy::Leader && !seen.record.deleted
                 });
                 led.map(|(name, _)| name.clone()).collect()
             }

@@ -50,18 +50,18 @@ impl Update {
         for _ in 0..CAS_ATTEMPTS {
             let snapshot = place.existing().await?;
             let old = snapshot.keyspace(name)?;
-            let plan = self.applied(config, old.plan.clone())?;
-            if let Some(problem) = plan_without_effect(old.mode, &plan) {
+            let plan = self.applied(config, old.planning.clone())?;
+            if let Some(problem) = plan_without_effect(old.assigned_by, &plan) {
                 return Err(Exit::usage(format!("keyspace {name}: {problem}")));
             }
-            let changed = plan != old.plan;
+            let changed = plan != old.planning;
             if changed {
                 let Some(seen) = snapshot.view.keyspaces.seen(name) else {
                     continue;
                 };
                 let new = KeyspaceRecord {
                     head: old.head.next(place.nonce()),
-                    plan: plan.clone(),
+                    planning: plan.clone(),
                     ..old.clone()
                 };
                 let expect = Expect::Version(seen.version.clone());

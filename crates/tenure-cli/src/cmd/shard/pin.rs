@@ -8,7 +8,7 @@ use serde_json::json;
 use tenure_core::ids::{NodeName, ShardId};
 use tenure_core::keys::Key;
 use tenure_core::ownership::{self, Facts, Transition, Writer};
-use tenure_core::record::{KeyspaceMode, Owner, Record, ShardRecord};
+use tenure_core::record::{AssignedBy, Owner, Record, ShardRecord};
 use tenure_core::rules::Rules;
 use tenure_store::Expect;
 
@@ -78,8 +78,8 @@ async fn set(
     for _ in 0..CAS_ATTEMPTS {
         let snapshot = place.existing().await?;
         let seen = snapshot.shard(id)?;
-        let mode = snapshot.view.keyspaces.get(&id.keyspace).map(|k| k.mode);
-        if let Some(mode) = mode.filter(|mode| to.is_some() && *mode != KeyspaceMode::Coordinated) {
+        let mode = snapshot.view.keyspaces.get(&id.keyspace).map(|k| k.assigned_by);
+        if let Some(mode) = mode.filter(|mode| to.is_some() && *mode != AssignedBy::Leader) {
             return Err(Exit::failed(format!(
                 "keyspace {} is in mode {mode}, in which no leader plans: a pin would have no effect",
                 id.keyspace

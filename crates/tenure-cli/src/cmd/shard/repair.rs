@@ -151,7 +151,7 @@ impl Shard<'_> {
         let facts = Facts {
             ended: &|_| false,
             highest_epoch: record.epoch,
-            min_generation: keyspace.floor,
+            min_generation: keyspace.min_generation,
             load: None,
             rules: Rules::sound(),
         };

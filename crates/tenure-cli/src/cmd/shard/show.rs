@@ -160,7 +160,7 @@ impl Answer {
                 change.epoch.to_string(),
                 dash(change.from.as_ref().map(ToString::to_string)),
                 dash(change.to.as_ref().map(ToString::to_string)),
-                change.why.to_string(),
+                change.reason.to_string(),
             ]);
         }
         stdout::text(&format!("\n{}", table.render(WIDTH)));

@@ -12,7 +12,7 @@ use std::time::Duration;
 use clap::Args;
 use tenure::data_dir::DataDir;
 use tenure::{Hashed, Named, Node, Router};
-use tenure_core::record::KeyspaceMode;
+use tenure_core::record::AssignedBy;
 use tenure_core::settings::Timing;
 use tenure_server::{
     ADDRESS, Application, GateSettings, Hooked, Hooks, HttpMetrics, Proxy, ProxySettings,
@@ -75,7 +75,7 @@ pub(crate) struct SidecarCommand {
     named: bool,
     /// Assignment of shards: coordinated (by a leader), symmetric or greedy (both without one)
     #[arg(long, value_name = "MODE", default_value = "coordinated")]
-    assigned_by: KeyspaceMode,
+    assigned_by: AssignedBy,
     #[command(flatten)]
     keys: Keys,
     /// Forward requests for shards of other nodes, as a router does

@@ -177,7 +177,7 @@ impl Report {
                 .view
                 .cluster
                 .get(&())
-                .and_then(|c| c.freeze.clone()),
+                .and_then(|c| c.moves_paused.clone()),
             leader: leader(snapshot),
             nodes: nodes(snapshot, &shards),
             problems: problems::all(snapshot, &keyspaces),
@@ -196,7 +196,7 @@ impl Keyspace {
                 KeyspaceKind::Hashed(_) => "hashed",
                 KeyspaceKind::Named => "named",
             },
-            mode: record.mode.to_string(),
+            mode: record.assigned_by.to_string(),
             generation: record.generation,
             shards: shards.len(),
             owned: count(|s| s.owned),
@@ -205,8 +205,8 @@ impl Keyspace {
             moving: count(|s| s.phase.is_some()),
             waiting: count(|s| s.phase.is_none() && s.to.is_some()),
             pinned: count(|s| s.pin.is_some()),
-            plan: record.plan.clone(),
-            removed: record.removed,
+            plan: record.planning.clone(),
+            removed: record.deleted,
         }
     }
 }
@@ -347,7 +347,7 @@ fn nodes(snapshot: &Snapshot, shards: &[Shard]) -> Vec<Node> {
             mode: match mode {
                 _ if lease.is_over() => "gone",
                 _ if lease == Lease::Leaving => "leaving",
-                _ if record.is_some_and(|r| r.role == Role::Leader) => "candidate",
+                _ if record.is_some_and(|r| r.role == Role::Planner) => "candidate",
                 NodeMode::Active if cordoned => "cordoned",
                 NodeMode::Active => "active",
                 NodeMode::Draining => "draining",

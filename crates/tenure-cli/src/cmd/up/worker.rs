@@ -50,7 +50,7 @@ pub(crate) struct UpNode {
 /// A leader that does not keep people waiting: what comes back has its share again within moments.
 fn lively() -> PlanningSettings {
     PlanningSettings {
-        debounce: Some(Duration::from_millis(250)),
+        settle_time: Some(Duration::from_millis(250)),
         rejoin_after: Some(Duration::from_millis(500)),
         cool_down: Some(Duration::from_millis(500)),
         ..PlanningSettings::default()
@@ -266,12 +266,12 @@ fn news_of(note: &NodeEvent) -> Option<News> {
             step: step.step.to_string(),
             epoch: step.epoch.0,
             from: step.from.as_ref().map(ToString::to_string),
-            why: step.why.to_string(),
+            why: step.reason.to_string(),
         }),
         NodeEvent::Lease { from, to } => Some(News::Lease(
             format!("lease {from:?} -> {to:?}").to_lowercase(),
         )),
-        NodeEvent::SessionLost { why, .. } => Some(News::Lease(format!("session is over ({why})"))),
+        NodeEvent::SessionLost { reason: why, .. } => Some(News::Lease(format!("session is over ({why})"))),
         NodeEvent::ClockJump { gap } => {
             Some(News::Lease(format!("was not scheduled for {gap:.1?}")))
         }

@@ -37,19 +37,19 @@ impl Node {
     /// The shard's record, if it and its keyspace's are there and readable; else why not.
     pub(super) fn readable(&self, id: &ShardId) -> Result<(&Versioned<ShardRecord>, u32), Reason> {
         if self.store_replaced.is_some() {
-            return Err(Reason::StoreChanged);
+            return Err(Reason::StoreReplaced);
         }
         let floor = match self.view.keyspaces.cell(&id.keyspace) {
-            Some(KeyState::Present(seen)) if seen.record.removed => {
-                return Err(Reason::KeyspaceRemoved);
+            Some(KeyState::Present(seen)) if seen.record.deleted => {
+                return Err(Reason::KeyspaceDeleted);
             }
-            Some(KeyState::Present(seen)) => seen.record.floor,
-            Some(KeyState::Damaged { .. }) => return Err(Reason::RecordDamaged),
+            Some(KeyState::Present(seen)) => seen.record.min_generation,
+            Some(KeyState::Damaged { .. }) => return Err(Reason::RecordUnreadable),
             Some(KeyState::Missing { .. }) | None => return Err(Reason::RecordMissing),
         };
         match self.view.shards.cell(id) {
             Some(KeyState::Present(seen)) => Ok((seen, floor)),
-            Some(KeyState::Damaged { .. }) => Err(Reason::RecordDamaged),
+            Some(KeyState::Damaged { .. }) => Err(Reason::RecordUnreadable),
             Some(KeyState::Missing { .. }) | None => Err(Reason::RecordMissing),
         }
     }
@@ -71,7 +71,7 @@ impl Node {
                 ..
             } => {
                 if self.now >= *cut_at {
-                    return Decision::Close(Close::Cut, Reason::DrainTimeout, then.clone());
+                    return Decision::Close(Close::Cancel, Reason::DrainTimeout, then.clone());
                 }
                 Decision::WaitUntil(*cut_at)
             }
@@ -129,21 +129,21 @@ impl Node {
     /// A shard that is loading or serving: may it go on?
     fn decide_active(&mut self, id: &ShardId, epoch: Epoch, writing: bool) -> Decision {
         if !self.may_own() {
-            return Decision::Close(Close::Cut, Reason::LeaseLost, AfterClose::Reevaluate);
+            return Decision::Close(Close::Cancel, Reason::LeaseLost, AfterClose::Reevaluate);
         }
         let (record, floor) = match self.readable(id) {
             Ok((seen, floor)) => (Arc::clone(&seen.record), floor),
-            Err(Reason::KeyspaceRemoved) => {
-                let why = Reason::KeyspaceRemoved;
+            Err(Reason::KeyspaceDeleted) => {
+                let why = Reason::KeyspaceDeleted;
                 return Decision::Close(Close::Drain, why, AfterClose::Release { to: None, why });
             }
-            Err(why) => return Decision::Close(Close::Cut, why, AfterClose::Reevaluate),
+            Err(why) => return Decision::Close(Close::Cancel, why, AfterClose::Reevaluate),
         };
         if !self.is_mine(&record) || record.epoch != epoch || is_sealed(&record) {
-            return Decision::Close(Close::Cut, Reason::Superseded, AfterClose::Reevaluate);
+            return Decision::Close(Close::Cancel, Reason::Superseded, AfterClose::Reevaluate);
         }
         if epoch.generation() < floor {
-            return Decision::Close(Close::Cut, Reason::GenerationRaised, AfterClose::Reevaluate);
+            return Decision::Close(Close::Cancel, Reason::GenerationRaised, AfterClose::Reevaluate);
         }
         if record.ownership.moving().is_some() {
             return self.decide_moving(id, &record, writing);
@@ -176,7 +176,7 @@ impl Node {
                     self.config.timing.load_timeout
                 );
             }
-            return Decision::Close(Close::Cut, Reason::LoadFailed, AfterClose::RetryLater);
+            return Decision::Close(Close::Cancel, Reason::LoadFailed, AfterClose::RetryLater);
         }
         match self.shards.get(id) {
             Some(stay) if stay.is_serving() && !writing => self.decide_word(stay, &record),
@@ -269,7 +269,7 @@ impl Node {
         }
         let wanted = !self.is_leaving() && self.should_take(id, &record);
         let live_owner = record.owner().is_some_and(|o| !self.ended(o.session));
-        let deaf = self.from_watch && !self.config.timing.acquire_watch_enabled;
+        let deaf = self.from_watch && !self.config.timing.claim_watch_enabled;
         self.wait_for(
             id,
             wanted && (live_owner || deaf) && self.config.role == Role::Node,
@@ -291,7 +291,7 @@ impl Node {
             return Decision::Nothing;
         }
         if live_owner && self.simulates_plan(&id.keyspace) {
-            return Decision::WouldDo(ShardStep::Moving, Reason::Planned);
+            return Decision::WouldDo(ShardStep::MoveStarted, Reason::Planned);
         }
         if live_owner && !self.config.rules.broken_by(Mutant::TakeoverWithoutProof) {
             return Decision::Nothing;
@@ -307,12 +307,12 @@ impl Node {
     }
 
     fn decide_claim(&mut self, record: &ShardRecord) -> Decision {
-        if self.from_watch && !self.config.timing.acquire_watch_enabled {
+        if self.from_watch && !self.config.timing.claim_watch_enabled {
             // The next retry takes it, also where those who waited for it have long stopped to retry.
             self.claim_on_retry();
             return Decision::Nothing;
         }
-        if self.config.role == Role::Observer {
+        if self.config.role == Role::Shadow {
             let why = if record.owner().is_some() {
                 Reason::OwnerEnded
             } else {
@@ -329,7 +329,7 @@ impl Node {
             .view
             .keyspaces
             .get(&id.keyspace)
-            .is_some_and(|k| k.removed);
+            .is_some_and(|k| k.deleted);
         let Some(record) = self
             .view
             .shards
@@ -341,7 +341,7 @@ impl Node {
         match record.ownership {
             Ownership::Owned { .. } => Decision::Write(Transition::Release {
                 to: None,
-                why: Reason::KeyspaceRemoved,
+                why: Reason::KeyspaceDeleted,
             }),
             _ => Decision::Nothing,
         }

@@ -244,7 +244,7 @@ impl ShardSlot {
         matches!(
             self.phase,
             Phase::Closing {
-                how: Close::Cut,
+                how: Close::Cancel,
                 ..
             }
         )
@@ -347,7 +347,7 @@ impl Node {
                     self.note(NodeEvent::WouldDo {
                         shard: id.clone(),
                         step,
-                        why,
+                        reason: why,
                     });
                 }
             }
@@ -379,7 +379,7 @@ impl Node {
             return;
         };
         if let Phase::Closing {
-            how: Close::Cut,
+            how: Close::Cancel,
             cut_at,
             epoch,
             ..
@@ -387,7 +387,7 @@ impl Node {
             && self.now >= cut_at
             && !std::mem::replace(&mut stay.overdue, true)
         {
-            self.note(NodeEvent::Overdue {
+            self.note(NodeEvent::CancelOverdue {
                 shard: id.clone(),
                 epoch,
             });
@@ -405,18 +405,18 @@ impl Node {
         let (run, epoch, how) = match &stay.phase {
             // Its gate is shut, or was never open.
             Phase::Frozen { run, epoch, .. } | Phase::Sealing { run, epoch, .. } => {
-                (*run, *epoch, Close::Cut)
+                (*run, *epoch, Close::Cancel)
             }
-            Phase::Taking { run, .. } => (*run, Epoch(0), Close::Cut),
+            Phase::Taking { run, .. } => (*run, Epoch(0), Close::Cancel),
             Phase::Serving { run, epoch, .. } => (*run, *epoch, how),
             // Nothing was admitted yet, so there is nothing to let finish.
-            Phase::Loading { run, epoch, .. } => (*run, *epoch, Close::Cut),
+            Phase::Loading { run, epoch, .. } => (*run, *epoch, Close::Cancel),
             Phase::Closing {
                 run,
                 epoch,
                 how: Close::Drain,
                 ..
-            } if how == Close::Cut => (*run, *epoch, how),
+            } if how == Close::Cancel => (*run, *epoch, how),
             _ => return,
         };
         let first = match &stay.phase {
@@ -453,11 +453,11 @@ impl Node {
             why: first,
         };
         self.forget_ahead(id);
-        self.out.push(Action::Close { run, how });
+        self.out.push(Action::Close { activation: run, how });
         let step = match how {
             Close::Drain => ShardStep::Draining,
-            Close::Cut if why == Reason::MoveCancelled => ShardStep::Cancelled,
-            Close::Cut => ShardStep::Cut,
+            Close::Cancel if why == Reason::MoveAborted => ShardStep::Aborted,
+            Close::Cancel => ShardStep::Cancelled,
         };
         if why != Reason::Moving {
             self.tell(id, step, epoch, why, None);
@@ -473,7 +473,7 @@ impl Node {
                 Some(Phase::Closing { then, .. }) => then.clone(),
                 _ => AfterClose::Reevaluate,
             };
-            self.close(&id, Close::Cut, why, then);
+            self.close(&id, Close::Cancel, why, then);
         }
     }
 
@@ -490,12 +490,12 @@ impl Node {
         let claimed = record
             .and_then(|r| r.history.last())
             .filter(|p| p.epoch == epoch)
-            .map(|p| p.why);
+            .map(|p| p.reason);
         let stay = self.shards.entry(id.clone()).or_default();
         let why = if stay.served == epoch {
             Reason::Recovered
         } else {
-            claimed.unwrap_or(Reason::Adopted)
+            claimed.unwrap_or(Reason::ClaimFound)
         };
         stay.phase = Phase::Loading {
             run,
@@ -517,7 +517,7 @@ impl Node {
             Some(self.config.name.clone()),
         );
         self.out.push(Action::Load {
-            run,
+            activation: run,
             shard: id.clone(),
             epoch,
             session,
@@ -546,7 +546,7 @@ impl Node {
             nonce,
         };
         let keyspace = self.view.keyspaces.get(&id.keyspace);
-        let floor = keyspace.map_or(0, |k| k.floor);
+        let floor = keyspace.map_or(0, |k| k.min_generation);
         let forgetful = self.config.rules.broken_by(Mutant::EpochForgotten);
         let highest = self
             .shards
@@ -625,7 +625,7 @@ impl Node {
                 .shards
                 .get(&id)
                 .and_then(|r| r.history.last())
-                .map(|p| p.why);
+                .map(|p| p.reason);
             match writing {
                 Some(Writing::Claim) => self.tell(
                     &id,

@@ -108,7 +108,7 @@ impl Node {
         let unsealable = stay.is_some_and(|stay| stay.unsealable == Some(mv.id));
         let limit = match phase {
             MovePhase::Warming => since + self.config.timing.load_timeout,
-            MovePhase::Freezing => since + self.config.timing.freeze_timeout,
+            MovePhase::Freezing => since + self.config.timing.router_hold_timeout,
             MovePhase::Sealed => return Decision::Nothing,
         };
         let too_old = phase == MovePhase::Warming && (self.now >= limit || self.is_past_moving());
@@ -158,7 +158,7 @@ impl Node {
     ) -> Decision {
         let record = match self.still_mine(id, epoch) {
             Ok(record) => record,
-            Err(why) => return Decision::Close(Close::Cut, why, AfterClose::Reevaluate),
+            Err(why) => return Decision::Close(Close::Cancel, why, AfterClose::Reevaluate),
         };
         let goes_on = is_freezing(&record, mv);
         if !goes_on {
@@ -187,12 +187,12 @@ impl Node {
         limit: Time,
     ) -> Decision {
         match self.still_mine(id, epoch) {
-            Err(why) => Decision::Close(Close::Cut, why, AfterClose::Reevaluate),
+            Err(why) => Decision::Close(Close::Cancel, why, AfterClose::Reevaluate),
             Ok(record) if !is_freezing(&record, mv) => {
-                Decision::Close(Close::Cut, Reason::MoveCancelled, AfterClose::Reevaluate)
+                Decision::Close(Close::Cancel, Reason::MoveAborted, AfterClose::Reevaluate)
             }
             Ok(_) if self.now >= limit => {
-                Decision::Close(Close::Cut, Reason::DrainTimeout, AfterClose::GiveUp)
+                Decision::Close(Close::Cancel, Reason::DrainTimeout, AfterClose::GiveUp)
             }
             Ok(_) => Decision::WaitUntil(limit),
         }
@@ -306,11 +306,11 @@ impl Node {
         limit: Time,
     ) -> Decision {
         if !self.may_own() {
-            return Decision::Close(Close::Cut, Reason::LeaseLost, AfterClose::Reevaluate);
+            return Decision::Close(Close::Cancel, Reason::LeaseLost, AfterClose::Reevaluate);
         }
         let (record, floor) = match self.readable(id) {
             Ok((seen, floor)) => (Arc::clone(&seen.record), floor),
-            Err(why) => return Decision::Close(Close::Cut, why, AfterClose::Reevaluate),
+            Err(why) => return Decision::Close(Close::Cancel, why, AfterClose::Reevaluate),
         };
         let given_up = self.shards.get(id).map_or(Epoch(0), |s| s.given_up);
         let taken = matches!(&record.ownership, Ownership::Owned { serving: true, .. })
@@ -318,11 +318,11 @@ impl Node {
             && record
                 .history
                 .last()
-                .is_some_and(|p| p.why == Reason::Taken);
+                .is_some_and(|p| p.reason == Reason::Taken);
         if taken && step == Readiness::Ready && record.epoch > given_up {
             if record.epoch.generation() < floor {
                 return Decision::Close(
-                    Close::Cut,
+                    Close::Cancel,
                     Reason::GenerationRaised,
                     AfterClose::Reevaluate,
                 );
@@ -331,18 +331,18 @@ impl Node {
         }
         let current = record.ownership.moving().filter(|(m, _)| m.id == mv);
         let Some((current, phase)) = current.map(|(mv, phase)| (mv.clone(), phase)) else {
-            return Decision::Close(Close::Cut, Reason::MoveCancelled, AfterClose::Reevaluate);
+            return Decision::Close(Close::Cancel, Reason::MoveAborted, AfterClose::Reevaluate);
         };
         let owner_ended = record.owner().is_some_and(|o| self.ended(o.session));
         if owner_ended && phase != MovePhase::Sealed {
             // What it has loaded may lack the last words of the one that died.
-            return Decision::Close(Close::Cut, Reason::OwnerEnded, AfterClose::Reevaluate);
+            return Decision::Close(Close::Cancel, Reason::OwnerEnded, AfterClose::Reevaluate);
         }
         if let Some(owner) = record.owner() {
             self.check_expired(owner.session);
         }
         if self.now >= limit && matches!(step, Readiness::Loading | Readiness::CatchingUp) {
-            return Decision::Close(Close::Cut, Reason::LoadFailed, AfterClose::Reevaluate);
+            return Decision::Close(Close::Cancel, Reason::LoadFailed, AfterClose::Reevaluate);
         }
         self.wait_for(id, phase != MovePhase::Sealed);
         let (writing, not_before) = match self.shards.get(id) {

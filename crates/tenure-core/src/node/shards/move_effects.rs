@@ -34,7 +34,7 @@ impl Node {
         let me = Some(self.config.name.clone());
         self.tell(id, ShardStep::Warming, record.epoch, Reason::Moving, me);
         self.out.push(Action::Warm {
-            run,
+            activation: run,
             shard: id.clone(),
             epoch: record.epoch,
             session,
@@ -71,7 +71,7 @@ impl Node {
         };
         (*step, *limit) = (Readiness::CatchingUp, until);
         let run = *run;
-        self.out.push(Action::CatchUp { run, seal });
+        self.out.push(Action::CatchUp { activation: run, seal });
         self.timers.set(Timer::Stay(id.clone()), until);
     }
 
@@ -100,7 +100,7 @@ impl Node {
         self.forget_ahead(id);
         self.wait_for(id, false);
         self.timers.clear(&Timer::Stay(id.clone()));
-        self.out.push(Action::Own { run, epoch });
+        self.out.push(Action::Own { activation: run, epoch });
         self.out.push(Action::Open(run));
         let me = Some(self.config.name.clone());
         self.tell(id, ShardStep::Serving, epoch, Reason::Taken, me);
@@ -153,7 +153,7 @@ impl Node {
         };
         // What is cut gets some time to end before the move is called off for its sake.
         let cut_at = self.now + self.config.timing.drain_timeout / 4 * 3;
-        self.out.push(Action::Freeze { run, mv, cut_at });
+        self.out.push(Action::Freeze { activation: run, move_id: mv, cancel_at: cut_at });
         self.tell(id, ShardStep::Frozen, epoch, Reason::Moving, None);
         self.timers.set(Timer::Stay(id.clone()), limit);
         if self.config.rules.broken_by(Mutant::SealWithoutDrain) {
@@ -177,7 +177,7 @@ impl Node {
         };
         self.timers.clear(&Timer::Stay(id.clone()));
         self.out.push(Action::Thaw(run));
-        self.tell(id, ShardStep::Thawed, epoch, Reason::MoveCancelled, None);
+        self.tell(id, ShardStep::Thawed, epoch, Reason::MoveAborted, None);
         self.look_at(id);
     }
 
@@ -227,7 +227,7 @@ impl Node {
         if current == run {
             self.close(
                 &id,
-                Close::Cut,
+                Close::Cancel,
                 Reason::Moving,
                 AfterClose::Seal { mv, seal },
             );
@@ -262,8 +262,8 @@ impl Node {
         });
         self.close(
             &id,
-            Close::Cut,
-            Reason::MoveCancelled,
+            Close::Cancel,
+            Reason::MoveAborted,
             AfterClose::Reevaluate,
         );
     }
@@ -274,17 +274,17 @@ impl Node {
         let record = self.view.shards.get(id);
         let to = record
             .and_then(|r| r.ownership.moving())
-            .map(|(mv, _)| (mv.to.node.clone(), mv.why));
+            .map(|(mv, _)| (mv.to.node.clone(), mv.reason));
         let (target, why) = to.map_or((None, Reason::Moving), |(node, why)| (Some(node), why));
         match writing {
-            Writing::Move => self.tell(id, ShardStep::Moving, epoch, why, target),
+            Writing::Move => self.tell(id, ShardStep::MoveStarted, epoch, why, target),
             Writing::Seal => self.tell(id, ShardStep::Sealed, epoch, why, target),
             Writing::Take => self.tell(id, ShardStep::Taken, epoch, Reason::Taken, me),
             Writing::Cancel => {
-                self.tell(id, ShardStep::Cancelled, epoch, Reason::MoveCancelled, None);
+                self.tell(id, ShardStep::Aborted, epoch, Reason::MoveAborted, None);
             }
             Writing::Reclaim => {
-                self.tell(id, ShardStep::Reaffirmed, epoch, Reason::TargetGone, me);
+                self.tell(id, ShardStep::Reclaimed, epoch, Reason::TargetGone, me);
             }
             _ => {}
         }

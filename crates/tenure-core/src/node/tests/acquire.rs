@@ -4,7 +4,7 @@ use super::test_cluster::{TestCluster, ms};
 use crate::keys::Key;
 use crate::machine::{Action, Request};
 use crate::node::NodeConfig;
-use crate::record::KeyspaceMode;
+use crate::record::AssignedBy;
 
 fn reads_of_shards(bench: &TestCluster, i: usize) -> usize {
     let read = |a: &&Action| {
@@ -22,7 +22,7 @@ fn reads_of_shards(bench: &TestCluster, i: usize) -> usize {
 #[test]
 fn where_a_leader_plans_nobody_waits_for_what_a_live_node_has() {
     for mut bench in [TestCluster::new(16), TestCluster::leased(16)] {
-        bench.mode(KeyspaceMode::Coordinated);
+        bench.mode(AssignedBy::Leader);
         let nodes = ["n1", "n2", "n3"].map(|name| bench.start(name));
         // Much longer than a shard is left to a leader.
         bench.run_roughly(bench.ttl() * 20);
@@ -43,7 +43,7 @@ fn without_the_watch_a_dead_nodes_shard_is_taken_on_a_retry_however_long_it_was_
     let mut waited = 0;
     for wait in 0..24 {
         let mut bench = TestCluster::new(1);
-        let deaf = |config: &mut NodeConfig| config.timing.acquire_watch_enabled = false;
+        let deaf = |config: &mut NodeConfig| config.timing.claim_watch_enabled = false;
         let nodes = ["n1", "n2"].map(|name| bench.start_with(name, deaf));
         bench.run(ms(20_000));
         bench.freeze(Some("a test"));

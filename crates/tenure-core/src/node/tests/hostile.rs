@@ -8,12 +8,12 @@ use crate::ids::{Epoch, KeyspaceName, NodeName, SessionId, ShardId, ShardName};
 use crate::keys::Key;
 use crate::machine::{Action, Event, Request};
 use crate::node::NodeConfig;
-use crate::record::{KeyspaceMode, MovePhase, NodeMode, Record, Role};
+use crate::record::{AssignedBy, MovePhase, NodeMode, Record, Role};
 
-const MODES: [KeyspaceMode; 3] = [
-    KeyspaceMode::Coordinated,
-    KeyspaceMode::Symmetric,
-    KeyspaceMode::Greedy,
+const MODES: [AssignedBy; 3] = [
+    AssignedBy::Leader,
+    AssignedBy::Rendezvous,
+    AssignedBy::FairShare,
 ];
 
 struct Rng(u64);
@@ -298,7 +298,7 @@ fn whatever_happens_all_is_served_in_the_end() {
 #[test]
 fn a_capacity_has_no_effect_in_a_symmetric_keyspace() {
     let mut bench = TestCluster::new(16);
-    bench.mode(KeyspaceMode::Symmetric);
+    bench.mode(AssignedBy::Rendezvous);
     let n1 = bench.start("n1");
     let n2 = bench.start_with("n2", |config| config.capacity = Some(1));
     bench.run(bench.ttl() * 10);
@@ -311,7 +311,7 @@ fn a_capacity_has_no_effect_in_a_symmetric_keyspace() {
 #[test]
 fn a_cordoned_node_that_comes_back_with_less_room_leaves_the_rest_to_others() {
     let mut bench = TestCluster::new(16);
-    bench.mode(KeyspaceMode::Greedy);
+    bench.mode(AssignedBy::FairShare);
     let n1 = bench.start("n1");
     let n2 = bench.start("n2");
     bench.run(ms(30_000));

@@ -9,17 +9,17 @@ use crate::ids::{KeyspaceName, NodeName, ShardId, ShardName, Version};
 use crate::keys::Key;
 use crate::machine::{Action, Event, Request};
 use crate::node::OwnPolicy;
-use crate::plan::{Measure, Placement, Policy, PolicyInput, PolicyKind};
+use crate::plan::{BalanceBy, Placement, Policy, PolicyInput, PolicyKind};
 use crate::reason::Reason;
 use crate::record::{
-    Damage, Failure, KeyspaceMode, LeaderRecord, NodeMode, Ownership, PlanningSettings, Record,
+    Damage, Failure, AssignedBy, LeaderRecord, NodeMode, Ownership, PlanningSettings, Record,
     Role,
 };
 use crate::telemetry::{NodeEvent, ShardStep};
 
 fn led(shards: u32) -> TestCluster {
     let mut bench = TestCluster::new(shards);
-    bench.mode(KeyspaceMode::Coordinated);
+    bench.mode(AssignedBy::Leader);
     bench
 }
 
@@ -206,7 +206,7 @@ fn a_leader_that_slept_for_three_ttl_changes_nothing() {
 fn who_is_back_first_after_an_outage_leaves_the_others_what_is_theirs() {
     for last in 0..3 {
         let mut bench = TestCluster::leased(30);
-        bench.mode(KeyspaceMode::Coordinated);
+        bench.mode(AssignedBy::Leader);
         let nodes = ["n1", "n2", "n3"].map(|name| bench.start(name));
         bench.run(ms(10_000));
         let before = nodes.map(|i| bench.served_by(i));
@@ -227,7 +227,7 @@ fn who_is_back_first_after_an_outage_leaves_the_others_what_is_theirs() {
 #[test]
 fn a_leader_without_shards_plans_for_the_others() {
     let mut bench = led(20);
-    let alone = bench.start_with("boss", |c| c.role = Role::Leader);
+    let alone = bench.start_with("boss", |c| c.role = Role::Planner);
     bench.run(ms(100));
     let nodes = ["n1", "n2"].map(|name| bench.start(name));
     bench.run(ms(10_000));
@@ -364,7 +364,7 @@ fn capacity_and_labels_bound_what_a_node_is_given() {
         c.labels.insert("disk".to_owned(), "ssd".to_owned());
     });
     bench.edit_keyspace(|k| {
-        k.plan.required_labels = [("disk".to_owned(), "ssd".to_owned())].into();
+        k.planning.required_labels = [("disk".to_owned(), "ssd".to_owned())].into();
     });
     bench.run(ms(60_000));
     assert_eq!(bench.serving(ssd), 20);
@@ -376,7 +376,7 @@ fn a_keyspaces_record_says_how_it_is_planned() {
     let nodes = ["n1", "n2"].map(|name| bench.start(name));
     bench.run(ms(10_000));
     assert_eq!(nodes.map(|i| bench.serving(i)), [20, 20]);
-    bench.edit_keyspace(|k| k.plan.policy = Some(PolicyKind::Rendezvous));
+    bench.edit_keyspace(|k| k.planning.policy = Some(PolicyKind::Rendezvous));
     bench.run(ms(200_000));
     let by_hash = |id: &ShardId| {
         let ranking = &bench.node(nodes[0]).peers.of(&shard(0).keyspace).ranking;
@@ -417,7 +417,7 @@ fn a_policy_of_ones_own_is_followed() {
 
 fn by_load() -> PlanningSettings {
     PlanningSettings {
-        measure: Some(Measure::Load),
+        balance_by: Some(BalanceBy::Cost),
         cool_down: Some(Duration::ZERO),
         ..PlanningSettings::default()
     }
@@ -449,12 +449,12 @@ fn reported_load_is_evened_out_and_goes_along_with_a_shard() {
     );
     let other = nodes.into_iter().find(|i| *i != alone).unwrap();
     let session = bench.node(alone).session().unwrap();
-    assert_eq!(bench.session(session).load_of(&shard(0)), Some(7000));
+    assert_eq!(bench.session(session).cost_of(&shard(0)), Some(7000));
     // Its owner dies; who takes it knows what it costs before anything was measured.
     bench.kill(alone);
     bench.run(bench.ttl() * 2);
     assert!(bench.served_by(other).contains(&shard(0)));
-    assert_eq!(bench.shard(&shard(0)).load, Some(7000));
+    assert_eq!(bench.shard(&shard(0)).cost, Some(7000));
 }
 
 #[test]
@@ -484,12 +484,12 @@ fn a_sweep_that_fails_is_told_with_its_key_and_tried_again() {
     bench.fail_shard_puts.insert(n1);
     bench.edit_shard(&shard(2), |record| record.assigned = Some(name("departed")));
     bench.run(ms(3000));
-    let failed = |note: &&NodeEvent| matches!(note, NodeEvent::SweepFailed { key, error } if *key == Key::Shard(shard(2)) && error == "x");
+    let failed = |note: &&NodeEvent| matches!(note, NodeEvent::GcFailed { key, error } if *key == Key::Shard(shard(2)) && error == "x");
     assert!(bench.notes(n1).filter(failed).count() > 1);
     bench.fail_shard_puts.clear();
     bench.run(ms(3000));
     assert_ne!(bench.shard(&shard(2)).assigned, Some(name("departed")));
-    let swept = |note: &&NodeEvent| matches!(note, NodeEvent::SweptStale { keys, .. } if keys.contains(&Key::Shard(shard(2))));
+    let swept = |note: &&NodeEvent| matches!(note, NodeEvent::StaleAssignmentsRemoved { keys, .. } if keys.contains(&Key::Shard(shard(2))));
     assert!(bench.notes(n1).filter(swept).count() >= 1);
 }
 
@@ -528,17 +528,17 @@ fn an_observer_says_what_a_leader_would_give_it_and_gets_nothing() {
     let mut bench = led(12);
     let nodes = ["n1", "n2"].map(|name| bench.start(name));
     bench.run(ms(10_000));
-    let watcher = bench.start_with("o", |c| c.role = Role::Observer);
+    let watcher = bench.start_with("o", |c| c.role = Role::Shadow);
     bench.run(ms(10_000));
     assert_eq!(nodes.map(|i| bench.serving(i)), [6, 6]);
     assert_eq!(bench.serving(watcher), 0);
     let would = bench.notes(watcher).filter_map(|note| match note {
-        NodeEvent::WouldDo { shard, step, why } => Some((shard.clone(), *step, *why)),
+        NodeEvent::WouldDo { shard, step, reason: why } => Some((shard.clone(), *step, *why)),
         _ => None,
     });
     let would: BTreeSet<_> = would.collect();
     assert_eq!(would.len(), 4, "a third of all: {would:?}");
     let planned =
-        |w: &&(ShardId, ShardStep, Reason)| (w.1, w.2) == (ShardStep::Moving, Reason::Planned);
+        |w: &&(ShardId, ShardStep, Reason)| (w.1, w.2) == (ShardStep::MoveStarted, Reason::Planned);
     assert_eq!(would.iter().filter(planned).count(), 4);
 }

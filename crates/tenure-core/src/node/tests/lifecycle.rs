@@ -8,7 +8,7 @@ use crate::keys::Key;
 use crate::machine::{Action, Event};
 use crate::reason::Reason;
 use crate::record::{
-    KeyspaceMode, MovePhase, NodeMode, NodeRecord, Ownership, Record, Rejoin, ShardRecord,
+    AssignedBy, MovePhase, NodeMode, NodeRecord, Ownership, Record, Rejoin, ShardRecord,
 };
 use crate::telemetry::NodeEvent;
 
@@ -21,7 +21,7 @@ fn on_each_kind(shards: u32, check: impl Fn(TestCluster)) {
         TestCluster::leased(shards),
         one_machine,
     ] {
-        bench.mode(KeyspaceMode::Coordinated);
+        bench.mode(AssignedBy::Leader);
         check(bench);
     }
 }
@@ -237,7 +237,7 @@ fn who_was_seen_alive_was_there_although_it_died_before_anybody_looked_for_it() 
     one_machine.share_clock();
     // Where the store keeps the time, nothing is written that could be seen.
     for mut bench in [TestCluster::new(8), one_machine] {
-        bench.mode(KeyspaceMode::Coordinated);
+        bench.mode(AssignedBy::Leader);
         let n1 = manual(&mut bench, "n1");
         bench.run(ms(10_000));
         let n2 = manual(&mut bench, "n2");
@@ -371,25 +371,25 @@ fn a_node_that_is_evicted_stops_in_good_order_and_its_next_incarnation_is_not_as
         let nodes = ["n1", "n2"].map(|name| bench.start(name));
         bench.run(ms(20_000));
         let session = bench.node(nodes[0]).session().unwrap();
-        bench.edit_node("n1", |record| record.evict = Some(session));
+        bench.edit_node("n1", |record| record.stop_session = Some(session));
         bench.run(ms(1000));
         assert!(bench.log(nodes[0]).contains(&Action::Stopped));
-        let told = |n: &NodeEvent| matches!(n, NodeEvent::Evicted { .. });
+        let told = |n: &NodeEvent| matches!(n, NodeEvent::StopRequested { .. });
         assert!(bench.notes(nodes[0]).any(told));
         assert_eq!(bench.serving(nodes[1]), 8);
         let n1 = again(&mut bench, "n1", nodes[0], Rejoin::Manual);
         bench.run(ms(60_000));
         assert_eq!(bench.serving(n1), 4);
-        assert_eq!(node(&bench, "n1").evict, None);
+        assert_eq!(node(&bench, "n1").stop_session, None);
     });
 }
 
 #[test]
 fn a_frozen_cluster_moves_nothing_but_serves_what_is_lost() {
     for keyspace in [
-        KeyspaceMode::Coordinated,
-        KeyspaceMode::Symmetric,
-        KeyspaceMode::Greedy,
+        AssignedBy::Leader,
+        AssignedBy::Rendezvous,
+        AssignedBy::FairShare,
     ] {
         on_each_kind(12, |mut bench| {
             bench.mode(keyspace);
@@ -441,7 +441,7 @@ fn a_wish_moves_a_shard_once_and_what_cannot_be_is_taken_back() {
         assert!(bench.served_by(nodes[1]).contains(&id));
         assert_eq!(bench.shard(&id).move_request, None);
         let past = bench.shard(&id).history.last().cloned().unwrap();
-        assert_eq!(past.why, Reason::Taken);
+        assert_eq!(past.reason, Reason::Taken);
         for impossible in ["n2", "n9"] {
             bench.edit_shard(&id, wish(impossible));
             bench.run(ms(2000));
@@ -460,7 +460,7 @@ fn a_wish_moves_a_shard_once_and_what_cannot_be_is_taken_back() {
 #[test]
 fn a_keyspace_that_is_to_be_even_now_is_so_without_the_usual_waits() {
     on_each_kind(12, |mut bench| {
-        bench.plan_spec(|plan| plan.debounce = Some(Duration::from_secs(3600)));
+        bench.plan_spec(|plan| plan.settle_time = Some(Duration::from_secs(3600)));
         let n1 = bench.start("n1");
         bench.run(ms(20_000));
         let n2 = bench.start("n2");
@@ -476,9 +476,9 @@ fn a_keyspace_that_is_to_be_even_now_is_so_without_the_usual_waits() {
 #[test]
 fn a_doomed_shard_is_stopped_by_its_owner_and_keeps_its_epoch() {
     for keyspace in [
-        KeyspaceMode::Coordinated,
-        KeyspaceMode::Symmetric,
-        KeyspaceMode::Greedy,
+        AssignedBy::Leader,
+        AssignedBy::Rendezvous,
+        AssignedBy::FairShare,
     ] {
         on_each_kind(4, |mut bench| {
             bench.mode(keyspace);

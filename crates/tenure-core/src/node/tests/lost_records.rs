@@ -66,7 +66,7 @@ fn a_corrupt_record_stops_its_own_shard_only_and_is_restored_after_a_ttl() {
     let told = |n: &NodeEvent| {
         matches!(
             n,
-            NodeEvent::Damaged {
+            NodeEvent::RecordUnreadable {
                 damage: Damage::Corrupt(_),
                 ..
             }

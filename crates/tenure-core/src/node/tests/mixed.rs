@@ -10,18 +10,18 @@ use crate::machine::{Action, Event, Found};
 use crate::members::{self, NAMED, Unserved};
 use crate::node::NodeConfig;
 use crate::record::{
-    KeyspaceMode, NodeMode, Ownership, Record, Role, UnservedCount, UnservedShards,
+    AssignedBy, NodeMode, Ownership, Record, Role, UnservedCount, UnservedShards,
 };
 use crate::telemetry::NodeEvent;
 use crate::time::Time;
 use crate::view::View;
 
-const MODES: [KeyspaceMode; 3] = [
-    KeyspaceMode::Coordinated,
-    KeyspaceMode::Symmetric,
-    KeyspaceMode::Greedy,
+const MODES: [AssignedBy; 3] = [
+    AssignedBy::Leader,
+    AssignedBy::Rendezvous,
+    AssignedBy::FairShare,
 ];
-const LEADERLESS: [KeyspaceMode; 2] = [KeyspaceMode::Symmetric, KeyspaceMode::Greedy];
+const LEADERLESS: [AssignedBy; 2] = [AssignedBy::Rendezvous, AssignedBy::FairShare];
 
 fn keyspace(name: &str) -> KeyspaceName {
     KeyspaceName::new(name).unwrap()
@@ -32,7 +32,7 @@ fn shard(of: &str, n: u32) -> ShardId {
 }
 
 /// A cluster with keyspaces `orders` and `bills` of so many shards each.
-fn mixed(mode: KeyspaceMode) -> TestCluster {
+fn mixed(mode: AssignedBy) -> TestCluster {
     let mut bench = TestCluster::new(16);
     bench.mode(mode);
     bench
@@ -94,7 +94,7 @@ fn a_process_that_only_plans_or_routes_counts_as_no_node() {
         let mut bench = mixed(mode);
         let n1 = start(&mut bench, "n1", &["orders"]);
         bench.start_with("a-leader", |config| {
-            config.role = Role::Leader;
+            config.role = Role::Planner;
             config.keyspaces.clear();
         });
         bench.start_with("a-router", |config| {
@@ -296,7 +296,7 @@ fn a_shard_that_a_cordoned_node_cannot_load_goes_to_another() {
 #[test]
 fn weights_and_capacities_take_effect_in_greedy_keyspaces() {
     let mut bench = TestCluster::new(40);
-    bench.mode(KeyspaceMode::Greedy);
+    bench.mode(AssignedBy::FairShare);
     let n1 = bench.start("n1");
     let n2 = bench.start_with("n2", |config| config.weight = 300);
     let n3 = bench.start_with("n3", |config| config.weight = 0);
@@ -322,7 +322,7 @@ fn weights_and_capacities_take_effect_in_greedy_keyspaces() {
 
 #[test]
 fn a_capacity_counts_the_shards_of_all_keyspaces() {
-    let mut bench = mixed(KeyspaceMode::Greedy);
+    let mut bench = mixed(AssignedBy::FairShare);
     let n1 = bench.start_with("n1", |config| {
         only(&["orders", "bills"])(config);
         config.capacity = Some(10);
@@ -385,7 +385,7 @@ fn one_node_of_a_keyspace_reports_in_its_session_what_is_unserved_for_long() {
             true => TestCluster::leased(16),
             false => TestCluster::new(16),
         };
-        bench.mode(KeyspaceMode::Symmetric);
+        bench.mode(AssignedBy::Rendezvous);
         let a = start(&mut bench, "a", &["bills"]);
         let [n1, n2, n3] = ["n1", "n2", "n3"].map(|name| start(&mut bench, name, &["orders"]));
         let all = [a, n2, n3];
@@ -439,7 +439,7 @@ fn one_node_of_a_keyspace_reports_in_its_session_what_is_unserved_for_long() {
 
 #[test]
 fn a_report_counts_only_as_far_as_the_records_still_show_it() {
-    let mut bench = mixed(KeyspaceMode::Symmetric);
+    let mut bench = mixed(AssignedBy::Rendezvous);
     let n1 = start(&mut bench, "n1", &["orders"]);
     bench.run(ms(30_000));
     let session = bench.node(n1).session().unwrap();

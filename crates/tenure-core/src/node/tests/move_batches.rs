@@ -7,7 +7,7 @@ use super::test_cluster::{TestCluster, ms};
 use crate::ids::ShardId;
 use crate::machine::Event;
 use crate::node::NodeConfig;
-use crate::record::{KeyspaceMode, MovePhase, Role};
+use crate::record::{AssignedBy, MovePhase, Role};
 
 /// A router that never says that it holds anything: what freezes stays so for the freeze timeout.
 fn silent_router(bench: &mut TestCluster) {
@@ -27,7 +27,7 @@ fn frozen(bench: &TestCluster, shards: u32) -> usize {
 fn all_moves_of_a_plan_freeze_together_although_the_budgets_let_few_load_at_a_time() {
     let mut bench = TestCluster::new(100);
     bench.catch_up(true);
-    bench.mode(KeyspaceMode::Coordinated);
+    bench.mode(AssignedBy::Leader);
     let n1 = bench.start("n1");
     bench.run(ms(3000));
     silent_router(&mut bench);

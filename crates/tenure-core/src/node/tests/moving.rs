@@ -10,7 +10,7 @@ use crate::machine::{Action, Event};
 use crate::node::tests::leader::leads;
 use crate::reason::Reason;
 use crate::record::{
-    Damage, KeyspaceMode, Move, MovePhase, NodeMode, Owner, Ownership, Record, Role, ShardRecord,
+    Damage, AssignedBy, Move, MovePhase, NodeMode, Owner, Ownership, Record, Role, ShardRecord,
 };
 use crate::telemetry::{NodeEvent, ShardStep};
 
@@ -22,7 +22,7 @@ pub(super) fn shard(n: u32) -> ShardId {
 pub(super) fn pair(shards: u32, catches_up: bool) -> (TestCluster, usize, usize) {
     let mut bench = TestCluster::new(shards);
     bench.catch_up(catches_up);
-    bench.mode(KeyspaceMode::Coordinated);
+    bench.mode(AssignedBy::Leader);
     // Nobody leads: nothing moves but by the test's own hand.
     bench.damage(Key::Leader, Damage::Newer(2));
     let n1 = bench.start("n1");
@@ -52,7 +52,7 @@ pub(super) fn plan_one(bench: &mut TestCluster, id: &ShardId, to: usize, more: b
         let mv = Move {
             id: 77,
             to,
-            why,
+            reason: why,
             more,
         };
         record.assigned = Some(mv.to.node.clone());
@@ -95,7 +95,7 @@ fn a_move_goes_from_owner_to_target_in_four_writes_and_the_target_loads_while_th
     // With the plan's own: warmed, sealed, taken.
     assert_eq!(record.head.rev, rev + 3);
     assert_eq!(record.epoch, epoch.next(0));
-    assert_eq!(record.history.last().unwrap().why, Reason::Taken);
+    assert_eq!(record.history.last().unwrap().reason, Reason::Taken);
     assert_eq!(bench.overlaps(), 0);
 }
 
@@ -121,7 +121,7 @@ fn what_is_in_flight_ends_before_the_shard_is_sealed() {
     assert_eq!(phase(&bench, &id), Some(MovePhase::Freezing));
     assert!(!bench.served_by(n1).contains(&id) && !bench.served_by(n2).contains(&id));
     let (i, run) = bench.held.pop().unwrap();
-    bench.send(i, Event::Frozen { run, mv: 77 });
+    bench.send(i, Event::Frozen { activation: run, move_id: 77 });
     bench.run(ms(10));
     // The stay that was sealed is closed: that is held up, too.
     let (i, run) = bench.held.pop().unwrap();
@@ -148,7 +148,7 @@ fn work_that_does_not_end_calls_the_move_off_and_is_served_on_without_a_load() {
         Some(NodeName::new("n1").unwrap())
     );
     let told = steps(&bench, n1, &id);
-    for step in [ShardStep::Frozen, ShardStep::Cancelled, ShardStep::Thawed] {
+    for step in [ShardStep::Frozen, ShardStep::Aborted, ShardStep::Thawed] {
         assert_eq!(told.iter().filter(|s| **s == step).count(), 1, "{step}");
     }
 }
@@ -204,7 +204,7 @@ fn a_target_that_dies_after_the_seal_leaves_the_shard_to_its_last_owner_at_a_new
     bench.run(ms(100));
     let (i, run) = bench.held.pop().unwrap();
     bench.kill(n2);
-    bench.send(i, Event::Frozen { run, mv: 77 });
+    bench.send(i, Event::Frozen { activation: run, move_id: 77 });
     bench.run(ms(10));
     let (i, run) = bench.held.pop().unwrap();
     bench.hold_drain.clear();
@@ -215,7 +215,7 @@ fn a_target_that_dies_after_the_seal_leaves_the_shard_to_its_last_owner_at_a_new
     assert!(bench.served_by(n1).contains(&id));
     assert_eq!(bench.shard(&id).epoch, epoch.next(0));
     assert_eq!(
-        bench.shard(&id).history.last().unwrap().why,
+        bench.shard(&id).history.last().unwrap().reason,
         Reason::TargetGone
     );
 }
@@ -231,7 +231,7 @@ fn an_owner_that_dies_while_the_target_loads_is_succeeded_by_the_target() {
     bench.run(bench.ttl() * 2);
     assert!(bench.served_by(n2).contains(&id));
     assert_eq!(
-        bench.shard(&id).history.last().unwrap().why,
+        bench.shard(&id).history.last().unwrap().reason,
         Reason::OwnerEnded
     );
     assert_eq!(bench.overlaps(), 0);
@@ -249,7 +249,7 @@ fn an_owner_that_dies_after_the_seal_is_succeeded_without_waiting() {
     bench.kill(n1);
     bench.run(ms(200));
     assert!(bench.served_by(n2).contains(&id));
-    assert_eq!(bench.shard(&id).history.last().unwrap().why, Reason::Taken);
+    assert_eq!(bench.shard(&id).history.last().unwrap().reason, Reason::Taken);
 }
 
 #[test]
@@ -278,7 +278,7 @@ fn a_seal_whose_outcome_is_unknown_bars_the_owner_and_is_sent_again() {
     plan(&mut bench, &id, n2);
     bench.run(ms(100));
     let (i, run) = bench.held.pop().unwrap();
-    bench.send(i, Event::Frozen { run, mv: 77 });
+    bench.send(i, Event::Frozen { activation: run, move_id: 77 });
     bench.run(ms(10));
     let (i, run) = bench.held.pop().unwrap();
     bench.hold_drain.clear();
@@ -310,7 +310,7 @@ fn a_draining_target_calls_moves_to_itself_off() {
 fn a_node_that_stops_moves_everything_it_has_without_a_gap_in_loading() {
     let mut bench = TestCluster::new(16);
     bench.catch_up(true);
-    bench.mode(KeyspaceMode::Coordinated);
+    bench.mode(AssignedBy::Leader);
     let nodes = ["n1", "n2", "n3"].map(|name| bench.start(name));
     bench.run(ms(10_000));
     let old = nodes[0];
@@ -320,7 +320,7 @@ fn a_node_that_stops_moves_everything_it_has_without_a_gap_in_loading() {
     assert!(bench.log(old).contains(&Action::Stopped));
     for id in &before {
         assert_eq!(
-            bench.shard(id).history.last().unwrap().why,
+            bench.shard(id).history.last().unwrap().reason,
             Reason::Taken,
             "{id}"
         );
@@ -360,7 +360,7 @@ fn a_router_that_never_holds_delays_a_move_by_the_freeze_timeout_and_one_that_ho
 fn a_leader_moves_for_balance_and_every_move_is_one_of_four_writes() {
     let mut bench = TestCluster::new(20);
     bench.catch_up(true);
-    bench.mode(KeyspaceMode::Coordinated);
+    bench.mode(AssignedBy::Leader);
     let n1 = bench.start("n1");
     bench.run(ms(3000));
     let revs: Vec<u64> = bench.shards().map(|r| r.head.rev).collect();

@@ -7,7 +7,7 @@ use super::test_cluster::{TestCluster, ms};
 use crate::ids::{Epoch, NodeName, ShardId};
 use crate::keys::Key;
 use crate::machine::{Action, Event};
-use crate::record::{KeyspaceMode, NodeMode, Record};
+use crate::record::{AssignedBy, NodeMode, Record};
 use crate::telemetry::NodeEvent;
 
 fn assert_epochs_never_reused(bench: &TestCluster) {
@@ -104,7 +104,7 @@ fn started_comes_although_a_first_claim_failed_and_another_took_the_shard() {
 #[test]
 fn greedy_takes_the_shards_of_a_session_whose_end_is_proven_by_time_alone() {
     let mut bench = TestCluster::new(8);
-    bench.mode(KeyspaceMode::Greedy);
+    bench.mode(AssignedBy::FairShare);
     let n1 = bench.start("n1");
     let n2 = bench.start("n2");
     bench.run(ms(5000));
@@ -118,7 +118,7 @@ fn greedy_takes_the_shards_of_a_session_whose_end_is_proven_by_time_alone() {
 #[test]
 fn greedy_what_was_offered_to_one_who_has_its_share_is_for_the_others() {
     let mut bench = TestCluster::new(6);
-    bench.mode(KeyspaceMode::Greedy);
+    bench.mode(AssignedBy::FairShare);
     let nodes = ["n1", "n2", "n3"].map(|name| bench.start(name));
     bench.run(bench.ttl() * 20);
     assert_eq!(nodes.map(|n| bench.serving(n)), [2, 2, 2]);
@@ -138,7 +138,7 @@ fn greedy_what_was_offered_to_one_who_has_its_share_is_for_the_others() {
 #[test]
 fn greedy_a_shard_that_nobody_can_load_is_quarantined() {
     let mut bench = TestCluster::new(6);
-    bench.mode(KeyspaceMode::Greedy);
+    bench.mode(AssignedBy::FairShare);
     for n in ["n1", "n2", "n3"] {
         bench.start(n);
     }

@@ -6,13 +6,13 @@ use crate::ids::SessionId;
 use crate::keys::Key;
 use crate::lease::LeasePhase;
 use crate::machine::{Action, Event, Request};
-use crate::record::{KeyspaceMode, Record, Role};
+use crate::record::{AssignedBy, Record, Role};
 
 const SHARDS: u32 = 8;
 
 /// Runs a check where nodes keep the time of sessions and where the store does, with and without a leader.
 fn on_each_kind(check: impl Fn(TestCluster)) {
-    for mode in [KeyspaceMode::Symmetric, KeyspaceMode::Coordinated] {
+    for mode in [AssignedBy::Rendezvous, AssignedBy::Leader] {
         for mut bench in [TestCluster::new(SHARDS), TestCluster::leased(SHARDS)] {
             bench.mode(mode);
             check(bench);
@@ -111,7 +111,7 @@ fn a_node_that_is_evicted_while_it_recovers_serves_nothing_any_more() {
         let id = bench.node(nodes[0]).session().unwrap();
         recovering(&mut bench, nodes[0]);
         bench.latency.insert(nodes[0], ms(2400));
-        bench.edit_node("n1", |record| record.evict = Some(id));
+        bench.edit_node("n1", |record| record.stop_session = Some(id));
         bench.run(bench.ttl() * 10);
         assert_one_way(&bench, nodes[0], id);
         assert_eq!(bench.serving(nodes[1]), SHARDS as usize);
@@ -120,7 +120,7 @@ fn a_node_that_is_evicted_while_it_recovers_serves_nothing_any_more() {
 
 #[test]
 fn who_owns_nothing_resigns_for_good_too() {
-    for role in [Role::Router, Role::Leader, Role::Observer] {
+    for role in [Role::Router, Role::Planner, Role::Shadow] {
         on_each_kind(|mut bench| {
             bench.start("n1");
             let other = bench.start_with("other", |config| config.role = role);

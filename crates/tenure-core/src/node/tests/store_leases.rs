@@ -198,8 +198,8 @@ fn a_record_that_was_replaced_by_somebody_elses_says_again_who_its_holder_is() {
             let edit = |bench: &mut TestCluster| {
                 bench.edit_session(id, |record| {
                     record.node = crate::ids::NodeName::new("stranger").unwrap();
-                    record.role = Role::Observer;
-                    record.leaving = true;
+                    record.role = Role::Shadow;
+                    record.stopping = true;
                     record.ttl = ms(1);
                     record.weight = 0;
                 });
@@ -212,7 +212,7 @@ fn a_record_that_was_replaced_by_somebody_elses_says_again_who_its_holder_is() {
             bench.run(bench.ttl());
             let now = bench.session(id);
             assert_eq!(
-                (&now.node, now.role, now.leaving, now.ttl, now.weight),
+                (&now.node, now.role, now.stopping, now.ttl, now.weight),
                 (&own.node, own.role, false, own.ttl, own.weight),
                 "attached: {attached}"
             );
@@ -363,7 +363,7 @@ fn a_restart_within_the_ttl_takes_everything_back_at_once_and_for_good() {
         let again = bench.start_with("n0", |config| config.last_session = Some(old));
         bench.run(ms(100));
         assert_eq!(bench.serving(again), SHARDS);
-        let why = bench.session(old).ended.map(|ended| ended.why);
+        let why = bench.session(old).ended.map(|ended| ended.reason);
         assert_eq!(why, Some(EndReason::Replaced));
         bench.run(bench.ttl() * 2);
         assert!(!bench.has_lease(old));
@@ -473,11 +473,11 @@ fn a_node_that_is_slow_to_stop_keeps_its_lease_although_it_cannot_say_that_it_le
     bench.leases.away.clear();
     bench.run(ms(1000));
     assert!(bench.has_lease(id) && bench.is_attached(id));
-    assert!(bench.session(id).leaving);
+    assert!(bench.session(id).stopping);
     bench.hold_drain.clear();
     let mv = bench.shard(&shard).ownership.moving().unwrap().0.id;
     for (i, run) in std::mem::take(&mut bench.held) {
-        bench.send(i, Event::Frozen { run, mv });
+        bench.send(i, Event::Frozen { activation: run, move_id: mv });
     }
     bench.run(bench.ttl());
     assert!(bench.log(0).contains(&Action::Stopped));
@@ -530,7 +530,7 @@ fn a_node_that_stops_before_its_lease_is_granted_leaves_nothing_behind() {
 #[test]
 fn an_observer_keeps_a_lease_of_its_own_and_ends_nobody() {
     let mut bench = settled(2);
-    let watcher = bench.start_with("o", |config| config.role = Role::Observer);
+    let watcher = bench.start_with("o", |config| config.role = Role::Shadow);
     bench.run(bench.ttl());
     let id = session(&bench, watcher);
     bench.kill(0);
@@ -556,7 +556,7 @@ fn a_store_that_was_exchanged_is_joined_under_a_new_session_once_it_was_raised()
     bench.store_id = "uuid".to_owned();
     bench.edit_keyspace(|keyspace| {
         keyspace.generation += 1;
-        keyspace.floor = keyspace.generation;
+        keyspace.min_generation = keyspace.generation;
     });
     assert_whole(&mut bench, 2);
     for i in [0, 1] {
@@ -620,11 +620,11 @@ fn a_copy_of_an_unsettled_renewal_that_somebody_has_edited_is_not_believed() {
         let mut record = bench.session(id).clone();
         record.leased = None;
         record.ttl = ms(1);
-        record.leaving = true;
+        record.stopping = true;
         bench.raw_set(key, Record::Session(Arc::new(record)));
         assert_whole(&mut bench, nodes);
         let record = bench.session(session(&bench, 0));
-        assert!(record.leased.is_some() && !record.leaving, "{record:?}");
+        assert!(record.leased.is_some() && !record.stopping, "{record:?}");
     }
 }
 

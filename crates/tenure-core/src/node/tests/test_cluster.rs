@@ -12,7 +12,7 @@ use crate::keys::Key;
 use crate::machine::{Action, ActivationId, Event, Expect, Found, Listed, Refusal, Reply, Request};
 use crate::node::{KeyspaceConfig, Node, NodeConfig, Timekeeper};
 use crate::record::{
-    Damage, KeyspaceKind, KeyspaceMode, KeyspaceRecord, NodeMode, NodeRecord, PlanningSettings,
+    Damage, KeyspaceKind, AssignedBy, KeyspaceRecord, NodeMode, NodeRecord, PlanningSettings,
     Record, Role, SessionRecord, ShardRecord,
 };
 use crate::rules::Rules;
@@ -90,7 +90,7 @@ impl TestCluster {
     pub(super) fn new(shards: u32) -> Self {
         let keyspace = KeyspaceConfig {
             kind: KeyspaceKind::Hashed(shards),
-            mode: KeyspaceMode::Symmetric,
+            mode: AssignedBy::Rendezvous,
             plan: PlanningSettings::default(),
             catches_up: false,
         };
@@ -157,7 +157,7 @@ impl TestCluster {
         self.config.timing.ttl
     }
 
-    pub(super) fn mode(&mut self, mode: KeyspaceMode) {
+    pub(super) fn mode(&mut self, mode: AssignedBy) {
         self.config
             .keyspaces
             .values_mut()
@@ -188,7 +188,7 @@ impl TestCluster {
         };
         let mut record = (**record).clone();
         record.head.rev += 1;
-        record.freeze = reason.map(str::to_owned);
+        record.moves_paused = reason.map(str::to_owned);
         self.set(Key::Cluster, Ok(Record::Cluster(Arc::new(record))));
     }
 
@@ -332,7 +332,7 @@ impl TestCluster {
                     .push_back(Event::Reply { op, reply });
             }
             Action::Load {
-                run,
+                activation: run,
                 shard,
                 session,
                 epoch,
@@ -345,14 +345,14 @@ impl TestCluster {
                 process.runs.insert(run, (shard, session));
                 process.events.push_back(match fails {
                     true => Event::LoadFailed {
-                        run,
+                        activation: run,
                         error: "no".to_owned(),
                     },
                     false => Event::Loaded(run),
                 });
             }
             Action::Warm {
-                run,
+                activation: run,
                 shard,
                 session,
                 ..
@@ -364,26 +364,26 @@ impl TestCluster {
                 process.runs.insert(run, (shard, session));
                 let error = "no".to_owned();
                 match fails {
-                    true => process.events.push_back(Event::LoadFailed { run, error }),
+                    true => process.events.push_back(Event::LoadFailed { activation: run, error }),
                     false if silent => self.held.push((i, run)),
                     false => process.events.push_back(Event::Loaded(run)),
                 }
             }
-            Action::CatchUp { run, seal } => {
+            Action::CatchUp { activation: run, seal } => {
                 self.caught_up.push((i, seal));
                 self.processes[i].events.push_back(Event::CaughtUp(run));
             }
             Action::Open(run) | Action::Thaw(run) => {
                 self.processes[i].open.insert(run);
             }
-            Action::Freeze { run, mv, .. } => {
+            Action::Freeze { activation: run, move_id: mv, .. } => {
                 self.processes[i].open.remove(&run);
                 let shard = self.processes[i].runs[&run].0.clone();
                 match self.hold_drain.contains(&shard) {
                     true => self.held.push((i, run)),
                     false => self.processes[i]
                         .events
-                        .push_back(Event::Frozen { run, mv }),
+                        .push_back(Event::Frozen { activation: run, move_id: mv }),
                 }
             }
             Action::Seal(run) => {
@@ -391,12 +391,12 @@ impl TestCluster {
                 let error = "no".to_owned();
                 let shard = &self.processes[i].runs[&run].0;
                 let event = match self.unsealable.contains(shard) {
-                    true => Event::SealFailed { run, error },
-                    false => Event::Sealed { run, seal },
+                    true => Event::SealFailed { activation: run, error },
+                    false => Event::Sealed { activation: run, seal },
                 };
                 self.processes[i].events.push_back(event);
             }
-            Action::Close { run, .. } => {
+            Action::Close { activation: run, .. } => {
                 self.processes[i].open.remove(&run);
                 let shard = self.processes[i].runs[&run].0.clone();
                 if self.hold_drain.contains(&shard) {
@@ -664,7 +664,7 @@ impl TestCluster {
         let runs: Vec<_> = self.processes[i].open.iter().copied().collect();
         for run in runs {
             let load = load(&self.processes[i].runs[&run].0);
-            self.send(i, Event::Load { run, load });
+            self.send(i, Event::Cost { activation: run, cost: load });
         }
     }
 
@@ -678,7 +678,7 @@ impl TestCluster {
 
     pub(super) fn notes(&self, i: usize) -> impl Iterator<Item = &NodeEvent> {
         self.log(i).iter().filter_map(|a| match a {
-            Action::Note(note) => Some(note),
+            Action::Report(note) => Some(note),
             _ => None,
         })
     }

@@ -3,7 +3,7 @@
 use super::harness::*;
 use crate::ids::ShardName;
 use crate::plan::{
-    Decision, Measure, NodeState, PlanProblem, PlanReason, PlanSettings, PlanView, PolicyKind,
+    Decision, BalanceBy, NodeState, PlanProblem, PlanReason, PlanSettings, PlanView, PolicyKind,
     ShardSpec, ViewProblem, ZoneRule, plan,
 };
 
@@ -25,9 +25,9 @@ fn every_bad_setting_is_named_all_at_once() {
         s.budgets.total = 0;
         s.budgets.per_source = 0;
         s.budgets.per_target = 0;
-        s.band_load_permille = 0;
-        s.load_floor = 0;
-        s.measure = Measure::Load;
+        s.band_cost_permille = 0;
+        s.cost_floor = 0;
+        s.balance_by = BalanceBy::Cost;
         s.policy = PolicyKind::Jump;
         s.zones = ZoneRule::Spread { most_percent: 101 };
     });
@@ -193,8 +193,8 @@ fn the_largest_weights_and_loads_do_not_overflow() {
     all.iter_mut().for_each(|n| n.weight = u32::MAX);
     let mut shards = owned((0..30).map(|i| i % 2));
     shards.iter_mut().for_each(|s| s.load = u32::MAX);
-    for measure in [Measure::Shards, Measure::Load] {
-        let rules = rules(|s| s.measure = measure).at_once();
+    for measure in [BalanceBy::Shards, BalanceBy::Cost] {
+        let rules = rules(|s| s.balance_by = measure).at_once();
         let mut world = World::new(view(all.clone(), shards.clone()), rules);
         world.round();
         assert_eq!(counts(&world.view), [10; 3]);

@@ -6,12 +6,12 @@ use super::harness::*;
 use crate::hash::mix;
 use crate::ids::ShardName;
 use crate::plan::{
-    Decision, Measure, NodeState, PlanReason, PlanSettings, PlanView, ShardIx, ShardSpec, Smooth,
+    Decision, BalanceBy, NodeState, PlanReason, PlanSettings, PlanView, ShardIx, ShardSpec, Smooth,
     ZoneRule, plan,
 };
 
 fn by_load(settings: &mut PlanSettings) {
-    settings.measure = Measure::Load;
+    settings.balance_by = BalanceBy::Cost;
     unlimited(settings);
 }
 

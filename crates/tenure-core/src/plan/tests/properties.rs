@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::harness::*;
 use crate::ids::ShardName;
 use crate::plan::{
-    Budgets, Decision, Elsewhere, Measure, NodeIx, NodeState, Pin, Plan, PlanNode, PlanSettings,
+    Budgets, Decision, Elsewhere, BalanceBy, NodeIx, NodeState, Pin, Plan, PlanNode, PlanSettings,
     PlanView, PolicyKind, ShardSpec, ZoneRule, plan,
 };
 
@@ -98,10 +98,10 @@ fn spec_numbered(i: u32, nodes: u32) -> impl Strategy<Value = ShardSpec> {
 pub(super) fn any_settings() -> impl Strategy<Value = PlanSettings> {
     (
         prop_oneof![
-            4 => Just((PolicyKind::Sticky, Measure::Shards)),
-            4 => Just((PolicyKind::Sticky, Measure::Load)),
-            1 => Just((PolicyKind::Rendezvous, Measure::Shards)),
-            1 => Just((PolicyKind::Jump, Measure::Shards)),
+            4 => Just((PolicyKind::Sticky, BalanceBy::Shards)),
+            4 => Just((PolicyKind::Sticky, BalanceBy::Cost)),
+            1 => Just((PolicyKind::Rendezvous, BalanceBy::Shards)),
+            1 => Just((PolicyKind::Jump, BalanceBy::Shards)),
         ],
         (0..3u32, 1..20u32, 1..6u32, 1..6u32),
         0..3u64,
@@ -117,7 +117,7 @@ pub(super) fn any_settings() -> impl Strategy<Value = PlanSettings> {
             let label = labels.then(|| ("disk".to_owned(), "ssd".to_owned()));
             PlanSettings {
                 policy,
-                measure,
+                balance_by: measure,
                 band_shards,
                 budgets: Budgets {
                     total,

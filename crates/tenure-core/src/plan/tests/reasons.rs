@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::harness::*;
 use crate::ids::ShardName;
 use crate::plan::{
-    Measure, NodeState, Placement, Plan, PlanNode, PlanReason, PlanSettings, PlanView, Policy,
+    BalanceBy, NodeState, Placement, Plan, PlanNode, PlanReason, PlanSettings, PlanView, Policy,
     PolicyInput, PolicyKind, ShardSpec, ZoneRule, plan, plan_with,
 };
 
@@ -82,7 +82,7 @@ fn there_is_no_reason_that_nothing_gives() {
         s.required_labels.insert("a".to_owned(), "b".to_owned());
     });
     heard.case(&lop, none, none, none);
-    heard.case(&lop, none, none, |s| s.measure = Measure::Load);
+    heard.case(&lop, none, none, |s| s.balance_by = BalanceBy::Cost);
     heard.case(&lop, none, none, |s| s.policy = PolicyKind::Jump);
     heard.case(&lop, none, none, |s| s.band_shards = 9);
     heard.case(&lop, none, none, |s| s.budgets.total = 1);

@@ -3,7 +3,7 @@
 use super::harness::*;
 use crate::ids::ShardName;
 use crate::plan::{
-    Decision, Measure, NodeState, PlanNode, PlanReason, PlanView, ShardSpec, ZoneRule, plan,
+    Decision, BalanceBy, NodeState, PlanNode, PlanReason, PlanView, ShardSpec, ZoneRule, plan,
 };
 
 /// Plans at once, carries it out, and gives how many shards each node has then, with how many were moved.
@@ -167,10 +167,10 @@ fn no_zone_has_more_than_its_part() {
 #[test]
 fn a_node_that_joins_a_zone_which_has_its_part_gets_its_share_from_within_it() {
     let zone = |i: usize| Some(["a", "a", "b"][i].to_owned());
-    for measure in [Measure::Shards, Measure::Load] {
+    for measure in [BalanceBy::Shards, BalanceBy::Cost] {
         let rules = rules(|s| {
             s.zones = ZoneRule::Spread { most_percent: 50 };
-            s.measure = measure;
+            s.balance_by = measure;
         });
         let nodes = with(nodes(3), |i, n| n.zone = zone(i));
         let mut view = view(nodes, owned([0, 0, 0, 0, 2, 2, 2, 2]));
@@ -216,7 +216,7 @@ fn urgent_changes_come_first_where_the_budget_is_short() {
     // n0 drains, n3 is new: with one move allowed it is the drain that gets it.
     let rules = rules(|s| {
         s.budgets.total = 1;
-        s.debounce = std::time::Duration::ZERO;
+        s.settle_time = std::time::Duration::ZERO;
     });
     let nodes = with(nodes(4), |i, n| {
         if i == 0 {

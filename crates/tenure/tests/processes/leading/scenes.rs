@@ -25,7 +25,7 @@ fn moving_plans(site: &Site, node: &str) -> usize {
 // D1
 pub(crate) fn five_joins(site: Site) {
     let calm = PlanningSettings {
-        debounce: Some(Duration::from_millis(1500)),
+        settle_time: Some(Duration::from_millis(1500)),
         ..lively()
     };
     let site = site.with_plan(calm);

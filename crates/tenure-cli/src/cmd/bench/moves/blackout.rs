@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use tenure::{Handler, KeyspaceMode, Seal, Settings, Shard};
+use tenure::{Handler, AssignedBy, Seal, Settings, Shard};
 use tenure_core::ids::ClusterName;
 use tenure_core::keys::prefix;
 use tenure_store::{DeleteIf, Put, PutIf};
@@ -55,7 +55,7 @@ pub(super) struct Store {
 
 #[derive(Debug, Serialize)]
 struct Blackout {
-    mode: KeyspaceMode,
+    mode: AssignedBy,
     shards: u32,
     load_ms: f64,
     moves: usize,
@@ -113,7 +113,7 @@ async fn one(
     store: &Arc<dyn tenure_store::Store>,
     url: &str,
     cluster: &ClusterName,
-    mode: KeyspaceMode,
+    mode: AssignedBy,
     load: Duration,
     bench: &MovesBench,
 ) -> Result<Blackout, Exit> {

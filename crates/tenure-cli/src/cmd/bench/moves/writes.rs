@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use tenure::router::{HoldLimits, Router};
-use tenure::{Hashed, KeyspaceMode, Node, Settings};
+use tenure::{Hashed, AssignedBy, Node, Settings};
 use tenure_core::ids::{ClusterName, ShardId};
 use tenure_core::keys::{Key, prefix};
 use tenure_core::record::{Ownership, Record, Role};
@@ -31,7 +31,7 @@ const CALM: Duration = Duration::from_millis(700);
 #[derive(Debug, Serialize)]
 pub(super) struct Writes {
     store: &'static str,
-    mode: KeyspaceMode,
+    mode: AssignedBy,
     routers: u32,
     shards: u32,
     moves: u64,
@@ -65,10 +65,10 @@ struct Books {
 struct Stage {
     store: Arc<dyn Store>,
     cluster: ClusterName,
-    mode: KeyspaceMode,
+    mode: AssignedBy,
 }
 
-pub(super) async fn count(url: &str, mode: KeyspaceMode, routers: u32) -> Result<Writes, Exit> {
+pub(super) async fn count(url: &str, mode: AssignedBy, routers: u32) -> Result<Writes, Exit> {
     eprintln!("counting writes on {url}, {mode}, with {routers} routers …");
     let opened = within("opening", tenure_store::open(url)).await?;
     let stage = Stage {
@@ -98,7 +98,7 @@ impl Stage {
                 .store(self.store.clone())
                 .name(format!("r{n}"))
                 .hold(HoldLimits {
-                    age: settings.freeze_timeout + settings.drain_timeout + settings.take_timeout,
+                    age: settings.router_hold_timeout + settings.drain_timeout + settings.take_timeout,
                     ..HoldLimits::default()
                 })
                 .settings(settings);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tenure::{KeyspaceMode, Named, Node, NodeEvent, ShardStep};
+use tenure::{AssignedBy, Named, Node, NodeEvent, ShardStep};
 use tenure_core::ids::{KeyspaceName, Nonce, SessionId, ShardId, ShardName};
 use tenure_core::keys::{Key, prefix};
 use tenure_core::record::{Head, Record, ShardRecord};
@@ -24,7 +24,7 @@ const LOOK: Duration = Duration::from_micros(20);
 
 pub(super) async fn measure(bed: &Bed, repeat: u32) -> Result<Vec<Row>, Exit> {
     let mut rows = Vec::new();
-    for mode in [KeyspaceMode::Symmetric, KeyspaceMode::Coordinated] {
+    for mode in [AssignedBy::Rendezvous, AssignedBy::Leader] {
         let node = Node::builder(&bed.url, bed.busy.as_str())
             .name(mode.to_string())
             .ttl(bed.ttl)
@@ -34,7 +34,7 @@ pub(super) async fn measure(bed: &Bed, repeat: u32) -> Result<Vec<Row>, Exit> {
             .await
             .map_err(|e| Exit::failed(e.to_string()))?;
         rows.extend(claims(bed, &node, mode, repeat).await?);
-        if mode == KeyspaceMode::Symmetric {
+        if mode == AssignedBy::Rendezvous {
             rows.push(renewals(bed, &node, repeat).await?);
         }
         node.stop().await.map_err(|e| Exit::failed(e.to_string()))?;
@@ -52,10 +52,10 @@ struct Claimed {
 
 /// From the write of a free shard by somebody else to its claim: the write, its way through the watch, one conditional
 /// write, and before that another one where a leader plans. The node's own decisions are what comes on top.
-async fn claims(bed: &Bed, node: &Node, mode: KeyspaceMode, repeat: u32) -> Result<Vec<Row>, Exit> {
+async fn claims(bed: &Bed, node: &Node, mode: AssignedBy, repeat: u32) -> Result<Vec<Row>, Exit> {
     let mut watched = Watched::begin(bed).await?;
     let (mut seen, mut claimed) = (Vec::new(), Vec::new());
-    let led = mode == KeyspaceMode::Coordinated;
+    let led = mode == AssignedBy::Leader;
     let writes = if led { 2.0 } else { 1.0 };
     for n in 0..repeat {
         let (bare, swapped) = watched.put_seen().await?;
@@ -84,7 +84,7 @@ async fn claims(bed: &Bed, node: &Node, mode: KeyspaceMode, repeat: u32) -> Resu
     Ok(rows.into_iter().map(row).collect())
 }
 
-async fn claim(bed: &Bed, node: &Node, mode: KeyspaceMode, n: u32) -> Result<Claimed, Exit> {
+async fn claim(bed: &Bed, node: &Node, mode: AssignedBy, n: u32) -> Result<Claimed, Exit> {
     let keyspace = KeyspaceName::new(mode.to_string())?;
     let shard = ShardId::new(keyspace, ShardName::new(format!("s{n}"))?);
     let nonce = Nonce {

@@ -95,16 +95,16 @@ impl TestCluster {
                     return Reply::Failed(StoreFailure::Denied("it exists".to_owned()));
                 }
                 granted.insert(id, (ttl, now + ttl));
-                Reply::Granted(ttl)
+                Reply::LeaseCreated(ttl)
             }
             Request::KeepAlive(session) => {
                 let id = LeaseId::of(session);
                 let Some((ttl, until)) = granted.get_mut(&id) else {
-                    return Reply::Kept(LeaseState::Gone);
+                    return Reply::KeptAlive(LeaseState::Gone);
                 };
                 *until = now + *ttl;
                 let tied = self.leases.attached.get(&Key::Session(session)) == Some(&id);
-                Reply::Kept(if tied {
+                Reply::KeptAlive(if tied {
                     LeaseState::Alive(*ttl)
                 } else {
                     LeaseState::Unattached

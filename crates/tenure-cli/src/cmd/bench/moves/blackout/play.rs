@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tenure::router::{Answer, HoldLimits, Router};
-use tenure::{Epoch, Hashed, KeyspaceMode, Node, Settings};
+use tenure::{Epoch, Hashed, AssignedBy, Node, Settings};
 use tenure_core::ids::{ClusterName, ShardId, ShardName};
 use tenure_core::keys::{Key, prefix};
 use tenure_core::record::{MovePhase, Record};
@@ -102,7 +102,7 @@ pub(super) struct Cast {
     pub(super) load: Duration,
     pub(super) shards: u32,
     /// Mode of the keyspace.
-    pub(super) mode: KeyspaceMode,
+    pub(super) mode: AssignedBy,
     /// Where every step is written down.
     pub(super) traces: Option<PathBuf>,
 }
@@ -156,7 +156,7 @@ impl Play {
         common.nodes(|nodes| nodes.insert("a".to_owned(), node));
         let settings = cast.settings.clone();
         let hold = HoldLimits {
-            age: settings.freeze_timeout + settings.drain_timeout + settings.take_timeout,
+            age: settings.router_hold_timeout + settings.drain_timeout + settings.take_timeout,
             ..HoldLimits::default()
         };
         let mut router = Router::builder(&cast.url, cast.cluster.as_str())
