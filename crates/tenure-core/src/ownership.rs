@@ -252,7 +252,12 @@ pub fn apply(
             new.assigned = Some(to.node.clone());
             new.ownership = Ownership::Warming {
                 by: by.clone(),
-                mv: Move { id, to, reason: why, more },
+                mv: Move {
+                    id,
+                    to,
+                    reason: why,
+                    more,
+                },
             };
             Ok(new)
         }

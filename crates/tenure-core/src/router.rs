@@ -136,11 +136,11 @@ impl HoldReason {
             Self::Unknown => "no record of it was seen yet",
             Self::Unowned => "nobody owns it",
             Self::Loading => "its owner is loading it",
-            Self::Freezing => "it is about to change hands",
-            Self::Sealed => "it is changing hands",
+            Self::Freezing => "its owner freezes it for a move",
+            Self::Sealed => "it is moving to another node",
             Self::OwnerEnded => "its owner's session has ended",
             Self::Unreachable => "its owner's address is not known",
-            Self::Refused => "its owner refuses requests",
+            Self::Refused => "its owner rejects requests",
         }
     }
 }

@@ -139,7 +139,7 @@ mod tests {
         ActivationId, Close, Connection, Found, Listed, OpId, Reply, Request, StoreFailure,
     };
     use crate::node::KeyspaceConfig;
-    use crate::record::{Damage, Head, KeyspaceKind, AssignedBy, Record, Role, ShardRecord};
+    use crate::record::{AssignedBy, Damage, Head, KeyspaceKind, Record, Role, ShardRecord};
     use crate::rules::Rules;
     use crate::settings::Settings;
     use crate::telemetry::NodeEvent;

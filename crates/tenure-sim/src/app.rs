@@ -8,7 +8,6 @@ use crate::check::{Verdict, Violation};
 use crate::event_queue::{Due, Pid};
 use crate::process::Work;
 use crate::run_config::nanos;
-use crate::spelling::spelled;
 use crate::world::World;
 
 /// One step of the application's own.
@@ -102,7 +101,13 @@ impl World {
                 if self.work_rng.permille(self.app.load_fails) {
                     stay.work = Work::Failed;
                     let error = "the log is torn".to_owned();
-                    return self.step(pid, Event::LoadFailed { activation: run, error });
+                    return self.step(
+                        pid,
+                        Event::LoadFailed {
+                            activation: run,
+                            error,
+                        },
+                    );
                 }
                 return self.step(pid, Event::CaughtUp(run));
             }
@@ -120,7 +125,10 @@ impl World {
         }
         match stay.frozen.take() {
             Some(mv) => {
-                let event = Box::new(Event::Frozen { activation: run, move_id: mv });
+                let event = Box::new(Event::Frozen {
+                    activation: run,
+                    move_id: mv,
+                });
                 self.queue.push(self.now, Due::Tell { pid, event });
                 Ok(())
             }
@@ -205,10 +213,7 @@ impl World {
     }
 
     fn no_such(&self, pid: Pid, run: ActivationId, what: &str) -> Verdict {
-        let what = format!(
-            "process {pid} {what} run {}, which it does not have so",
-            spelled(&run)
-        );
+        let what = format!("process {pid} {what} {run:?}, which it does not have in this state");
         Err(Violation::new("contract", self.now, what))
     }
 }

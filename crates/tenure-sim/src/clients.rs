@@ -17,7 +17,6 @@ use crate::fault::Cut;
 use crate::process::Work;
 use crate::rng::Rng;
 use crate::run_config::{Class, RunConfig, nanos};
-use crate::spelling::spelled;
 use crate::world::World;
 
 /// Number of a request, in order of arrival.
@@ -516,10 +515,7 @@ impl World {
         if self.trace.on() {
             let shard = self.clients.of(req).shard;
             self.tell(pid, || {
-                format!(
-                    "request {req} for shard {shard} fails: {}",
-                    spelled(&failure)
-                )
+                format!("request {req} for shard {shard} fails: {failure:?}")
             });
         }
         if let Some(local) = &self.local {

@@ -86,7 +86,9 @@ impl Coverage {
                 let asks = matches!(mode, NodeMode::Drained(_)) && !mode.is_by_operator();
                 self.came_back_drained += u64::from(asks);
             }
-            NodeEvent::SessionEnded { reason: why, .. } => *self.ended.entry(ended_name(*why)).or_default() += 1,
+            NodeEvent::SessionEnded { reason: why, .. } => {
+                *self.ended.entry(ended_name(*why)).or_default() += 1
+            }
             _ => {}
         }
     }

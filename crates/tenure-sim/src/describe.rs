@@ -5,8 +5,6 @@ use tenure_core::machine::{Action, Event, Expect, Found, Reply, Request};
 use tenure_core::record::{Ownership, Record, ShardRecord};
 use tenure_core::telemetry::NodeEvent;
 
-use crate::spelling::spelled;
-
 /// The last four digits of a session: enough to tell the sessions of one run apart.
 pub(crate) fn short(session: tenure_core::ids::SessionId) -> String {
     format!("{:08x}", (session.0 >> 96) as u32) + &format!("+{}", session.0 & 0xffff)
@@ -22,7 +20,7 @@ pub(crate) fn event(event: &Event) -> String {
                 .collect();
             format!("<- watch upto {}: {}", upto.0, told.join("; "))
         }
-        other => format!("<- {}", spelled(other)),
+        other => format!("<- {other:?}"),
     }
 }
 
@@ -35,7 +33,7 @@ fn reply(reply: &Reply) -> String {
         ),
         Reply::Got(Some(found)) => format!("got {}", value(found)),
         Reply::Got(None) => "got nothing".to_owned(),
-        other => spelled(other),
+        other => format!("{other:?}"),
     }
 }
 
@@ -48,7 +46,7 @@ pub(crate) fn action(action: &Action) -> String {
             deadline,
         } => {
             format!(
-                "-> lease of {} closes gates at {closes_at}, deadline {deadline}",
+                "-> lease of {} stops at {closes_at}, deadline {deadline}",
                 short(*session)
             )
         }
@@ -60,7 +58,7 @@ pub(crate) fn action(action: &Action) -> String {
             ..
         } => {
             format!(
-                "-> load {shard} epoch {epoch} run {} session {}",
+                "-> load {shard} epoch {epoch} activation {} session {}",
                 run.0,
                 short(*session)
             )
@@ -78,7 +76,7 @@ pub(crate) fn action(action: &Action) -> String {
             });
             format!("-> seen {shard} epoch {epoch} owner {owner} serving {serving}")
         }
-        other => format!("-> {}", spelled(other)),
+        other => format!("-> {other:?}"),
     }
 }
 
@@ -100,14 +98,14 @@ fn request(request: &Request) -> String {
             )
         }
         Request::Get(key) => format!("get {}", key_words(key)),
-        other => spelled(other),
+        other => format!("{other:?}"),
     }
 }
 
 pub(crate) fn stored(key: &Key, found: Option<&Found>) -> String {
     match found {
         Some(found) => format!("{} = {}", key_words(key), value(found)),
-        None => format!("{} removed", key_words(key)),
+        None => format!("{} deleted", key_words(key)),
     }
 }
 
@@ -162,7 +160,7 @@ fn shard_words(shard: &ShardRecord) -> String {
             _,
         ) if !witnesses.is_empty() => {
             let all: Vec<String> = witnesses.iter().map(|w| short(*w)).collect();
-            format!(" witnesses {}", all.join(","))
+            format!(" awaiting disclaimers of {}", all.join(","))
         }
         (_, Some(owner)) => format!(" {} ({})", owner.node, short(owner.session)),
         _ => String::new(),
@@ -193,15 +191,22 @@ pub(crate) fn note(note: &NodeEvent) -> String {
             format!("registered as {} {mode}", short(*session))
         }
         NodeEvent::Renewed { took, left } => format!("renewed in {took:?}, {left:?} left"),
-        NodeEvent::SessionEnded { session, node, reason: why } => {
+        NodeEvent::SessionEnded {
+            session,
+            node,
+            reason: why,
+        } => {
             format!("ended session {} of {node}: {why}", short(*session))
         }
-        NodeEvent::SessionLost { session, reason: why } => {
+        NodeEvent::SessionLost {
+            session,
+            reason: why,
+        } => {
             format!("lost session {}: {why}", short(*session))
         }
         NodeEvent::WaitingForName { session, at_most } => {
             format!("waits for {} at most {at_most:?}", short(*session))
         }
-        other => spelled(other),
+        other => format!("{other:?}"),
     }
 }

@@ -13,7 +13,6 @@ use crate::clock::{Instant, MS};
 use crate::event_queue::{Due, Pid};
 use crate::process::{Activation, LoadEnd, Work};
 use crate::run_config::nanos;
-use crate::spelling::spelled;
 use crate::world::World;
 
 impl World {
@@ -73,13 +72,25 @@ impl World {
                 session,
                 ..
             } => self.load(pid, run, &shard, epoch, session, true),
-            Action::CatchUp { activation: run, .. } => self.catch_up(pid, run),
-            Action::Own { activation: run, epoch } => self.own(pid, run, epoch),
-            Action::Freeze { activation: run, move_id: mv, .. } => self.freeze(pid, run, mv),
+            Action::CatchUp {
+                activation: run, ..
+            } => self.catch_up(pid, run),
+            Action::Own {
+                activation: run,
+                epoch,
+            } => self.own(pid, run, epoch),
+            Action::Freeze {
+                activation: run,
+                move_id: mv,
+                ..
+            } => self.freeze(pid, run, mv),
             Action::Thaw(run) => self.thaw(pid, run),
             Action::Seal(run) => self.seal(pid, run),
             Action::Open(run) => self.open(pid, run),
-            Action::Close { activation: run, how } => self.close(pid, run, how),
+            Action::Close {
+                activation: run,
+                how,
+            } => self.close(pid, run, how),
             Action::Report(note) => {
                 self.coverage.note(&note);
                 if self.raising && matches!(note, NodeEvent::StoreReplaced { .. }) {
@@ -248,7 +259,7 @@ impl World {
             Err(Violation::new(
                 "contract",
                 self.now,
-                format!("process {pid} opens run {}, {what}", spelled(&run)),
+                format!("process {pid} opens {run:?}, {what}"),
             ))
         };
         let Some(stay) = self.processes[pid].stay_mut(run) else {
@@ -269,7 +280,10 @@ impl World {
         self.epochs.shown(self.now, pid, shard, epoch, session)?;
         self.epochs.effect(shard, epoch);
         if self.app_rng.permille(self.app.run_ends) {
-            let event = Box::new(Event::LoopEnded { activation: run, error: None });
+            let event = Box::new(Event::LoopEnded {
+                activation: run,
+                error: None,
+            });
             let at = self.now + self.app_rng.skewed(MS, nanos(self.plan.timing.ttl));
             self.queue.push(at, Due::Tell { pid, event });
         }

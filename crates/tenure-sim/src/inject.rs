@@ -120,7 +120,7 @@ impl World {
         let until = (self.now + span).max(process.paused_until.unwrap_or(0));
         process.paused_until = Some(until);
         self.queue.push(until, Due::Resume(pid));
-        self.tell(pid, || "is stopped".to_owned());
+        self.tell(pid, || "is paused".to_owned());
     }
 
     /// Lets a stopped process run: first it finishes what it was about to do, then it handles what it missed.
@@ -134,7 +134,7 @@ impl World {
         process.resumed_at = self.now;
         let midway = std::mem::take(&mut process.midway);
         let mut missed = std::mem::take(&mut process.missed);
-        self.tell(pid, || "runs again".to_owned());
+        self.tell(pid, || "is resumed".to_owned());
         self.carry_out(pid, midway.into_iter())?;
         if self.plan.shuffle {
             for n in (1..missed.len()).rev() {

@@ -37,7 +37,6 @@ pub mod run;
 pub mod run_config;
 pub mod script;
 pub mod shrink;
-mod spelling;
 mod store;
 pub mod trace;
 pub mod trace_recorder;

@@ -49,14 +49,14 @@ pub enum Act {
 impl std::fmt::Display for Act {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Evict(node) => write!(f, "evict n{node}"),
+            Self::Evict(node) => write!(f, "stop n{node} by request"),
             Self::Cordon { node, yes: true } => write!(f, "cordon n{node}"),
             Self::Cordon { node, yes: false } => write!(f, "uncordon n{node}"),
-            Self::Freeze => f.write_str("freeze"),
-            Self::Thaw => f.write_str("thaw"),
-            Self::Wish { shard, node } => write!(f, "wish {shard} n{node}"),
+            Self::Freeze => f.write_str("pause moves"),
+            Self::Thaw => f.write_str("resume moves"),
+            Self::Wish { shard, node } => write!(f, "request move {shard} n{node}"),
             Self::Rebalance => f.write_str("rebalance"),
-            Self::Doom(shard) => write!(f, "doom {shard}"),
+            Self::Doom(shard) => write!(f, "delete {shard}"),
             Self::Create(shard) => write!(f, "create {shard}"),
         }
     }

@@ -199,7 +199,7 @@ impl World {
         let known = names.iter().filter_map(|name| self.keyspace(name));
         let known = known.map(|k| k.generation).max().unwrap_or(0);
         let generation = listed.max(known).max(self.epochs.generation()) + 1;
-        self.tell_world(|| format!("an operator raises everything to generation {generation}"));
+        self.tell_world(|| format!("an operator raises all generations to {generation}"));
         let mut new = cluster;
         new.head = new.head.next(self.operators_nonce());
         for name in &names {

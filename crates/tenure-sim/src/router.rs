@@ -23,7 +23,6 @@ use crate::clients::{Req, Stage};
 use crate::clock::Instant;
 use crate::event_queue::{Due, Pid};
 use crate::run_config::nanos;
-use crate::spelling::spelled;
 use crate::world::World;
 
 /// Something that a line tells.
@@ -269,10 +268,10 @@ impl World {
     fn tell_action(&mut self, pid: Pid, shard: usize, action: Action) {
         let what = match action {
             Action::Hold(why) => format!("holds shard {shard}: {}", why.as_str()),
-            Action::Flush => format!("lets go of shard {shard}"),
-            Action::FlushOne => format!("tries shard {shard}"),
+            Action::Flush => format!("flushes shard {shard}"),
+            Action::FlushOne => format!("probes shard {shard}"),
             _ if self.transcript => return,
-            action => format!("-> shard {shard}: {}", spelled(&action)),
+            action => format!("-> shard {shard}: {action:?}"),
         };
         self.tell(pid, || what);
     }
@@ -519,7 +518,7 @@ impl World {
             self.coverage.published += u64::from(news);
             if news && self.trace.on() {
                 let moves: usize = held.values().map(BTreeMap::len).sum();
-                self.tell(pid, || format!("says that it holds {moves} shards"));
+                self.tell(pid, || format!("acknowledges {moves} held shards"));
             }
             self.step(pid, NodeEvent::Hold(held))?;
         }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tenure::{Grant, Handler, Hashed, AssignedBy, Node, Result, Shard, Shared};
+use tenure::{AssignedBy, Grant, Handler, Hashed, Node, Result, Shard, Shared};
 use tenure_sim::kit::{Kit, Report, Scenario, Table, Write};
 
 /// How an application counts.

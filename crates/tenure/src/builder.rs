@@ -8,7 +8,7 @@ use std::time::Duration;
 use tenure_core::ids::{ClusterName, KeyspaceName, NodeName};
 use tenure_core::node::{KeyspaceConfig, OwnPolicy, Said, without_effect};
 use tenure_core::plan::Policy;
-use tenure_core::record::{KeyspaceKind, AssignedBy, PlanningSettings, Rejoin, Role};
+use tenure_core::record::{AssignedBy, KeyspaceKind, PlanningSettings, Rejoin, Role};
 use tenure_core::settings::Settings;
 use tenure_store::Store;
 use tenure_store::host::Host;

@@ -308,13 +308,26 @@ impl Driver {
                 session,
                 meta,
             } => self.begin(run, shard, epoch, session, meta, false),
-            Action::CatchUp { activation: run, seal } => self.on_stay(run, |s| s.order(Order::CatchUp(seal))),
-            Action::Own { activation: run, epoch } => self.on_stay(run, |s| s.own(epoch)),
-            Action::Freeze { activation: run, move_id: mv, cancel_at: cut_at } => self.on_stay(run, |s| s.freeze(mv, cut_at)),
+            Action::CatchUp {
+                activation: run,
+                seal,
+            } => self.on_stay(run, |s| s.order(Order::CatchUp(seal))),
+            Action::Own {
+                activation: run,
+                epoch,
+            } => self.on_stay(run, |s| s.own(epoch)),
+            Action::Freeze {
+                activation: run,
+                move_id: mv,
+                cancel_at: cut_at,
+            } => self.on_stay(run, |s| s.freeze(mv, cut_at)),
             Action::Thaw(run) => self.on_stay(run, LocalShard::thaw),
             Action::Seal(run) => self.on_stay(run, |s| s.order(Order::Seal)),
             Action::Open(run) => self.on_stay(run, LocalShard::open),
-            Action::Close { activation: run, how } => self.close(run, how),
+            Action::Close {
+                activation: run,
+                how,
+            } => self.close(run, how),
             Action::Seen {
                 shard,
                 owner,
@@ -401,7 +414,10 @@ impl Driver {
                 "this node has no handler for keyspace {}",
                 begin.shard.keyspace
             );
-            self.pending.push_back(Event::LoadFailed { activation: run, error });
+            self.pending.push_back(Event::LoadFailed {
+                activation: run,
+                error,
+            });
             return;
         };
         let stay = handler.begin(begin, &self.parts.ground);

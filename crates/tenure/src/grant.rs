@@ -167,7 +167,10 @@ impl Grant {
     /// second or so.
     pub fn report_load(&self, load: u32) {
         let run = self.stay.run;
-        self.stay.inputs.event(Event::Cost { activation: run, cost: load });
+        self.stay.inputs.event(Event::Cost {
+            activation: run,
+            cost: load,
+        });
     }
 
     pub(crate) fn stay(&self) -> &Arc<LocalShard> {

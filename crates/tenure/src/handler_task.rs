@@ -247,7 +247,10 @@ impl<H: Handler> HandlerTask<H> {
             Ok(Ok(seal)) => {
                 self.stay.sealed();
                 let seal = seal.as_str().to_owned();
-                Event::Sealed { activation: run, seal }
+                Event::Sealed {
+                    activation: run,
+                    seal,
+                }
             }
             Ok(Err(error)) => Event::SealFailed {
                 activation: run,

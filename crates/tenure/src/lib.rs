@@ -92,7 +92,7 @@ pub use tenure_core::machine::Refusal;
 pub use tenure_core::plan;
 pub use tenure_core::reason::Reason;
 pub use tenure_core::record::KeyspaceKind::{Hashed, Named};
-pub use tenure_core::record::{KeyspaceKind, AssignedBy, NodeMode, PlanningSettings, Rejoin};
+pub use tenure_core::record::{AssignedBy, KeyspaceKind, NodeMode, PlanningSettings, Rejoin};
 pub use tenure_core::settings::{SettingProblem, Settings};
 pub use tenure_core::telemetry::{NodeEvent, ShardEvent, ShardStep};
 pub use tenure_core::time::Time;

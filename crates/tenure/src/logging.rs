@@ -23,7 +23,10 @@ pub(crate) fn log(note: &NodeEvent) {
         NodeEvent::StopRequested { session } => warn!(%session, "operator asks to stop: stopping"),
         NodeEvent::Renewed { took, left } => debug!(?took, ?left, "lease renewed"),
         NodeEvent::RenewalFailed { streak, error } => debug!(streak, error, "lease renewal failed"),
-        NodeEvent::LongLease { requested: asked, granted } => warn!(
+        NodeEvent::LongLease {
+            requested: asked,
+            granted,
+        } => warn!(
             ?asked,
             ?granted,
             "store keeps leases for longer than the ttl: others wait for that long"
@@ -76,8 +79,15 @@ pub(crate) fn log(note: &NodeEvent) {
                 "application runtime stands still: lease not renewed"
             );
         }
-        NodeEvent::SessionLost { session, reason: why } => warn!(%session, %why, "session lost"),
-        NodeEvent::SessionEnded { session, node, reason: why } => info!(%session, %node, %why, "session ended"),
+        NodeEvent::SessionLost {
+            session,
+            reason: why,
+        } => warn!(%session, %why, "session lost"),
+        NodeEvent::SessionEnded {
+            session,
+            node,
+            reason: why,
+        } => info!(%session, %node, %why, "session ended"),
         NodeEvent::WaitingForName { session, at_most } => {
             warn!(%session, ?at_most, "node name in use: waiting");
         }
@@ -91,7 +101,11 @@ pub(crate) fn log(note: &NodeEvent) {
         NodeEvent::RecordMissing { key } => error!(%key, "record missing"),
         NodeEvent::StoreReplaced { problem } => error!(problem, "store exchanged or gone back"),
         NodeEvent::ClockJump { gap } => warn!(?gap, "process was not scheduled"),
-        NodeEvent::WouldDo { shard, step, reason: why } => info!(%shard, %step, %why, "observer would act"),
+        NodeEvent::WouldDo {
+            shard,
+            step,
+            reason: why,
+        } => info!(%shard, %step, %why, "observer would act"),
         NodeEvent::LoadFailed {
             shard,
             epoch,

@@ -40,55 +40,55 @@ macro_rules! metrics {
 }
 
 metrics! {
-    DETACHED "gauge" "tenure_detached" false "1 while the lease is detached or recovering: nothing is owned.";
-    SUCCESSES "counter" "tenure_lease_keepalive_successes_total" false "Renewals that were confirmed.";
-    FAILURES "counter" "tenure_lease_keepalive_failures_total" false "Renewals that failed.";
-    STREAK "gauge" "tenure_lease_keepalive_failure_streak" false "Renewals that failed in a row.";
-    TOOK "gauge" "tenure_lease_keepalive_duration_seconds" false "How long the last confirmed renewal took.";
-    LAG "gauge" "tenure_lease_deadline_lag_seconds" false "Deadline of the lease minus now; negative once it is over.";
-    LEASE_CHANGES "counter" "tenure_lease_transitions_total" true "Changes of the lease's phase.";
-    SESSIONS_LOST "counter" "tenure_sessions_lost_total" true "Sessions of this node that ended against its will.";
-    SESSIONS_ENDED "counter" "tenure_sessions_ended_total" true "Sessions of others that this node proved to be over.";
-    RETRIES "counter" "tenure_acquire_retry_attempts_total" false "Rounds of looking again at assigned shards held elsewhere.";
-    EXHAUSTED "counter" "tenure_acquire_retry_window_exhausted_total" false "Retry windows that ended with shards still held elsewhere.";
-    SHARDS "gauge" "tenure_shards" true "Shards at this node by state.";
-    TRANSITIONS "counter" "tenure_shard_transitions_total" true "Steps of shards at this node.";
-    LOAD_FAILURES "counter" "tenure_load_failures_total" false "Loads of shards that failed.";
-    REFUSED "counter" "tenure_refused_total" true "Requests that were turned away.";
-    STORE "counter" "tenure_store_requests_total" true "Requests to the store.";
-    WATCH_GAPS "counter" "tenure_watch_gaps_total" false "Watches of the store that broke off.";
-    WOULD "counter" "tenure_would_total" true "Steps that an observer would have taken.";
-    ACTIVE "gauge" "tenure_active" false "1 while the node's mode is active: it takes shards.";
-    DAMAGED "counter" "tenure_damaged_records_total" false "Records found that cannot be read.";
-    MISSING "counter" "tenure_missing_records_total" false "Records found missing that must exist.";
-    ESTRANGED "counter" "tenure_store_changes_total" false "Times that the store was found exchanged or gone back.";
-    WEDGED "counter" "tenure_wedged_total" false "Renewals held back because the application's runtime stood still.";
-    OVERSLEPT "counter" "tenure_overslept_total" false "Times that this process was not scheduled for long.";
-    OVERDUE "counter" "tenure_overdue_total" false "Shards whose cancelled work did not stop in time.";
-    UNCLAIMED "gauge" "tenure_unclaimed_shards" false "Shards of this node's keyspaces that nobody owns.";
-    UNCLAIMED_AGE "gauge" "tenure_unclaimed_age_seconds" false "For how long the longest of them has been free.";
-    UNSERVED "gauge" "tenure_unserved_shards" true "Shards of the cluster without an owner that serves them for longer than three ttl.";
-    ELSEWHERE "gauge" "tenure_held_elsewhere_shards" false "Shards that this node should have and another live node has.";
-    ELSEWHERE_AGE "gauge" "tenure_held_elsewhere_age_seconds" false "For how long the longest of them has been waited for.";
-    SWEPT "counter" "tenure_swept_total" false "Tombstones removed.";
-    LEADER "gauge" "tenure_leader" false "1 while this node leads.";
-    TERM "gauge" "tenure_leader_term" false "The last term in which this node led.";
+    DETACHED "gauge" "tenure_detached" false "1 while the lease is detached or recovering; the node owns no shards.";
+    SUCCESSES "counter" "tenure_lease_renewals_total" false "Successful lease renewals.";
+    FAILURES "counter" "tenure_lease_renewal_failures_total" false "Failed lease renewals.";
+    STREAK "gauge" "tenure_lease_renewal_failure_streak" false "Consecutive failed renewals; 0 after a success.";
+    TOOK "gauge" "tenure_lease_renewal_duration_seconds" false "Duration of the last successful renewal.";
+    LAG "gauge" "tenure_lease_remaining_seconds" false "Time until the lease deadline; negative after it.";
+    LEASE_CHANGES "counter" "tenure_lease_transitions_total" true "Phase changes of the lease.";
+    SESSIONS_LOST "counter" "tenure_sessions_lost_total" true "Sessions of this node that others ended.";
+    SESSIONS_ENDED "counter" "tenure_sessions_ended_total" true "Sessions of other nodes that this node ended, with the proof as reason.";
+    RETRIES "counter" "tenure_claim_retries_total" false "Retry rounds for assigned shards that another node owns.";
+    EXHAUSTED "counter" "tenure_claim_retry_windows_exhausted_total" false "Retry windows that ended while another node still owned assigned shards.";
+    SHARDS "gauge" "tenure_shards" true "Local shards by state.";
+    TRANSITIONS "counter" "tenure_shard_transitions_total" true "Transitions of local shards.";
+    LOAD_FAILURES "counter" "tenure_load_failures_total" false "Failed shard loads.";
+    REFUSED "counter" "tenure_rejected_requests_total" true "Rejected requests.";
+    STORE "counter" "tenure_store_requests_total" true "Store requests.";
+    WATCH_GAPS "counter" "tenure_watch_gaps_total" false "Interrupted store watches.";
+    WOULD "counter" "tenure_shadow_transitions_total" true "Transitions that this node would have made without shadow mode.";
+    ACTIVE "gauge" "tenure_active" false "1 while the node's mode is active.";
+    DAMAGED "counter" "tenure_unreadable_records_total" false "Unreadable records found.";
+    MISSING "counter" "tenure_missing_records_total" false "Required records found missing.";
+    ESTRANGED "counter" "tenure_store_replacements_total" false "Detected replacements or restores of the store.";
+    WEDGED "counter" "tenure_runtime_blocked_total" false "Renewals skipped because the application's runtime was blocked.";
+    OVERSLEPT "counter" "tenure_clock_jumps_total" false "Times that this process was not scheduled for longer than renew_interval.";
+    OVERDUE "counter" "tenure_overdue_cancellations_total" false "Shards whose cancelled work did not stop in time.";
+    UNCLAIMED "gauge" "tenure_unowned_shards" false "Shards of this node's keyspaces without an owner.";
+    UNCLAIMED_AGE "gauge" "tenure_unowned_age_seconds" false "Longest time that one of them has had no owner.";
+    UNSERVED "gauge" "tenure_unserved_shards" true "Shards of the cluster that no owner has served for longer than three ttl.";
+    ELSEWHERE "gauge" "tenure_owned_elsewhere_shards" false "Shards assigned to this node that another live node owns.";
+    ELSEWHERE_AGE "gauge" "tenure_owned_elsewhere_age_seconds" false "Longest time that this node has waited for one of them.";
+    SWEPT "counter" "tenure_tombstones_removed_total" false "Tombstones removed.";
+    LEADER "gauge" "tenure_leader" false "1 while this node is the leader.";
+    TERM "gauge" "tenure_leader_term" false "Last term in which this node was the leader.";
     PLANS "counter" "tenure_plans_total" false "Plans with changes that this node published.";
-    PLAN_VERSION "gauge" "tenure_plan_version" false "The number of the last of them.";
-    PLANNED "counter" "tenure_planned_total" true "Changes in them, by kind.";
-    PLAN_PUT_OFF "gauge" "tenure_plan_put_off" false "Changes that the last of them had to put off.";
-    PLAN_PROBLEMS "counter" "tenure_plan_problems_total" false "Things that the planner had to work around.";
-    STALE_SWEPT "counter" "tenure_stale_assignments_swept_total" false "Assignments to departed nodes that were put right.";
-    SEAL_FAILURES "counter" "tenure_seal_failures_total" false "Moves called off because the application could not seal.";
-    HELD "gauge" "tenure_router_held" false "Requests that the router holds now.";
-    HELD_TOTAL "counter" "tenure_router_held_total" false "Times that it held a request.";
-    HOLD_SECONDS "counter" "tenure_router_hold_seconds_total" false "For how long it held them, all together.";
-    FLUSHES "counter" "tenure_router_flushes_total" false "Times that it let go what it held of a shard.";
-    HOPS "counter" "tenure_router_extra_hops_total" false "Requests that it sent on after another node had refused them.";
-    OVERFLOWS "counter" "tenure_router_overflows_total" false "Requests that it turned away because it held too much.";
-    EXPIRED "counter" "tenure_router_expired_total" false "Requests that it gave up because they were held for too long.";
-    PUBLISHED "counter" "tenure_router_published_total" false "Times that it told owners which moves it holds requests for.";
-    SWEEP_FAILURES "counter" "tenure_sweep_failures_total" false "Sweeps of one record that failed.";
+    PLAN_VERSION "gauge" "tenure_plan_version" false "Number of the last published plan.";
+    PLANNED "counter" "tenure_plan_changes_total" true "Changes in published plans, by kind.";
+    PLAN_PUT_OFF "gauge" "tenure_plan_deferred_changes" false "Changes that the last plan deferred.";
+    PLAN_PROBLEMS "counter" "tenure_plan_problems_total" false "Constraints that the planner could not fully satisfy.";
+    STALE_SWEPT "counter" "tenure_stale_assignments_removed_total" false "Assignments to departed nodes that were removed.";
+    SEAL_FAILURES "counter" "tenure_seal_failures_total" false "Moves aborted because the application failed to seal.";
+    HELD "gauge" "tenure_router_held_requests" false "Requests held now.";
+    HELD_TOTAL "counter" "tenure_router_held_requests_total" false "Requests that were held.";
+    HOLD_SECONDS "counter" "tenure_router_hold_seconds_total" false "Total time that requests were held.";
+    FLUSHES "counter" "tenure_router_flushes_total" false "Flushes of held requests, per shard.";
+    HOPS "counter" "tenure_router_extra_hops_total" false "Requests sent again after another node had rejected them.";
+    OVERFLOWS "counter" "tenure_router_overflows_total" false "Requests rejected because the hold queue was full.";
+    EXPIRED "counter" "tenure_router_expired_total" false "Requests failed because they were held for too long.";
+    PUBLISHED "counter" "tenure_router_hold_acknowledgements_total" false "Hold acknowledgements written.";
+    SWEEP_FAILURES "counter" "tenure_gc_failures_total" false "Failed removals of stale assignments; each is retried.";
 }
 
 /// How a node stands, as probes ask for it.
@@ -250,7 +250,9 @@ impl Metrics {
     pub(crate) fn store_request(&self, kind: &'static str, reply: &Reply) {
         let outcome = match reply {
             Reply::Got(_) | Reply::Listed(_) | Reply::Revision(_) | Reply::Lease(_) => "ok",
-            Reply::Won(_) | Reply::LeaseCreated(_) | Reply::KeptAlive(LeaseState::Alive(_)) => "won",
+            Reply::Won(_) | Reply::LeaseCreated(_) | Reply::KeptAlive(LeaseState::Alive(_)) => {
+                "won"
+            }
             Reply::KeptAlive(LeaseState::Unattached | LeaseState::Gone) => "lost",
             Reply::Lost => "lost",
             Reply::Failed(StoreFailure::Unavailable(_)) => "unavailable",
@@ -285,7 +287,9 @@ impl Metrics {
             NodeEvent::SessionEnded { reason: why, .. } => {
                 self.add(&SESSIONS_ENDED, &labels(&[("why", &why.to_string())]));
             }
-            NodeEvent::WouldDo { step, reason: why, .. } => {
+            NodeEvent::WouldDo {
+                step, reason: why, ..
+            } => {
                 let would = [("step", step.as_str()), ("why", why.as_str())];
                 self.add(&WOULD, &labels(&would));
             }

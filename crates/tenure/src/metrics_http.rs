@@ -188,7 +188,10 @@ mod tests {
         metrics.deadline(clock.now());
         check("200", "503", "not ready: detached").await;
         metrics.deadline(Time::NEVER);
-        metrics.note(&NodeEvent::SessionLost { session, reason: why });
+        metrics.note(&NodeEvent::SessionLost {
+            session,
+            reason: why,
+        });
         check("200", "503", "not ready: detached").await;
         metrics.leaving();
         check("200", "503", "not ready: stopping").await;

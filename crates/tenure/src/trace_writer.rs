@@ -139,7 +139,10 @@ impl Recorder {
         let Some(lines) = self.lines.take() else {
             return;
         };
-        let gap = Line::Gap(Gap { n: self.steps, reason: why });
+        let gap = Line::Gap(Gap {
+            n: self.steps,
+            reason: why,
+        });
         let marking = std::thread::Builder::new().spawn(move || drop(lines.send(gap)));
         if marking.is_err() {
             warn!(trace = %self.path.display(), "the gap in the trace cannot be marked");
@@ -280,7 +283,14 @@ mod tests {
             let error = "x".repeat(100_000);
             let run = ActivationId(1);
             let step = Step::default();
-            recorder.stepped(Time(1), Event::LoadFailed { activation: run, error }, &step);
+            recorder.stepped(
+                Time(1),
+                Event::LoadFailed {
+                    activation: run,
+                    error,
+                },
+                &step,
+            );
             steps += 1;
         }
         assert!(steps < 10, "{steps} steps fitted");

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tenure_core::ids::KeyspaceName;
 use tenure_core::keys::Key;
 use tenure_core::node::weight_without_effect;
-use tenure_core::plan::{Budgets, BalanceBy, ZoneRule};
+use tenure_core::plan::{BalanceBy, Budgets, ZoneRule};
 use tenure_core::record::{AssignedBy, KeyspaceRecord, PlanningSettings, Record};
 
 use super::settings_table::{KNOBS, Kind, Knob};
@@ -235,7 +235,9 @@ impl Config {
         let Ok(Some(record)) = tokio::time::timeout(READ, existing(self, name)).await else {
             return Ok(());
         };
-        if record.assigned_by == AssignedBy::Leader && record.planning.balance_by == Some(BalanceBy::Cost) {
+        if record.assigned_by == AssignedBy::Leader
+            && record.planning.balance_by == Some(BalanceBy::Cost)
+        {
             return Err(Exit::usage(format!(
                 "keyspace {name} has measure = \"load\", and an application of `tenure {command}` has no way to report the load \
                  of its shards; run `tenure keyspace update {name} --measure shards`, or use the library (`Grant::report_load`)"

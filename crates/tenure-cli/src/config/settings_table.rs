@@ -307,23 +307,20 @@ pub(crate) const KNOBS: &[Knob] = &[
     ),
     knob(
         "acquire_retry_window",
-        Kind::Time(
-            |s, v| s.claim_retry_window = v,
-            |t| t.claim_retry_window,
-        ),
+        Kind::Time(|s, v| s.claim_retry_window = v, |t| t.claim_retry_window),
         "for how long they are; 0ms: on watch and tick only",
     ),
     knob(
         "acquire_watch_enabled",
-        Kind::Switch(
-            |s, v| s.claim_watch_enabled = v,
-            |t| t.claim_watch_enabled,
-        ),
+        Kind::Switch(|s, v| s.claim_watch_enabled = v, |t| t.claim_watch_enabled),
         "whether a change seen by the watch leads to a claim at once",
     ),
     knob(
         "rebalance_debounce",
-        Kind::Time(|s, v| s.assignment_settle_time = v, |t| t.assignment_settle_time),
+        Kind::Time(
+            |s, v| s.assignment_settle_time = v,
+            |t| t.assignment_settle_time,
+        ),
         "how long the set of nodes must be unchanged before shards are given away for balance",
     ),
     knob(

@@ -231,7 +231,11 @@ impl Node {
 
     /// What a leader would give to this observer, in the end, if it took part.
     fn imagine(&self, keyspace: &KeyspaceName) -> BTreeSet<ShardId> {
-        let settings = self.view.keyspaces.get(keyspace).map(|k| k.planning.settings());
+        let settings = self
+            .view
+            .keyspaces
+            .get(keyspace)
+            .map(|k| k.planning.settings());
         let ended = |session| self.ended(session);
         let live = Live::new(&self.view, &ended);
         let (Some(Ok(rules)), Ok(view)) = (

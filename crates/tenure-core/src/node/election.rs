@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::ids::SessionId;
 use crate::keys::Key;
 use crate::machine::Expect;
-use crate::record::{Damage, Head, AssignedBy, LeaderRecord, PlanId, Record, Role, Unknown};
+use crate::record::{AssignedBy, Damage, Head, LeaderRecord, PlanId, Record, Role, Unknown};
 use crate::rules::Mutant;
 use crate::telemetry::NodeEvent;
 use crate::view::KeyState;

@@ -98,7 +98,7 @@ pub fn without_effect<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::AssignedBy::{Leader, FairShare, Rendezvous};
+    use crate::record::AssignedBy::{FairShare, Leader, Rendezvous};
 
     #[test]
     fn what_would_have_no_effect_is_named() {

@@ -485,9 +485,7 @@ impl Node {
     /// Derives the members anew; if they changed, so does what everyone should have.
     pub(super) fn refresh_members(&mut self) {
         // An observer counts itself, and its session may be new. Nobody else's part changes with a renewal.
-        let me = self
-            .session()
-            .filter(|_| self.config.role == Role::Shadow);
+        let me = self.session().filter(|_| self.config.role == Role::Shadow);
         if !self.view.take_members_moved() && me.is_none() {
             return;
         }

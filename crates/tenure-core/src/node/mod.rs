@@ -61,7 +61,7 @@ use crate::members::{self, Unserved};
 use crate::plan::Policy;
 use crate::reason::Reason;
 use crate::record::{
-    ClusterRecord, HeldByRouter, KeyspaceKind, AssignedBy, NodeMode, Ownership, PlanningSettings,
+    AssignedBy, ClusterRecord, HeldByRouter, KeyspaceKind, NodeMode, Ownership, PlanningSettings,
     Record, Rejoin, Role, ShardRecord,
 };
 use crate::rules::Rules;
@@ -507,13 +507,34 @@ impl Node {
             Event::WatchGap => self.on_watch_gap(),
             Event::Loaded(run) => self.on_loaded(run),
             Event::CaughtUp(run) => self.on_caught_up(run),
-            Event::Frozen { activation: run, move_id: mv } => self.on_frozen(run, mv),
-            Event::Sealed { activation: run, seal } => self.on_sealed(run, seal),
-            Event::SealFailed { activation: run, error } => self.on_seal_failed(run, error),
-            Event::LoadFailed { activation: run, error } => self.on_load_failed(run, error),
-            Event::LoopEnded { activation: run, error } => self.on_run_ended(run, error),
-            Event::Trouble { activation: run, trouble: said } => self.on_trouble(run, said),
-            Event::Cost { activation: run, cost: load } => self.on_load_told(run, load),
+            Event::Frozen {
+                activation: run,
+                move_id: mv,
+            } => self.on_frozen(run, mv),
+            Event::Sealed {
+                activation: run,
+                seal,
+            } => self.on_sealed(run, seal),
+            Event::SealFailed {
+                activation: run,
+                error,
+            } => self.on_seal_failed(run, error),
+            Event::LoadFailed {
+                activation: run,
+                error,
+            } => self.on_load_failed(run, error),
+            Event::LoopEnded {
+                activation: run,
+                error,
+            } => self.on_run_ended(run, error),
+            Event::Trouble {
+                activation: run,
+                trouble: said,
+            } => self.on_trouble(run, said),
+            Event::Cost {
+                activation: run,
+                cost: load,
+            } => self.on_load_told(run, load),
             Event::Drained(run) => self.on_drained(run),
             Event::Hold(held) => self.hold(held),
             Event::Progress(at) => self.progress = self.progress.max(at),
@@ -693,7 +714,9 @@ impl Node {
 
     /// Whether an operator wants nothing that is served to move.
     fn is_frozen(&self) -> bool {
-        self.cluster.as_ref().is_some_and(|c| c.moves_paused.is_some())
+        self.cluster
+            .as_ref()
+            .is_some_and(|c| c.moves_paused.is_some())
     }
 
     fn tell_owner(&mut self, id: &ShardId) {

@@ -112,7 +112,11 @@ impl PlanRules {
     pub fn promptly(&self) -> Self {
         let calm = Duration::ZERO;
         self.with(|settings| {
-            (settings.settle_time, settings.rejoin_after, settings.cool_down) = (calm, calm, calm);
+            (
+                settings.settle_time,
+                settings.rejoin_after,
+                settings.cool_down,
+            ) = (calm, calm, calm);
             settings.band_shards = settings.band_shards.min(1);
         })
     }

@@ -50,7 +50,10 @@ impl Node {
         record.leased = Some(granted);
         record.ttl = asked.min(granted);
         if granted > asked {
-            self.note(NodeEvent::LongLease { requested: asked, granted });
+            self.note(NodeEvent::LongLease {
+                requested: asked,
+                granted,
+            });
         }
         self.put_new_session(sent);
     }

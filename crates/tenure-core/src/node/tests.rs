@@ -24,7 +24,7 @@ use test_cluster::{TestCluster, ms};
 use crate::ids::{SessionId, ShardId};
 use crate::keys::Key;
 use crate::machine::{Action, ActivationId, Event, Refusal};
-use crate::record::{KeyspaceKind, AssignedBy, NodeMode, Ownership, Record};
+use crate::record::{AssignedBy, KeyspaceKind, NodeMode, Ownership, Record};
 use crate::telemetry::NodeEvent;
 
 #[test]
@@ -380,7 +380,11 @@ fn a_node_whose_application_is_wedged_stops_renewing() {
 fn last_run(bench: &TestCluster, i: usize, id: &ShardId) -> ActivationId {
     let mut loads = bench.log(i).iter().rev();
     let run = loads.find_map(|action| match action {
-        Action::Load { activation: run, shard, .. } if shard == id => Some(*run),
+        Action::Load {
+            activation: run,
+            shard,
+            ..
+        } if shard == id => Some(*run),
         _ => None,
     });
     run.unwrap()
@@ -390,7 +394,13 @@ fn last_run(bench: &TestCluster, i: usize, id: &ShardId) -> ActivationId {
 fn say(bench: &mut TestCluster, i: usize, id: &ShardId, said: Option<&str>) {
     let run = last_run(bench, i, id);
     let said = said.map(ToOwned::to_owned);
-    bench.send(i, Event::Trouble { activation: run, trouble: said });
+    bench.send(
+        i,
+        Event::Trouble {
+            activation: run,
+            trouble: said,
+        },
+    );
 }
 
 #[test]
@@ -433,7 +443,13 @@ fn what_an_application_said_in_an_earlier_run_is_taken_back() {
     let before = bench.shard(&id).clone();
     assert_eq!(before.trouble.as_deref(), Some("crashes"));
     let run = last_run(&bench, n1, &id);
-    bench.send(n1, Event::LoopEnded { activation: run, error: None });
+    bench.send(
+        n1,
+        Event::LoopEnded {
+            activation: run,
+            error: None,
+        },
+    );
     bench.run(ms(1000));
     assert_eq!(bench.serving(n1), 1);
     assert_eq!(bench.shard(&id).epoch, before.epoch);

@@ -51,7 +51,7 @@ pub use planner::{Delta, Planner};
 pub use policy::{Placement, Policy, PolicyInput, Taker, jump_hash};
 pub use reason::PlanReason;
 pub use report::Report;
-pub use settings::{Budgets, BalanceBy, PlanRules, PlanSettings, PolicyKind, ZoneRule};
+pub use settings::{BalanceBy, Budgets, PlanRules, PlanSettings, PolicyKind, ZoneRule};
 pub use validate_policy::{Nonsense, check};
 
 use crate::time::Time;

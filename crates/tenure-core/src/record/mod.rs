@@ -19,12 +19,12 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 pub use cluster::ClusterRecord;
-pub use keyspace::{KeyspaceKind, AssignedBy, KeyspaceRecord};
+pub use keyspace::{AssignedBy, KeyspaceKind, KeyspaceRecord};
 pub use leader::LeaderRecord;
 pub use node::{NodeMode, NodeRecord, Rejoin};
 pub use plan_settings::PlanningSettings;
 pub use session::{
-    BootClock, EndReason, Ended, HeldByRouter, Costs, Role, SessionRecord, UnservedCount,
+    BootClock, Costs, EndReason, Ended, HeldByRouter, Role, SessionRecord, UnservedCount,
     UnservedShards,
 };
 pub use shard::{

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::{Unknown, millis};
-use crate::plan::{Budgets, BalanceBy, PlanSettings, PolicyKind, ZoneRule};
+use crate::plan::{BalanceBy, Budgets, PlanSettings, PolicyKind, ZoneRule};
 
 /// The planner's settings as a keyspace's record has them: only what differs from the usual.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -403,7 +403,12 @@ impl TryFrom<Wire> for ShardRecord {
                     seal,
                 }),
             ) => {
-                let mv = Move { id, to, reason: why, more };
+                let mv = Move {
+                    id,
+                    to,
+                    reason: why,
+                    more,
+                };
                 match (phase, w.serving, seal) {
                     (MovePhase::Warming, true, None) => Ownership::Warming { by, mv },
                     (MovePhase::Freezing, true, None) => Ownership::Freezing { by, mv },

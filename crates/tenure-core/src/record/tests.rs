@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::ids::{ClusterName, Epoch, KeyspaceName, NodeName, SessionId, ShardId, ShardName};
-use crate::plan::{Budgets, BalanceBy, PolicyKind, ZoneRule};
+use crate::plan::{BalanceBy, Budgets, PolicyKind, ZoneRule};
 use crate::reason::Reason;
 use crate::time::Time;
 

@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure::{Builder, Hashed, AssignedBy, Node};
+use tenure::{AssignedBy, Builder, Hashed, Node};
 use tokio::task::JoinHandle;
 
 use crate::error::QueueError;

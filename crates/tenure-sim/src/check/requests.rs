@@ -12,7 +12,6 @@ use super::{Verdict, Violation};
 use crate::clients::Req;
 use crate::clock::{Instant, MS};
 use crate::event_queue::Pid;
-use crate::spelling::spelled;
 
 /// Why a request failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -210,7 +209,7 @@ impl Requests {
             (_, true) => "at rest",
             _ => "for no reason",
         };
-        let what = format!("request {req} fails {when}: {}", spelled(&failure));
+        let what = format!("request {req} fails {when}: {failure:?}");
         Err(Violation::new("P4", at, what))
     }
 

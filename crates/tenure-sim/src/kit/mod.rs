@@ -50,7 +50,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure::{Handler, KeyspaceKind, AssignedBy, Node, Settings};
+use tenure::{AssignedBy, Handler, KeyspaceKind, Node, Settings};
 
 pub use table::{Table, Write};
 

@@ -10,7 +10,7 @@ use tenure_core::machine::{
     Action, ActivationId, Close, Event, OpId, Reply, Request, StoreFailure,
 };
 use tenure_core::node::{Counters, KeyspaceConfig, Node, NodeConfig};
-use tenure_core::record::{KeyspaceKind, AssignedBy, Role};
+use tenure_core::record::{AssignedBy, KeyspaceKind, Role};
 use tenure_core::router::{RecordVersion, ShardObservation as Seen};
 use tenure_core::rules::Rules;
 use tenure_core::time::Time;
@@ -249,7 +249,10 @@ impl State {
                     ),
                 }
             }
-            Action::Close { activation: run, how } => {
+            Action::Close {
+                activation: run,
+                how,
+            } => {
                 if how == Close::Cancel {
                     self.fail_requests(n, Some(run), telling);
                 }
@@ -290,9 +293,18 @@ impl State {
                 });
                 process.post(Event::Loaded(run));
             }
-            Action::CatchUp { activation: run, .. } => self.post(n, Event::CaughtUp(run)),
-            Action::Own { activation: run, epoch } => self.own(n, run, epoch),
-            Action::Freeze { activation: run, move_id: mv, .. } => {
+            Action::CatchUp {
+                activation: run, ..
+            } => self.post(n, Event::CaughtUp(run)),
+            Action::Own {
+                activation: run,
+                epoch,
+            } => self.own(n, run, epoch),
+            Action::Freeze {
+                activation: run,
+                move_id: mv,
+                ..
+            } => {
                 self.set_open(n, run, false);
                 self.set_frozen(n, run, Some(mv));
                 self.worked(n, run);
@@ -306,7 +318,13 @@ impl State {
                     self.breach("P3", "a shard is sealed while a request is worked on");
                 }
                 let seal = String::new();
-                self.post(n, Event::Sealed { activation: run, seal });
+                self.post(
+                    n,
+                    Event::Sealed {
+                        activation: run,
+                        seal,
+                    },
+                );
             }
             Action::Refused(_) | Action::Stopped => self.leave(n, telling),
             Action::Seen {
@@ -368,7 +386,10 @@ impl State {
                 process.post(told);
             }
         } else if let Some(mv) = stay.frozen.take() {
-            process.post(Event::Frozen { activation: run, move_id: mv });
+            process.post(Event::Frozen {
+                activation: run,
+                move_id: mv,
+            });
         }
     }
 

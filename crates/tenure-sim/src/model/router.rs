@@ -23,7 +23,6 @@ use super::canonical::base;
 use super::reachability::Sight;
 use super::state::State;
 use super::world::{Telling, shard};
-use crate::spelling::spelled;
 
 /// Something that a line tells.
 #[derive(Clone, Copy, Debug)]
@@ -230,7 +229,7 @@ impl State {
                 return;
             }
             for ((), action) in actions {
-                telling.line(|| format!("n{n} router: {}", spelled(&action)));
+                telling.line(|| format!("n{n} router: {action:?}"));
                 desk.order(action, telling);
             }
             for told in told {

@@ -21,7 +21,6 @@ use super::router::{Is, RouterProcess};
 use super::state::State;
 use super::world::{Telling, shard};
 use crate::clock::Instant;
-use crate::spelling::spelled;
 
 /// A step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -350,7 +349,7 @@ impl State {
                 self.step(n, Event::Stop, telling);
             }
             Act::Start(n, back) => {
-                telling.line(|| format!("n{n} starts: {}", spelled(&back)));
+                telling.line(|| format!("n{n} starts: {back:?}"));
                 self.start(n, back == Back::WithDirectory, rules, telling);
             }
             Act::Remove => {

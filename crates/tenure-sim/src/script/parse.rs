@@ -87,10 +87,10 @@ impl Reader {
             ["routers", count] => self.routers = number(count)?,
             ["catches-up"] => self.catches_up = true,
             ["duplicates", permille] => self.duplicates = number(permille)?,
-            ["ambush", at, victim, ref blow @ ..] => {
+            ["phase-fault", at, victim, ref blow @ ..] => {
                 self.ambush = Some(ambush(at, victim, blow)?);
             }
-            ["freeze-timeout", span] => {
+            ["router-hold-timeout", span] => {
                 self.settings.router_hold_timeout = Duration::from_nanos(self::span(span)?)
             }
             ["load-timeout", span] => {
@@ -103,12 +103,12 @@ impl Reader {
             ["store", "leased"] => self.family = Family::Leased,
             ["store", "polled"] => self.family = Family::Polled,
             ["store", "one-machine"] => self.family = Family::OneMachine,
-            ["mode", mode] => self.mode = mode.parse()?,
-            ["acquire-watch", "off"] => self.settings.claim_watch_enabled = false,
-            ["acquire-retry-window", span] => {
+            ["assigned-by", mode] => self.mode = mode.parse()?,
+            ["claim-watch", "off"] => self.settings.claim_watch_enabled = false,
+            ["claim-retry-window", span] => {
                 self.settings.claim_retry_window = Duration::from_nanos(self::span(span)?);
             }
-            ["acquire-retry-interval", span] => {
+            ["claim-retry-interval", span] => {
                 self.settings.claim_retry_interval = Duration::from_nanos(self::span(span)?);
             }
             ["drain-timeout", span] => {

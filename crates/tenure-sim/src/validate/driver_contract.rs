@@ -43,20 +43,37 @@ impl Conduct {
             Event::Loaded(run) => self.of_run(*run, "loaded", |run| {
                 !std::mem::replace(&mut run.loaded, true) && !run.failed && !run.drained
             })?,
-            Event::LoadFailed { activation: run, .. } => self.of_run(*run, "failed to load", |run| {
+            Event::LoadFailed {
+                activation: run, ..
+            } => self.of_run(*run, "failed to load", |run| {
                 let loads = !run.loaded || run.catches_up;
                 !std::mem::replace(&mut run.failed, true) && loads && !run.drained
             })?,
-            Event::LoopEnded { activation: run, .. } => {
+            Event::LoopEnded {
+                activation: run, ..
+            } => {
                 self.of_run(*run, "ended", |run| run.loaded)?;
             }
-            Event::Trouble { activation: run, .. } | Event::Cost { activation: run, .. } => {
+            Event::Trouble {
+                activation: run, ..
+            }
+            | Event::Cost {
+                activation: run, ..
+            } => {
                 self.of_run(*run, "said something", |_| true)?;
             }
-            Event::CaughtUp(run) | Event::Frozen { activation: run, .. } => {
+            Event::CaughtUp(run)
+            | Event::Frozen {
+                activation: run, ..
+            } => {
                 self.of_run(*run, "gone on", |run| run.loaded)?;
             }
-            Event::Sealed { activation: run, .. } | Event::SealFailed { activation: run, .. } => {
+            Event::Sealed {
+                activation: run, ..
+            }
+            | Event::SealFailed {
+                activation: run, ..
+            } => {
                 self.of_run(*run, "sealed", |run| run.loaded && !run.drained)?;
             }
             Event::Drained(run) => self.of_run(*run, "drained", |run| {
@@ -83,15 +100,24 @@ impl Conduct {
                 self.asked.insert(*op, Asked { at, request });
                 self.highest = self.highest.max(Some(*op));
             }
-            Action::Load { activation: run, .. } | Action::Warm { activation: run, .. } => {
+            Action::Load {
+                activation: run, ..
+            }
+            | Action::Warm {
+                activation: run, ..
+            } => {
                 self.runs.insert(*run, Run::default());
             }
-            Action::CatchUp { activation: run, .. } => {
+            Action::CatchUp {
+                activation: run, ..
+            } => {
                 if let Some(run) = self.runs.get_mut(run) {
                     run.catches_up = true;
                 }
             }
-            Action::Close { activation: run, .. } => {
+            Action::Close {
+                activation: run, ..
+            } => {
                 if let Some(run) = self.runs.get_mut(run) {
                     run.closing = true;
                 }

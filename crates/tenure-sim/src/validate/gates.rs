@@ -74,7 +74,9 @@ impl Gates {
                     stay.open = Some((t, place.clone()));
                 }
             }
-            Action::Close { activation: run, .. } => {
+            Action::Close {
+                activation: run, ..
+            } => {
                 if let Some(stay) = self.stays.remove(run) {
                     self.closed(t, stay);
                 }

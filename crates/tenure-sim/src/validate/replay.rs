@@ -6,7 +6,6 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use crate::spelling::spelled;
 use tenure_core::machine::{Action, Event, Step};
 use tenure_core::node::Node;
 use tenure_core::trace_format::{Begin, Line, Stepped};
@@ -97,7 +96,7 @@ fn difference(recorded: &Stepped, again: Step) -> Option<String> {
 }
 
 fn shown(action: &Action) -> String {
-    let mut text = spelled(action);
+    let mut text = format!("{action:?}");
     if text.len() > SHOWN {
         text.truncate(text.floor_char_boundary(SHOWN));
         text.push('…');

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tenure::plan::BalanceBy;
 use tenure::{
-    Builder, Hashed, AssignedBy, Node, NodeEvent, PlanningSettings, Settings, Shard, ShardStep,
+    AssignedBy, Builder, Hashed, Node, NodeEvent, PlanningSettings, Settings, Shard, ShardStep,
 };
 
 use tenure_core::keys::Key;
@@ -150,10 +150,11 @@ async fn release_batch_is_how_many_shards_are_given_away_at_a_time() {
                 drain_timeout: TTL * 10,
                 ..settings()
             };
-            let builder = builder
-                .mode(AssignedBy::Rendezvous)
-                .settings(set)
-                .keyspace("orders", Hashed(16), Counter::default());
+            let builder = builder.mode(AssignedBy::Rendezvous).settings(set).keyspace(
+                "orders",
+                Hashed(16),
+                Counter::default(),
+            );
             started(builder).await.unwrap()
         };
         let a = start("a").await;

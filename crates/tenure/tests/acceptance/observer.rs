@@ -1,6 +1,6 @@
 //! A12: an observer says what it would do, and does none of it.
 
-use tenure::{Hashed, AssignedBy, NodeEvent, ShardStep};
+use tenure::{AssignedBy, Hashed, NodeEvent, ShardStep};
 
 use crate::world::*;
 

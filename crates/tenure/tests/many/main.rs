@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant};
 
 use tenure::router::Router;
-use tenure::{Builder, Handler, Hashed, AssignedBy, Node, Result, Shard};
+use tenure::{AssignedBy, Builder, Handler, Hashed, Node, Result, Shard};
 
 const SHARDS: u32 = 20_000;
 

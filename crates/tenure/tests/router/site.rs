@@ -10,7 +10,7 @@ use tenure::store::fault::{FaultConfig, FaultStore};
 use tenure::store::memory::MemoryStore;
 use tenure::store::{Put, PutIf, Store};
 use tenure::{
-    Builder, Clock, Epoch, Handler, Hashed, AssignedBy, Node, Result, Seal, Settings, Shard,
+    AssignedBy, Builder, Clock, Epoch, Handler, Hashed, Node, Result, Seal, Settings, Shard,
     ShardId, StartError,
 };
 use tenure_core::ids::{ClusterName, Nonce, SessionId, Version};

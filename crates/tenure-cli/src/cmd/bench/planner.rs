@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use tenure_core::ids::{KeyspaceName, NodeName, ShardName};
 use tenure_core::plan::{
-    Decision, Delta, BalanceBy, NodeIx, NodeState, Plan, PlanNode, PlanRules, PlanSettings, PlanView,
-    Planner, ShardSpec, plan,
+    BalanceBy, Decision, Delta, NodeIx, NodeState, Plan, PlanNode, PlanRules, PlanSettings,
+    PlanView, Planner, ShardSpec, plan,
 };
 use tenure_core::time::Time;
 

@@ -12,7 +12,7 @@ use tenure_core::keys::Key;
 use tenure_core::node::plan_without_effect;
 use tenure_core::ownership::restored;
 use tenure_core::record::{
-    Head, KeyspaceKind, AssignedBy, KeyspaceRecord, PlanningSettings, Record, Unknown,
+    AssignedBy, Head, KeyspaceKind, KeyspaceRecord, PlanningSettings, Record, Unknown,
 };
 use tenure_core::rules::Rules;
 use tenure_core::view::KeyState;

@@ -6,7 +6,7 @@ use clap::Args;
 use serde::Serialize;
 use serde_json::json;
 use tenure_core::ids::KeyspaceName;
-use tenure_core::record::{KeyspaceKind, AssignedBy, KeyspaceRecord, PlanningSettings};
+use tenure_core::record::{AssignedBy, KeyspaceKind, KeyspaceRecord, PlanningSettings};
 use tenure_core::view::KeyState;
 
 use super::update;

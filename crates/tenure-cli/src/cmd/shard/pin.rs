@@ -78,7 +78,11 @@ async fn set(
     for _ in 0..CAS_ATTEMPTS {
         let snapshot = place.existing().await?;
         let seen = snapshot.shard(id)?;
-        let mode = snapshot.view.keyspaces.get(&id.keyspace).map(|k| k.assigned_by);
+        let mode = snapshot
+            .view
+            .keyspaces
+            .get(&id.keyspace)
+            .map(|k| k.assigned_by);
         if let Some(mode) = mode.filter(|mode| to.is_some() && *mode != AssignedBy::Leader) {
             return Err(Exit::failed(format!(
                 "keyspace {} is in mode {mode}, in which no leader plans: a pin would have no effect",

@@ -271,7 +271,9 @@ fn news_of(note: &NodeEvent) -> Option<News> {
         NodeEvent::Lease { from, to } => Some(News::Lease(
             format!("lease {from:?} -> {to:?}").to_lowercase(),
         )),
-        NodeEvent::SessionLost { reason: why, .. } => Some(News::Lease(format!("session is over ({why})"))),
+        NodeEvent::SessionLost { reason: why, .. } => {
+            Some(News::Lease(format!("session is over ({why})")))
+        }
         NodeEvent::ClockJump { gap } => {
             Some(News::Lease(format!("was not scheduled for {gap:.1?}")))
         }

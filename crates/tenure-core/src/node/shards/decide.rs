@@ -143,7 +143,11 @@ impl Node {
             return Decision::Close(Close::Cancel, Reason::Superseded, AfterClose::Reevaluate);
         }
         if epoch.generation() < floor {
-            return Decision::Close(Close::Cancel, Reason::GenerationRaised, AfterClose::Reevaluate);
+            return Decision::Close(
+                Close::Cancel,
+                Reason::GenerationRaised,
+                AfterClose::Reevaluate,
+            );
         }
         if record.ownership.moving().is_some() {
             return self.decide_moving(id, &record, writing);

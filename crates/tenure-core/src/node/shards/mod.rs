@@ -453,7 +453,10 @@ impl Node {
             why: first,
         };
         self.forget_ahead(id);
-        self.out.push(Action::Close { activation: run, how });
+        self.out.push(Action::Close {
+            activation: run,
+            how,
+        });
         let step = match how {
             Close::Drain => ShardStep::Draining,
             Close::Cancel if why == Reason::MoveAborted => ShardStep::Aborted,

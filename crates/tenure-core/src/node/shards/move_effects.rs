@@ -71,7 +71,10 @@ impl Node {
         };
         (*step, *limit) = (Readiness::CatchingUp, until);
         let run = *run;
-        self.out.push(Action::CatchUp { activation: run, seal });
+        self.out.push(Action::CatchUp {
+            activation: run,
+            seal,
+        });
         self.timers.set(Timer::Stay(id.clone()), until);
     }
 
@@ -100,7 +103,10 @@ impl Node {
         self.forget_ahead(id);
         self.wait_for(id, false);
         self.timers.clear(&Timer::Stay(id.clone()));
-        self.out.push(Action::Own { activation: run, epoch });
+        self.out.push(Action::Own {
+            activation: run,
+            epoch,
+        });
         self.out.push(Action::Open(run));
         let me = Some(self.config.name.clone());
         self.tell(id, ShardStep::Serving, epoch, Reason::Taken, me);
@@ -153,7 +159,11 @@ impl Node {
         };
         // What is cut gets some time to end before the move is called off for its sake.
         let cut_at = self.now + self.config.timing.drain_timeout / 4 * 3;
-        self.out.push(Action::Freeze { activation: run, move_id: mv, cancel_at: cut_at });
+        self.out.push(Action::Freeze {
+            activation: run,
+            move_id: mv,
+            cancel_at: cut_at,
+        });
         self.tell(id, ShardStep::Frozen, epoch, Reason::Moving, None);
         self.timers.set(Timer::Stay(id.clone()), limit);
         if self.config.rules.broken_by(Mutant::SealWithoutDrain) {

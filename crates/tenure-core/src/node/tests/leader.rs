@@ -12,8 +12,7 @@ use crate::node::OwnPolicy;
 use crate::plan::{BalanceBy, Placement, Policy, PolicyInput, PolicyKind};
 use crate::reason::Reason;
 use crate::record::{
-    Damage, Failure, AssignedBy, LeaderRecord, NodeMode, Ownership, PlanningSettings, Record,
-    Role,
+    AssignedBy, Damage, Failure, LeaderRecord, NodeMode, Ownership, PlanningSettings, Record, Role,
 };
 use crate::telemetry::{NodeEvent, ShardStep};
 
@@ -533,7 +532,11 @@ fn an_observer_says_what_a_leader_would_give_it_and_gets_nothing() {
     assert_eq!(nodes.map(|i| bench.serving(i)), [6, 6]);
     assert_eq!(bench.serving(watcher), 0);
     let would = bench.notes(watcher).filter_map(|note| match note {
-        NodeEvent::WouldDo { shard, step, reason: why } => Some((shard.clone(), *step, *why)),
+        NodeEvent::WouldDo {
+            shard,
+            step,
+            reason: why,
+        } => Some((shard.clone(), *step, *why)),
         _ => None,
     });
     let would: BTreeSet<_> = would.collect();

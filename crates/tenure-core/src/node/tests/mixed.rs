@@ -9,9 +9,7 @@ use crate::keys::Key;
 use crate::machine::{Action, Event, Found};
 use crate::members::{self, NAMED, Unserved};
 use crate::node::NodeConfig;
-use crate::record::{
-    AssignedBy, NodeMode, Ownership, Record, Role, UnservedCount, UnservedShards,
-};
+use crate::record::{AssignedBy, NodeMode, Ownership, Record, Role, UnservedCount, UnservedShards};
 use crate::telemetry::NodeEvent;
 use crate::time::Time;
 use crate::view::View;

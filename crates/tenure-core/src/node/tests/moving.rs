@@ -10,7 +10,7 @@ use crate::machine::{Action, Event};
 use crate::node::tests::leader::leads;
 use crate::reason::Reason;
 use crate::record::{
-    Damage, AssignedBy, Move, MovePhase, NodeMode, Owner, Ownership, Record, Role, ShardRecord,
+    AssignedBy, Damage, Move, MovePhase, NodeMode, Owner, Ownership, Record, Role, ShardRecord,
 };
 use crate::telemetry::{NodeEvent, ShardStep};
 
@@ -121,7 +121,13 @@ fn what_is_in_flight_ends_before_the_shard_is_sealed() {
     assert_eq!(phase(&bench, &id), Some(MovePhase::Freezing));
     assert!(!bench.served_by(n1).contains(&id) && !bench.served_by(n2).contains(&id));
     let (i, run) = bench.held.pop().unwrap();
-    bench.send(i, Event::Frozen { activation: run, move_id: 77 });
+    bench.send(
+        i,
+        Event::Frozen {
+            activation: run,
+            move_id: 77,
+        },
+    );
     bench.run(ms(10));
     // The stay that was sealed is closed: that is held up, too.
     let (i, run) = bench.held.pop().unwrap();
@@ -204,7 +210,13 @@ fn a_target_that_dies_after_the_seal_leaves_the_shard_to_its_last_owner_at_a_new
     bench.run(ms(100));
     let (i, run) = bench.held.pop().unwrap();
     bench.kill(n2);
-    bench.send(i, Event::Frozen { activation: run, move_id: 77 });
+    bench.send(
+        i,
+        Event::Frozen {
+            activation: run,
+            move_id: 77,
+        },
+    );
     bench.run(ms(10));
     let (i, run) = bench.held.pop().unwrap();
     bench.hold_drain.clear();
@@ -249,7 +261,10 @@ fn an_owner_that_dies_after_the_seal_is_succeeded_without_waiting() {
     bench.kill(n1);
     bench.run(ms(200));
     assert!(bench.served_by(n2).contains(&id));
-    assert_eq!(bench.shard(&id).history.last().unwrap().reason, Reason::Taken);
+    assert_eq!(
+        bench.shard(&id).history.last().unwrap().reason,
+        Reason::Taken
+    );
 }
 
 #[test]
@@ -278,7 +293,13 @@ fn a_seal_whose_outcome_is_unknown_bars_the_owner_and_is_sent_again() {
     plan(&mut bench, &id, n2);
     bench.run(ms(100));
     let (i, run) = bench.held.pop().unwrap();
-    bench.send(i, Event::Frozen { activation: run, move_id: 77 });
+    bench.send(
+        i,
+        Event::Frozen {
+            activation: run,
+            move_id: 77,
+        },
+    );
     bench.run(ms(10));
     let (i, run) = bench.held.pop().unwrap();
     bench.hold_drain.clear();

@@ -477,7 +477,13 @@ fn a_node_that_is_slow_to_stop_keeps_its_lease_although_it_cannot_say_that_it_le
     bench.hold_drain.clear();
     let mv = bench.shard(&shard).ownership.moving().unwrap().0.id;
     for (i, run) in std::mem::take(&mut bench.held) {
-        bench.send(i, Event::Frozen { activation: run, move_id: mv });
+        bench.send(
+            i,
+            Event::Frozen {
+                activation: run,
+                move_id: mv,
+            },
+        );
     }
     bench.run(bench.ttl());
     assert!(bench.log(0).contains(&Action::Stopped));

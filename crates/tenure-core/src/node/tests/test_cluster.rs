@@ -12,7 +12,7 @@ use crate::keys::Key;
 use crate::machine::{Action, ActivationId, Event, Expect, Found, Listed, Refusal, Reply, Request};
 use crate::node::{KeyspaceConfig, Node, NodeConfig, Timekeeper};
 use crate::record::{
-    Damage, KeyspaceKind, AssignedBy, KeyspaceRecord, NodeMode, NodeRecord, PlanningSettings,
+    AssignedBy, Damage, KeyspaceKind, KeyspaceRecord, NodeMode, NodeRecord, PlanningSettings,
     Record, Role, SessionRecord, ShardRecord,
 };
 use crate::rules::Rules;
@@ -364,26 +364,37 @@ impl TestCluster {
                 process.runs.insert(run, (shard, session));
                 let error = "no".to_owned();
                 match fails {
-                    true => process.events.push_back(Event::LoadFailed { activation: run, error }),
+                    true => process.events.push_back(Event::LoadFailed {
+                        activation: run,
+                        error,
+                    }),
                     false if silent => self.held.push((i, run)),
                     false => process.events.push_back(Event::Loaded(run)),
                 }
             }
-            Action::CatchUp { activation: run, seal } => {
+            Action::CatchUp {
+                activation: run,
+                seal,
+            } => {
                 self.caught_up.push((i, seal));
                 self.processes[i].events.push_back(Event::CaughtUp(run));
             }
             Action::Open(run) | Action::Thaw(run) => {
                 self.processes[i].open.insert(run);
             }
-            Action::Freeze { activation: run, move_id: mv, .. } => {
+            Action::Freeze {
+                activation: run,
+                move_id: mv,
+                ..
+            } => {
                 self.processes[i].open.remove(&run);
                 let shard = self.processes[i].runs[&run].0.clone();
                 match self.hold_drain.contains(&shard) {
                     true => self.held.push((i, run)),
-                    false => self.processes[i]
-                        .events
-                        .push_back(Event::Frozen { activation: run, move_id: mv }),
+                    false => self.processes[i].events.push_back(Event::Frozen {
+                        activation: run,
+                        move_id: mv,
+                    }),
                 }
             }
             Action::Seal(run) => {
@@ -391,12 +402,20 @@ impl TestCluster {
                 let error = "no".to_owned();
                 let shard = &self.processes[i].runs[&run].0;
                 let event = match self.unsealable.contains(shard) {
-                    true => Event::SealFailed { activation: run, error },
-                    false => Event::Sealed { activation: run, seal },
+                    true => Event::SealFailed {
+                        activation: run,
+                        error,
+                    },
+                    false => Event::Sealed {
+                        activation: run,
+                        seal,
+                    },
                 };
                 self.processes[i].events.push_back(event);
             }
-            Action::Close { activation: run, .. } => {
+            Action::Close {
+                activation: run, ..
+            } => {
                 self.processes[i].open.remove(&run);
                 let shard = self.processes[i].runs[&run].0.clone();
                 if self.hold_drain.contains(&shard) {
@@ -664,7 +683,13 @@ impl TestCluster {
         let runs: Vec<_> = self.processes[i].open.iter().copied().collect();
         for run in runs {
             let load = load(&self.processes[i].runs[&run].0);
-            self.send(i, Event::Cost { activation: run, cost: load });
+            self.send(
+                i,
+                Event::Cost {
+                    activation: run,
+                    cost: load,
+                },
+            );
         }
     }
 

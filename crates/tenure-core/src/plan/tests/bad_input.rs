@@ -3,7 +3,7 @@
 use super::harness::*;
 use crate::ids::ShardName;
 use crate::plan::{
-    Decision, BalanceBy, NodeState, PlanProblem, PlanReason, PlanSettings, PlanView, PolicyKind,
+    BalanceBy, Decision, NodeState, PlanProblem, PlanReason, PlanSettings, PlanView, PolicyKind,
     ShardSpec, ViewProblem, ZoneRule, plan,
 };
 

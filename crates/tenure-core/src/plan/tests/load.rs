@@ -6,7 +6,7 @@ use super::harness::*;
 use crate::hash::mix;
 use crate::ids::ShardName;
 use crate::plan::{
-    Decision, BalanceBy, NodeState, PlanReason, PlanSettings, PlanView, ShardIx, ShardSpec, Smooth,
+    BalanceBy, Decision, NodeState, PlanReason, PlanSettings, PlanView, ShardIx, ShardSpec, Smooth,
     ZoneRule, plan,
 };
 

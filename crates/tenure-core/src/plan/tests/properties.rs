@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::harness::*;
 use crate::ids::ShardName;
 use crate::plan::{
-    Budgets, Decision, Elsewhere, BalanceBy, NodeIx, NodeState, Pin, Plan, PlanNode, PlanSettings,
+    BalanceBy, Budgets, Decision, Elsewhere, NodeIx, NodeState, Pin, Plan, PlanNode, PlanSettings,
     PlanView, PolicyKind, ShardSpec, ZoneRule, plan,
 };
 

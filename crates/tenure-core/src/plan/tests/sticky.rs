@@ -3,7 +3,7 @@
 use super::harness::*;
 use crate::ids::ShardName;
 use crate::plan::{
-    Decision, BalanceBy, NodeState, PlanNode, PlanReason, PlanView, ShardSpec, ZoneRule, plan,
+    BalanceBy, Decision, NodeState, PlanNode, PlanReason, PlanView, ShardSpec, ZoneRule, plan,
 };
 
 /// Plans at once, carries it out, and gives how many shards each node has then, with how many were moved.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use tenure::{Handler, AssignedBy, Seal, Settings, Shard};
+use tenure::{AssignedBy, Handler, Seal, Settings, Shard};
 use tenure_core::ids::ClusterName;
 use tenure_core::keys::prefix;
 use tenure_store::{DeleteIf, Put, PutIf};

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use tenure::router::{HoldLimits, Router};
-use tenure::{Hashed, AssignedBy, Node, Settings};
+use tenure::{AssignedBy, Hashed, Node, Settings};
 use tenure_core::ids::{ClusterName, ShardId};
 use tenure_core::keys::{Key, prefix};
 use tenure_core::record::{Ownership, Record, Role};
@@ -98,7 +98,9 @@ impl Stage {
                 .store(self.store.clone())
                 .name(format!("r{n}"))
                 .hold(HoldLimits {
-                    age: settings.router_hold_timeout + settings.drain_timeout + settings.take_timeout,
+                    age: settings.router_hold_timeout
+                        + settings.drain_timeout
+                        + settings.take_timeout,
                     ..HoldLimits::default()
                 })
                 .settings(settings);

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tenure::router::{Answer, HoldLimits, Router};
-use tenure::{Epoch, Hashed, AssignedBy, Node, Settings};
+use tenure::{AssignedBy, Epoch, Hashed, Node, Settings};
 use tenure_core::ids::{ClusterName, ShardId, ShardName};
 use tenure_core::keys::{Key, prefix};
 use tenure_core::record::{MovePhase, Record};
