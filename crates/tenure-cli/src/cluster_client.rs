@@ -175,13 +175,13 @@ impl ClusterClient {
         match within("writing", self.store.put_if(put)).await? {
             Ok(Put::Won(_)) => Ok(CasResult::Done),
             Ok(Put::Lost) => Ok(CasResult::Lost),
-            Err(StoreError::Unknown { why }) => {
+            Err(StoreError::Unknown { reason }) => {
                 let found = within("reading back", self.store.get(&path)).await??;
                 if found.is_some_and(|entry| entry.value == value) {
                     return Ok(CasResult::Done);
                 }
                 Err(Exit::failed(format!(
-                    "whether {key} was written is unknown ({why}); run the command again, it is safe to repeat"
+                    "whether {key} was written is unknown ({reason}); run the command again, it is safe to repeat"
                 )))
             }
             Err(e) => Err(e.into()),
@@ -194,11 +194,11 @@ impl ClusterClient {
         match within("deleting", self.store.delete_if(delete)).await? {
             Ok(Delete::Won) => Ok(CasResult::Done),
             Ok(Delete::Lost) => Ok(CasResult::Lost),
-            Err(StoreError::Unknown { why }) => match self.version(key).await? {
+            Err(StoreError::Unknown { reason }) => match self.version(key).await? {
                 // Versions never repeat: whatever is there now, it is not the one that was to go.
                 now if now != Some(version) => Ok(CasResult::Done),
                 _ => Err(Exit::failed(format!(
-                    "whether {key} was deleted is unknown ({why}); run the command again, it is safe to repeat"
+                    "whether {key} was deleted is unknown ({reason}); run the command again, it is safe to repeat"
                 ))),
             },
             Err(e) => Err(e.into()),
@@ -273,7 +273,7 @@ pub(crate) fn named_cluster(config: &Config) -> Result<ClusterName, Exit> {
 /// A store that cannot be opened was named wrongly, unless it is only away for a while.
 pub(crate) fn bad_store(error: StoreError) -> Exit {
     match error {
-        StoreError::Denied { why } => Exit::usage(why),
+        StoreError::Denied { reason } => Exit::usage(reason),
         other => other.into(),
     }
 }

@@ -47,7 +47,7 @@ pub(crate) enum Lease {
 impl Lease {
     /// Whether the session may still serve: everything but a proven end.
     pub(crate) fn may_serve(self) -> bool {
-        !matches!(self, Self::Ended(why) if why != EndReason::Missing)
+        !matches!(self, Self::Ended(reason) if reason != EndReason::Missing)
     }
 
     /// Whether the session has a tombstone, proven or not.
@@ -62,7 +62,7 @@ impl std::fmt::Display for Lease {
             Self::Live => f.write_str("live"),
             Self::Leaving => f.write_str("leaving"),
             Self::Overdue(_) => f.write_str("overdue"),
-            Self::Ended(why) => write!(f, "{why}"),
+            Self::Ended(reason) => write!(f, "{reason}"),
             Self::Missing => f.write_str("missing"),
             Self::Damaged => f.write_str("damaged"),
         }

@@ -76,14 +76,14 @@ fn check_says_why_there_is_no_grant() {
         )
     };
     assert_eq!(check(&grant(&boot, u64::MAX)).0, 0);
-    for (text, code, why) in [
+    for (text, code, reason) in [
         (grant(&boot, 1), 1, "the grant ended"),
         (grant("other", u64::MAX), 1, "another boot"),
         ("{".to_owned(), 2, "cannot be read"),
     ] {
         let (found, _, error) = check(&text);
         assert_eq!(found, code, "{error}");
-        assert!(error.contains(why), "{error}");
+        assert!(error.contains(reason), "{error}");
     }
     let mut gone = Command::new(TENURE);
     gone.args(["grant", "check", "--grant", "/nonexistent/grant"]);
@@ -294,7 +294,7 @@ fn what_cannot_work_is_refused_before_anything_is_owned() {
     fs::set_permissions(&plain, fs::Permissions::from_mode(0o644)).unwrap();
     let plain = plain.to_str().unwrap();
     let dir = site.logs();
-    for (command, why) in [
+    for (command, reason) in [
         (vec!["--", "no-such-command-here"], "is not found in PATH"),
         (vec!["--", "./no/such/command"], "does not exist"),
         (vec!["--", plain], "is not executable; chmod +x"),
@@ -308,7 +308,7 @@ fn what_cannot_work_is_refused_before_anything_is_owned() {
     ] {
         let (code, _, error) = run(site.command("a").args(&command));
         assert_eq!(code, 2, "{command:?}: {error}");
-        assert!(error.contains(why), "{command:?}: {error}");
+        assert!(error.contains(reason), "{command:?}: {error}");
     }
     assert!(!site.path("store.db").exists());
 }

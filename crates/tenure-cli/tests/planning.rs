@@ -46,7 +46,7 @@ fn a_plan_tells_moves_with_reasons_and_the_balance_before_and_after_and_changes_
     let changes = without["changes"].as_array().unwrap();
     assert_eq!(changes.len(), 4, "{without:#}");
     for change in changes {
-        let told = (&change["action"], &change["to"], &change["why"]);
+        let told = (&change["action"], &change["to"], &change["reason"]);
         assert_eq!(told, (&"intend".into(), &"a".into(), &"owner_away".into()));
     }
     let most = |when: &str| without["balance"][when]["most"].clone();
@@ -196,7 +196,7 @@ fn pins_to_what_is_not_there_are_refused_or_warned_of() {
         .with(0)
         .telling(&["warning: node zeta does not exist yet (there is: a, b)"]);
     let plan = planned(&shop.run(&["keyspace", "plan", "--json"]).with(0))["plan"].clone();
-    assert_eq!(plan["stays"][0]["why"], "pin_unknown", "{plan:#}");
+    assert_eq!(plan["stays"][0]["reason"], "pin_unknown", "{plan:#}");
     assert!(
         plan["problems"][0]
             .as_str()

@@ -99,12 +99,12 @@ fn the_exit_code_of_a_program_decides() {
     );
     let failed = submit("3");
     assert_eq!((state(&failed), &failed["attempts"]), ("dead", &2.into()));
-    let why = failed["state"]["why"].as_str().unwrap();
-    assert!(why.contains("code 3") && why.contains("was 3"), "{why}");
+    let reason = failed["state"]["reason"].as_str().unwrap();
+    assert!(reason.contains("code 3") && reason.contains("was 3"), "{reason}");
     let killed = submit("kill");
     assert_eq!((state(&killed), &killed["attempts"]), ("dead", &2.into()));
-    let why = killed["state"]["why"].as_str().unwrap();
-    assert!(why.contains("signal 9"), "{why}");
+    let reason = killed["state"]["reason"].as_str().unwrap();
+    assert!(reason.contains("signal 9"), "{reason}");
     assert!(site.said("w").contains("was kill"));
     site.run(&["task", "submit", "q", "65", "--wait-timeout", "60s"])
         .with(1)
@@ -150,8 +150,8 @@ fn a_program_finds_its_task_in_the_environment_and_its_result_has_a_limit() {
         assert!(result.contains(line), "{line} is not in {result}");
     }
     let big = site.ended(&site.submit(&["big"]));
-    let why = big["state"]["why"].as_str().unwrap();
-    assert!(why.contains("100000 bytes"), "{why}");
+    let reason = big["state"]["reason"].as_str().unwrap();
+    assert!(reason.contains("100000 bytes"), "{reason}");
 }
 
 #[test]
@@ -298,8 +298,8 @@ fn cancellation_and_timeouts_reach_the_program_also_if_it_does_not_listen() {
     assert!(site.marks("marks").contains(&"told k-p".to_owned()));
     let deaf = site.submit(&["deaf", "--attempt-timeout", "500ms"]);
     let task = site.ended(&deaf);
-    let why = task["state"]["why"].as_str().unwrap_or_default();
-    assert!(why.contains("longer than"), "{task:#}");
+    let reason = task["state"]["reason"].as_str().unwrap_or_default();
+    assert!(reason.contains("longer than"), "{task:#}");
     let marks = site.marks("marks");
     let pid = marks.last().unwrap().strip_prefix("begun ").unwrap();
     let pid = pid.parse().unwrap();

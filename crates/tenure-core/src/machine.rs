@@ -420,7 +420,7 @@ impl std::fmt::Display for Refusal {
                  exchanged; run `tenure keyspace bump-generation --all` to fence off the old epochs, then start again"
             ),
             Self::Damaged { key, damage } => write!(f, "{key}: {damage}"),
-            Self::Denied(why) => write!(f, "the store refuses access: {why}"),
+            Self::Denied(reason) => write!(f, "the store refuses access: {reason}"),
         }
     }
 }

@@ -43,7 +43,7 @@ pub enum Transition {
         /// The plan that says so.
         plan: PlanId,
         /// Why.
-        why: Reason,
+        reason: Reason,
         /// True if the plan has further moves to the same node that its budgets do not allow yet.
         more: bool,
     },
@@ -76,7 +76,7 @@ pub enum Transition {
         /// Who should have it next.
         to: Option<NodeName>,
         /// Why.
-        why: Reason,
+        reason: Reason,
     },
     /// Say what is wrong with it although it is served, or that all is well again. By the owner.
     ReportTrouble {
@@ -234,7 +234,7 @@ pub fn apply(
                 id,
                 to,
                 plan,
-                why,
+                reason,
                 more,
             },
         ) => {
@@ -255,7 +255,7 @@ pub fn apply(
                 mv: Move {
                     id,
                     to,
-                    reason: why,
+                    reason,
                     more,
                 },
             };
@@ -324,12 +324,12 @@ pub fn apply(
             Some(by) if ended(by) => Ok(edit.give_to_nobody(new, Reason::DeadOwnerReleased)),
             _ => Err(TransitionError::OwnerLive),
         },
-        (Ownership::Owned { by, .. }, Transition::Release { to, why }) => {
+        (Ownership::Owned { by, .. }, Transition::Release { to, reason }) => {
             if !is_me(by) {
                 return Err(TransitionError::NotYours);
             }
             new.assigned = to;
-            let mut new = edit.give_to_nobody(new, why);
+            let mut new = edit.give_to_nobody(new, reason);
             if record.deleting {
                 new.make_tombstone();
             }
@@ -492,7 +492,7 @@ struct Edit<'a> {
 }
 
 impl Edit<'_> {
-    fn give_to_me(&self, mut new: ShardRecord, serving: bool, why: Reason) -> ShardRecord {
+    fn give_to_me(&self, mut new: ShardRecord, serving: bool, reason: Reason) -> ShardRecord {
         if !self.facts.rules.broken_by(Mutant::EpochKept) || self.record.epoch.count() == 0 {
             new.epoch = self
                 .record
@@ -506,7 +506,7 @@ impl Edit<'_> {
         };
         new.trouble = None;
         new.cost = self.facts.load.or(new.cost);
-        self.remember(&mut new, Some(self.writer.owner.node.clone()), why);
+        self.remember(&mut new, Some(self.writer.owner.node.clone()), reason);
         new
     }
 
@@ -523,21 +523,21 @@ impl Edit<'_> {
         });
     }
 
-    fn give_to_nobody(&self, mut new: ShardRecord, why: Reason) -> ShardRecord {
+    fn give_to_nobody(&self, mut new: ShardRecord, reason: Reason) -> ShardRecord {
         new.ownership = Ownership::FREE;
         new.trouble = None;
         new.cost = self.facts.load.or(new.cost);
-        self.remember(&mut new, None, why);
+        self.remember(&mut new, None, reason);
         new
     }
 
-    fn remember(&self, new: &mut ShardRecord, to: Option<NodeName>, why: Reason) {
+    fn remember(&self, new: &mut ShardRecord, to: Option<NodeName>, reason: Reason) {
         let from = self.record.owner().map(|by| by.node.clone());
         new.history.push(OwnerChange {
             epoch: new.epoch,
             from,
             to,
-            reason: why,
+            reason,
             by: self.writer.owner.session,
         });
         let surplus = new.history.len().saturating_sub(HISTORY_LEN);

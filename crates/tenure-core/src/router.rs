@@ -347,7 +347,7 @@ impl Shard {
     }
 
     /// Why requests are to be held by what is known.
-    fn why(&self) -> Option<HoldReason> {
+    fn reason(&self) -> Option<HoldReason> {
         let Some(sight) = &self.sight else {
             return Some(HoldReason::Unknown);
         };
@@ -369,25 +369,25 @@ impl Shard {
 
     /// Brings what the transport does and what the session says in line with what is known.
     fn settle(&mut self, now: Time, actions: &mut Vec<Action>) {
-        match self.why() {
-            Some(why) => self.keep(now, why, actions),
+        match self.reason() {
+            Some(reason) => self.keep(now, reason, actions),
             None => self.let_go(now, actions),
         }
         self.publish(actions);
     }
 
-    fn keep(&mut self, now: Time, why: HoldReason, actions: &mut Vec<Action>) {
+    fn keep(&mut self, now: Time, reason: HoldReason, actions: &mut Vec<Action>) {
         self.settling = None;
-        if self.holding != Some(why) {
-            self.holding = Some(why);
-            actions.push(Action::Hold(why));
+        if self.holding != Some(reason) {
+            self.holding = Some(reason);
+            actions.push(Action::Hold(reason));
             if !self.drained {
                 actions.push(Action::Drain(self.hold));
             }
         }
         let pace = self.pace;
         if let Some(refused) = &mut self.refused
-            && why == HoldReason::Refused
+            && reason == HoldReason::Refused
             && now >= refused.again_at
         {
             let again_at = now + pace.pause(refused.tries);

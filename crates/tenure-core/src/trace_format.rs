@@ -249,7 +249,7 @@ mod tests {
             took: Duration::from_nanos(1),
             left: Duration::MAX,
         };
-        let why = "no answer".to_owned();
+        let reason = "no answer".to_owned();
         let changes = entries.into_iter().map(|(k, f)| (k, Some(f)));
         let changes = changes.chain([(Key::Cluster, None)]).collect();
         let upto = Revision(3);
@@ -257,7 +257,7 @@ mod tests {
             begin(),
             step(Event::Tick, vec![store, close, Action::Report(renewed)]),
             step(reply(Reply::Listed(listed)), vec![Action::Started]),
-            step(reply(Reply::Failed(StoreFailure::Unknown(why))), vec![]),
+            step(reply(Reply::Failed(StoreFailure::Unknown(reason))), vec![]),
             step(
                 Event::Changed { changes, upto },
                 vec![Action::Open(ActivationId(3))],

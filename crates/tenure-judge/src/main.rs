@@ -35,8 +35,8 @@ fn main() -> ExitCode {
             let _ = io::stdout().write_all(text.as_bytes());
             ExitCode::from(if passed { CLEAN } else { AGAINST })
         }
-        Err(why) => {
-            eprintln!("tenure-judge: {why}");
+        Err(reason) => {
+            eprintln!("tenure-judge: {reason}");
             ExitCode::from(BAD_INPUT)
         }
     }

@@ -34,7 +34,7 @@ pub enum Trouble {
         /// Its line, counted from 1.
         line: u64,
         /// What is wrong with it.
-        why: String,
+        reason: String,
     },
 }
 
@@ -51,8 +51,8 @@ impl fmt::Display for Trouble {
                     path.display()
                 )
             }
-            Trouble::Garbage { file, line, why } => {
-                write!(f, "{}:{line}: not a line of a log: {why}", file.display())
+            Trouble::Garbage { file, line, reason } => {
+                write!(f, "{}:{line}: not a line of a log: {reason}", file.display())
             }
         }
     }
@@ -122,10 +122,10 @@ pub fn read_log(file: &Path, mut log: impl BufRead, judge: &mut Judge) -> Result
     loop {
         buffer.clear();
         number += 1;
-        let garbage = |why: String| Trouble::Garbage {
+        let garbage = |reason: String| Trouble::Garbage {
             file: file.to_owned(),
             line: number,
-            why,
+            reason,
         };
         log.by_ref()
             .take(LONGEST_LINE as u64 + 1)

@@ -195,9 +195,9 @@ fn garbage_in_the_middle_is_named_by_file_and_line() {
             "longer than 65536 bytes",
         ),
     ];
-    for (text, why) in cases {
+    for (text, reason) in cases {
         let dir = logs(&[("ok.jsonl", NEXT), ("sub/bad.jsonl", &text)]);
-        check(&dir, ".", 2, &["sub/bad.jsonl:3: ", why]);
+        check(&dir, ".", 2, &["sub/bad.jsonl:3: ", reason]);
     }
 }
 

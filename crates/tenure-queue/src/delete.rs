@@ -219,11 +219,11 @@ impl Deletion {
             }
             tokio::time::sleep(left.min(SCAN_EVERY)).await;
         }
-        let why = format!(
+        let reason = format!(
             "queue {:?} is still being written to; stop its producers and workers, then delete it again",
             self.name.as_str()
         );
-        Err(StoreError::unavailable(why).into())
+        Err(StoreError::unavailable(reason).into())
     }
 
     /// Deletes all keys but the record. Returns the number of keys found, or `None` if the record is not the marked one.

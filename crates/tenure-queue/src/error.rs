@@ -37,13 +37,13 @@ pub enum QueueError {
     Exists(String),
     /// What is stored under this key cannot be read. Nothing else is affected.
     #[error(
-        "key {key:?} is corrupt: {why}; `rebuild_index` reports all such keys, and removing the key is safe"
+        "key {key:?} is corrupt: {reason}; `rebuild_index` reports all such keys, and removing the key is safe"
     )]
     Corrupt {
         /// The key.
         key: String,
         /// What was seen.
-        why: String,
+        reason: String,
     },
     /// What is stored under this key was written by a newer version. It is left alone.
     #[error("key {key:?} has format {format}, which this version does not read; use a newer one")]
@@ -57,12 +57,12 @@ pub enum QueueError {
     #[error("{}", .0.join("; "))]
     Invalid(Vec<String>),
     /// The task is not in a state in which this can be done.
-    #[error("task {id:?}: {why}")]
+    #[error("task {id:?}: {reason}")]
     Refused {
         /// The task.
         id: TaskId,
         /// Why not.
-        why: TransitionError,
+        reason: TransitionError,
     },
     /// What was waited for did not come in time.
     #[error("task {id:?} was still {is} after {waited:?}")]
@@ -75,12 +75,12 @@ pub enum QueueError {
         waited: std::time::Duration,
     },
     /// The task ended, but not with a result.
-    #[error("task {id:?} ended without a result: {why}")]
+    #[error("task {id:?} ended without a result: {reason}")]
     NoResult {
         /// The task.
         id: TaskId,
         /// What became of it.
-        why: String,
+        reason: String,
     },
     /// The node that owns shards for a worker could not be started, or came to an end.
     #[error("the worker's node: {0}")]
@@ -94,8 +94,8 @@ impl QueueError {
     }
 
     /// One problem with the input.
-    pub(crate) fn invalid(why: impl Into<String>) -> Self {
-        Self::Invalid(vec![why.into()])
+    pub(crate) fn invalid(reason: impl Into<String>) -> Self {
+        Self::Invalid(vec![reason.into()])
     }
 }
 

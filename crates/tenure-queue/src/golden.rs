@@ -85,7 +85,7 @@ fn tasks() -> Vec<Task> {
         done(Payload::Ref("s3://bucket/key".to_owned())),
         State::Dead {
             at: at(5),
-            why: "tried 3 times".to_owned(),
+            reason: "tried 3 times".to_owned(),
         },
         State::Cancelled { at: at(6) },
     ];

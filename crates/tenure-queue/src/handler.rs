@@ -116,26 +116,26 @@ pub enum RetryAt {
 /// Any error becomes one with `?`, and the task is then tried again as its retries say.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Failure {
-    pub(crate) why: String,
+    pub(crate) reason: String,
     pub(crate) for_good: bool,
     pub(crate) after: Option<Duration>,
 }
 
 impl Failure {
     /// A failure that another attempt may not meet.
-    pub fn new(why: impl fmt::Display) -> Self {
+    pub fn new(reason: impl fmt::Display) -> Self {
         Self {
-            why: why.to_string(),
+            reason: reason.to_string(),
             for_good: false,
             after: None,
         }
     }
 
     /// A failure that every attempt would meet: the task becomes a dead letter at once.
-    pub fn for_good(why: impl fmt::Display) -> Self {
+    pub fn for_good(reason: impl fmt::Display) -> Self {
         Self {
             for_good: true,
-            ..Self::new(why)
+            ..Self::new(reason)
         }
     }
 
@@ -149,7 +149,7 @@ impl Failure {
 
 impl fmt::Debug for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.why)
+        f.write_str(&self.reason)
     }
 }
 

@@ -12,15 +12,15 @@ pub const NAME_MAX: usize = 200;
 
 /// Why a text is no name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{what} {name:?} {why}")]
+#[error("{what} {name:?} {reason}")]
 pub struct BadName {
     what: &'static str,
     name: String,
-    why: String,
+    reason: String,
 }
 
 fn check(what: &'static str, name: &str) -> Result<(), BadName> {
-    let why = if name.is_empty() {
+    let reason = if name.is_empty() {
         "is empty; give it a name".to_owned()
     } else if name.len() > NAME_MAX {
         format!("is longer than {NAME_MAX} bytes; shorten it")
@@ -30,7 +30,7 @@ fn check(what: &'static str, name: &str) -> Result<(), BadName> {
         return Ok(());
     };
     let name = name.chars().take(80).collect();
-    Err(BadName { what, name, why })
+    Err(BadName { what, name, reason })
 }
 
 macro_rules! names {
@@ -159,13 +159,13 @@ mod tests {
 
     #[test]
     fn names_are_checked_and_say_what_is_wrong() {
-        for (name, why) in [
+        for (name, reason) in [
             ("", "empty"),
             ("a\nb", "control"),
             (&*"x".repeat(201), "longer than 200"),
         ] {
             let e = QueueName::new(name).unwrap_err().to_string();
-            assert!(e.starts_with("queue ") && e.contains(why), "{e}");
+            assert!(e.starts_with("queue ") && e.contains(reason), "{e}");
             assert!(e.len() < 200, "{e}");
         }
         assert!(QueueName::new("jobs/eu ä").is_ok());

@@ -418,13 +418,13 @@ impl Queue {
         limit: Duration,
     ) -> Result<T, QueueError> {
         let task = self.wait(id, limit).await?;
-        let failed = |why: String| QueueError::NoResult {
+        let failed = |reason: String| QueueError::NoResult {
             id: id.clone(),
-            why,
+            reason,
         };
         match &task.state {
             State::Done { result, .. } => result.decode().map_err(|e| failed(e.to_string())),
-            State::Dead { why, .. } => Err(failed(why.clone())),
+            State::Dead { reason, .. } => Err(failed(reason.clone())),
             state => Err(failed(format!("it was {}", state.is()))),
         }
     }
@@ -442,7 +442,7 @@ impl Queue {
                 TransitionError::Is(is @ (TaskStatus::Running | TaskStatus::Cancelled)),
                 _,
             ) => return Ok(is),
-            UpdateOutcome::Refused(why, _) => return Err(refused(id, why)),
+            UpdateOutcome::Refused(reason, _) => return Err(refused(id, reason)),
         };
         if is == TaskStatus::Cancelled {
             self.metrics().cancelled.one();
@@ -463,7 +463,7 @@ impl Queue {
                 Ok(())
             }
             UpdateOutcome::Gone => Err(QueueError::NoTask(id.clone())),
-            UpdateOutcome::Refused(why, _) => Err(refused(id, why)),
+            UpdateOutcome::Refused(reason, _) => Err(refused(id, reason)),
         }
     }
 
@@ -505,9 +505,9 @@ fn check_length(name: &QueueName) -> Result<(), QueueError> {
     }
 }
 
-fn refused(id: &TaskId, why: TransitionError) -> QueueError {
+fn refused(id: &TaskId, reason: TransitionError) -> QueueError {
     QueueError::Refused {
         id: id.clone(),
-        why,
+        reason,
     }
 }

@@ -172,9 +172,9 @@ pub(crate) fn decode<T: for<'a> Deserialize<'a>>(key: &str, value: &[u8]) -> Res
     struct Format {
         format: u32,
     }
-    let corrupt = |why: String| QueueError::Corrupt {
+    let corrupt = |reason: String| QueueError::Corrupt {
         key: key.to_owned(),
-        why,
+        reason,
     };
     let Format { format } = serde_json::from_slice(value).map_err(|e| corrupt(e.to_string()))?;
     if format > FORMAT {

@@ -174,7 +174,7 @@ impl TaskStore {
                     Some(entry) => drop(missing.remove(&entry.id)),
                     None => self.note_corrupt(&QueueError::Corrupt {
                         key,
-                        why: "it is no entry of this index".to_owned(),
+                        reason: "it is no entry of this index".to_owned(),
                     }),
                 }
             }

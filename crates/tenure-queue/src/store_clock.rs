@@ -52,8 +52,8 @@ impl StoreClock {
         }
         let asked = tokio::time::timeout(PATIENCE, self.store.now()).await;
         let answer = asked.unwrap_or_else(|_| {
-            let why = format!("the store did not tell the time within {PATIENCE:?}");
-            Err(StoreError::unavailable(why))
+            let reason = format!("the store did not tell the time within {PATIENCE:?}");
+            Err(StoreError::unavailable(reason))
         });
         match (answer, self.known()) {
             (Ok(Some(time)), _) => {

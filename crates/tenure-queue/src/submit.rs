@@ -233,13 +233,13 @@ pub struct Submitted {
 
 /// Nothing was submitted, whatever became of the entry.
 fn not_led_to(task: &Task, error: &StoreError) -> QueueError {
-    let why = format!(
+    let reason = format!(
         "no index entry can be written for task {:?}: {error}",
         task.id
     );
     match error {
-        StoreError::Denied { .. } => StoreError::denied(why).into(),
-        _ => StoreError::unavailable(why).into(),
+        StoreError::Denied { .. } => StoreError::denied(reason).into(),
+        _ => StoreError::unavailable(reason).into(),
     }
 }
 

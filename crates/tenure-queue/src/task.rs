@@ -116,7 +116,7 @@ pub enum State {
         /// When.
         at: StoreTime,
         /// What went wrong last.
-        why: String,
+        reason: String,
     },
     /// Called off.
     Cancelled {

@@ -121,7 +121,7 @@ impl TaskStore {
         if self.layout.task(&task.id) != entry.key {
             return Err(QueueError::Corrupt {
                 key: entry.key.clone(),
-                why: format!("it holds task {:?}", task.id),
+                reason: format!("it holds task {:?}", task.id),
             });
         }
         Ok(Versioned {
@@ -161,8 +161,8 @@ impl TaskStore {
             };
             // Nobody comes by the entry of a task that has ended: the new one has to be there first.
             if was.index.is_final() && !self.put_entries(vec![Entry::of(&next)]).await {
-                let why = format!("no index entry can be written for task {id:?}; try again");
-                return Err(StoreError::unavailable(why).into());
+                let reason = format!("no index entry can be written for task {id:?}; try again");
+                return Err(StoreError::unavailable(reason).into());
             }
             let put = self.update(&next, held.version.clone());
             match self.counted(self.put_one(put).await) {
@@ -182,8 +182,8 @@ impl TaskStore {
                 None => return Ok(UpdateOutcome::Gone),
             };
         }
-        let why = format!("task {id:?} is written all the time");
-        Err(StoreError::unavailable(why).into())
+        let reason = format!("task {id:?} is written all the time");
+        Err(StoreError::unavailable(reason).into())
     }
 
     /// From now on, single writes that come at the same time go to the store together.

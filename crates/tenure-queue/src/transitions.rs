@@ -53,7 +53,7 @@ pub enum Transition {
         /// The claim.
         claim: ClaimId,
         /// What went wrong.
-        why: String,
+        reason: String,
         /// Whether trying again is pointless.
         for_good: bool,
         /// How long to wait; none: as its retries say.
@@ -135,14 +135,14 @@ pub fn apply(
         Transition::Finish { claim, result } => next.finish(*claim, result.clone(), now)?,
         Transition::Fail {
             claim,
-            why,
+            reason,
             for_good,
             after,
             chance,
         } => {
             let running = next.held_by(*claim)?;
-            let about = About::of(What::Failed, &running, next.attempts).noting(why);
-            next.failed(&running, why, *for_good, *after, *chance, now);
+            let about = About::of(What::Failed, &running, next.attempts).noting(reason);
+            next.failed(&running, reason, *for_good, *after, *chance, now);
             about
         }
         Transition::Reschedule { claim, due, note } => {
@@ -287,15 +287,15 @@ impl Task {
         if running.expires > now {
             return Err(TransitionError::StillClaimed(running.expires));
         }
-        let why = match running.deadline {
+        let reason = match running.deadline {
             Some(deadline) if deadline <= now => {
                 format!("the attempt on {} took too long", running.worker)
             }
             _ => format!("worker {} was not heard of any more", running.worker),
         };
-        let mut about = About::of(What::Expired, &running, self.attempts).noting(&why);
+        let mut about = About::of(What::Expired, &running, self.attempts).noting(&reason);
         about.by = Some(by.to_string());
-        self.failed(&running, &why, false, None, chance, now);
+        self.failed(&running, &reason, false, None, chance, now);
         Ok(about)
     }
 
@@ -329,17 +329,17 @@ impl Task {
     fn failed(
         &mut self,
         running: &Running,
-        why: &str,
+        reason: &str,
         for_good: bool,
         after: Option<Duration>,
         chance: u64,
         now: StoreTime,
     ) {
         if for_good || self.attempts >= self.retry.attempts {
-            let why = shortened(why);
+            let reason = shortened(reason);
             self.enter(match running.cancel {
                 true => State::Cancelled { at: now },
-                false => State::Dead { at: now, why },
+                false => State::Dead { at: now, reason },
             });
             return;
         }

@@ -11,8 +11,8 @@ use crate::headers;
 pub(crate) type Refused = Box<Response<Body>>;
 
 /// Makes one.
-pub(crate) fn error(status: StatusCode, word: &'static str, why: &str) -> Refused {
-    let mut answer = Response::new(Body::of(format!("{why}\n")));
+pub(crate) fn error(status: StatusCode, word: &'static str, reason: &str) -> Refused {
+    let mut answer = Response::new(Body::of(format!("{reason}\n")));
     *answer.status_mut() = status;
     let headers = answer.headers_mut();
     headers.insert(headers::ERROR, HeaderValue::from_static(word));
@@ -27,13 +27,13 @@ pub(crate) fn error(status: StatusCode, word: &'static str, why: &str) -> Refuse
 }
 
 /// Why a request was not carried.
-pub(crate) fn not_carried(why: &RouteError) -> Refused {
-    let (status, word) = match why {
+pub(crate) fn not_carried(reason: &RouteError) -> Refused {
+    let (status, word) = match reason {
         RouteError::UnknownKeyspace { .. } => (StatusCode::NOT_FOUND, "unknown_keyspace"),
         RouteError::UnknownShard { .. } => (StatusCode::NOT_FOUND, "unknown_shard"),
         RouteError::Full { .. } => (StatusCode::SERVICE_UNAVAILABLE, "full"),
         RouteError::HeldTooLong { .. } => (StatusCode::SERVICE_UNAVAILABLE, "held_too_long"),
         RouteError::Stopping => (StatusCode::SERVICE_UNAVAILABLE, "stopping"),
     };
-    error(status, word, &why.to_string())
+    error(status, word, &reason.to_string())
 }

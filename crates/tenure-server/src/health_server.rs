@@ -60,6 +60,6 @@ impl<T: Health> Service for HealthServer<T> {
 fn told(health: Result<(), String>) -> (StatusCode, String) {
     match health {
         Ok(()) => (StatusCode::OK, "ok\n".to_owned()),
-        Err(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
+        Err(reason) => (StatusCode::SERVICE_UNAVAILABLE, format!("{reason}\n")),
     }
 }

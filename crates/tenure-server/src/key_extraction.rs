@@ -231,7 +231,7 @@ mod tests {
         match (rule.find(&head), found) {
             (Ok(Target::Key(key)), Ok(text)) => assert_eq!(key, text.as_bytes()),
             (Ok(Target::Shard(shard)), Ok(text)) => assert_eq!(shard.to_string(), text),
-            (Err(why), Err(part)) => assert!(why.contains(part), "{why}"),
+            (Err(reason), Err(part)) => assert!(reason.contains(part), "{reason}"),
             (got, wanted) => panic!("{source}: {got:?} instead of {wanted:?}"),
         }
     }
@@ -270,8 +270,8 @@ mod tests {
             "body:x",
             "header:a b",
         ] {
-            let why = bad.parse::<KeySource>().unwrap_err();
-            assert!(why.contains("header") || why.contains("from 1"), "{why}");
+            let reason = bad.parse::<KeySource>().unwrap_err();
+            assert!(reason.contains("header") || reason.contains("from 1"), "{reason}");
         }
     }
 }

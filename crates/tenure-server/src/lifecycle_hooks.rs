@@ -73,7 +73,7 @@ impl Hooks {
             .body(Body::of(body.to_string()))?;
         let sent = self.pool.send(&self.host, self.protocol, request).await;
         let answer = sent.map_err(|e| match e {
-            SendError::NotSent(why) | SendError::Unknown(why) => format!("hook {hook}: {why}"),
+            SendError::NotSent(reason) | SendError::Unknown(reason) => format!("hook {hook}: {reason}"),
         })?;
         let status = answer.status();
         let text = Limited::new(answer.into_body(), MOST_BYTES)
@@ -145,7 +145,7 @@ impl Hooks {
 
 /// `HOST:PORT`, protocol and path of a URL: `http://` is HTTP/1.1, `h2c://` is HTTP/2 with prior knowledge.
 pub(crate) fn parts(url: &str) -> Result<(String, Protocol, String), String> {
-    let bad = |why: &str| format!("{url:?} {why}; use http://HOST:PORT or h2c://HOST:PORT");
+    let bad = |reason: &str| format!("{url:?} {reason}; use http://HOST:PORT or h2c://HOST:PORT");
     let (protocol, rest) = match url.split_once("://") {
         Some(("http", rest)) => (Protocol::Http1, rest),
         Some(("h2c", rest)) => (Protocol::Http2, rest),
@@ -250,8 +250,8 @@ mod tests {
             "http://u@h",
             "http://h?q",
         ] {
-            let why = parts(bad).unwrap_err();
-            assert!(why.contains("use http://HOST:PORT"), "{why}");
+            let reason = parts(bad).unwrap_err();
+            assert!(reason.contains("use http://HOST:PORT"), "{reason}");
         }
     }
 }

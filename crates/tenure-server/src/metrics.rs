@@ -100,16 +100,16 @@ impl HttpMetrics {
         let answers = answers.map(|(i, n)| (format!(",code=\"{}xx\"", i + 1), get(n)));
         let help = "Answers by the class of their status.";
         head(
-            "tenure_http_answers_total",
+            "tenure_http_responses_total",
             "counter",
             help,
             answers.collect(),
         );
         let trouble = TROUBLE.iter().zip(&self.trouble);
-        let trouble = trouble.map(|(why, n)| (format!(",why=\"{why}\""), get(n)));
+        let trouble = trouble.map(|(reason, n)| (format!(",reason=\"{reason}\""), get(n)));
         let help = "Requests that did not reach the other side, or got no answer from it.";
         head(
-            "tenure_http_trouble_total",
+            "tenure_http_failures_total",
             "counter",
             help,
             trouble.collect(),
@@ -128,7 +128,7 @@ impl HttpMetrics {
         head("tenure_http_streams", "gauge", help, one(&self.streams));
         let help = "Streams that were cut because their shard had to go.";
         head(
-            "tenure_http_streams_cut_total",
+            "tenure_http_streams_cancelled_total",
             "counter",
             help,
             one(&self.streams_cut),

@@ -159,7 +159,7 @@ impl Proxy {
         let upgrading = head.extensions.remove::<OnUpgrade>();
         check(&head)?;
         let target = self.rule.find(&head);
-        let target = target.map_err(|why| error(StatusCode::BAD_REQUEST, "no_key", &why))?;
+        let target = target.map_err(|reason| error(StatusCode::BAD_REQUEST, "no_key", &reason))?;
         let upgrade = prepare(&mut head, client);
         let grpc = is_grpc(&head);
         let progress = Progress::new();
@@ -187,7 +187,7 @@ impl Proxy {
             }
             Target::Shard(shard) => self.router.send_to(shard, bytes, call).await,
         };
-        let answer = answered.map_err(|why| not_carried(&why))??;
+        let answer = answered.map_err(|reason| not_carried(&reason))??;
         Ok(self.pass_on(answer, upgrading))
     }
 
@@ -215,17 +215,17 @@ impl Proxy {
         let whole = Limited::new(body, REPLAYABLE).collect();
         match tokio::time::timeout(self.settings.timeout, whole).await {
             Ok(Ok(whole)) => Ok(RequestBody::Bytes(whole.to_bytes())),
-            Ok(Err(why)) if why.is::<LengthLimitError>() => {
+            Ok(Err(reason)) if reason.is::<LengthLimitError>() => {
                 let status = StatusCode::PAYLOAD_TOO_LARGE;
                 Err(error(status, "body", "the body is longer than was said"))
             }
-            Ok(Err(why)) => {
-                let why = format!("the body did not come whole: {why}");
-                Err(error(StatusCode::BAD_REQUEST, "body", &why))
+            Ok(Err(reason)) => {
+                let reason = format!("the body did not come whole: {reason}");
+                Err(error(StatusCode::BAD_REQUEST, "body", &reason))
             }
             Err(_) => {
-                let why = "the body did not come in time";
-                Err(error(StatusCode::REQUEST_TIMEOUT, "body_timeout", why))
+                let reason = "the body did not come in time";
+                Err(error(StatusCode::REQUEST_TIMEOUT, "body_timeout", reason))
             }
         }
     }
@@ -240,12 +240,12 @@ impl Proxy {
         if !carried.body.is_whole() {
             // Refused after it was sent in part: no owner has done anything for it, but the rest of it is not here.
             self.metrics.not_replayed();
-            let why = "the owner changed while the body was sent; nothing was done, send it again";
+            let reason = "the owner changed while the body was sent; nothing was done, send it again";
             let status = StatusCode::SERVICE_UNAVAILABLE;
-            return Answer::Done(Err(error(status, "not_replayable", why)));
+            return Answer::Done(Err(error(status, "not_replayable", reason)));
         }
-        let away = |why: &str| {
-            debug!(shard = %route.shard, owner = %route.owner.node(), why, "not sent; waits");
+        let away = |reason: &str| {
+            debug!(shard = %route.shard, owner = %route.owner.node(), reason, "not sent; waits");
             self.metrics.not_sent();
             Answer::NotOwner {
                 owner: None,
@@ -262,12 +262,12 @@ impl Proxy {
             biased;
             sent = sending => sent,
             () = carried.progress.stalled(self.settings.timeout) => {
-                let why = format!(
+                let reason = format!(
                     "shard {}: node {} did not answer within {:?}; whether it did anything is not known",
                     route.shard, route.owner.node(), self.settings.timeout
                 );
                 self.metrics.timed_out();
-                return Answer::Done(Err(error(StatusCode::GATEWAY_TIMEOUT, "timeout", &why)));
+                return Answer::Done(Err(error(StatusCode::GATEWAY_TIMEOUT, "timeout", &reason)));
             }
         };
         match sent {
@@ -275,15 +275,15 @@ impl Proxy {
                 Some((owner, epoch, rev)) => Answer::NotOwner { owner, epoch, rev },
                 None => Answer::Done(Ok(answer)),
             },
-            Err(SendError::NotSent(why)) => away(&why),
-            Err(SendError::Unknown(why)) => {
-                let why = format!(
-                    "shard {}: node {} went away while it had the request; whether it did anything is not known ({why})",
+            Err(SendError::NotSent(reason)) => away(&reason),
+            Err(SendError::Unknown(reason)) => {
+                let reason = format!(
+                    "shard {}: node {} went away while it had the request; whether it did anything is not known ({reason})",
                     route.shard,
                     route.owner.node()
                 );
                 self.metrics.broken();
-                Answer::Done(Err(error(StatusCode::BAD_GATEWAY, "broken", &why)))
+                Answer::Done(Err(error(StatusCode::BAD_GATEWAY, "broken", &reason)))
             }
         }
     }
@@ -294,8 +294,8 @@ impl Proxy {
         let upgrade = headers::strip_hop_by_hop(answer.headers_mut());
         if switching {
             let Some(upgrading) = upgrading else {
-                let why = "the application switched protocols, and nobody had asked for it";
-                return *error(StatusCode::BAD_GATEWAY, "upgrade", why);
+                let reason = "the application switched protocols, and nobody had asked for it";
+                return *error(StatusCode::BAD_GATEWAY, "upgrade", reason);
             };
             if let Some(protocol) = upgrade {
                 upgraded(answer.headers_mut(), protocol);
@@ -360,10 +360,10 @@ impl Carried {
 
 /// What no proxy should pass on.
 pub(crate) fn check(head: &Parts) -> Result<(), Refused> {
-    let bad = |why: &str| Err(error(StatusCode::BAD_REQUEST, "bad_request", why));
+    let bad = |reason: &str| Err(error(StatusCode::BAD_REQUEST, "bad_request", reason));
     if head.method == Method::CONNECT {
-        let why = "CONNECT is not served here";
-        return Err(error(StatusCode::METHOD_NOT_ALLOWED, "connect", why));
+        let reason = "CONNECT is not served here";
+        return Err(error(StatusCode::METHOD_NOT_ALLOWED, "connect", reason));
     }
     let hosts = head.headers.get_all(header::HOST).iter().count();
     match head.version {

@@ -173,17 +173,17 @@ impl<H: Handler> Sidecar<H> {
 
     /// Lets the request in, by what a router says or by the rule.
     fn enter(&self, head: &mut Parts) -> Result<Entered<H>, Refused> {
-        let bad = |word, why: &str| error(StatusCode::BAD_REQUEST, word, why);
+        let bad = |word, reason: &str| error(StatusCode::BAD_REQUEST, word, reason);
         let entered = if head.headers.contains_key(headers::EPOCH) {
             let epoch = headers::epoch_of(&head.headers);
             let shard = head.headers.get(headers::SHARD).and_then(headers::shard_of);
             let (Some(epoch), Some(shard)) = (epoch, shard) else {
-                let why = "Tenure-Epoch and Tenure-Shard do not name an epoch of a shard";
-                return Err(bad("bad_route", why));
+                let reason = "Tenure-Epoch and Tenure-Shard do not name an epoch of a shard";
+                return Err(bad("bad_route", reason));
             };
             self.node.enter_shard_at::<H>(&shard, epoch)
         } else {
-            let target = self.rule.find(head).map_err(|why| bad("no_key", &why))?;
+            let target = self.rule.find(head).map_err(|reason| bad("no_key", &reason))?;
             head.headers.remove(headers::KEY);
             match target {
                 Target::Shard(shard) => self.node.enter_shard(&shard),
@@ -246,8 +246,8 @@ impl<H: Handler> Sidecar<H> {
                 tokio::select! {
                     biased;
                     answer = asking => answer.map_err(|e| match e {
-                        SendError::NotSent(why) => Failure::Down(why),
-                        SendError::Unknown(why) => Failure::Broken(why),
+                        SendError::NotSent(reason) => Failure::Down(reason),
+                        SendError::Unknown(reason) => Failure::Broken(reason),
                     }),
                     () = progress.stalled(limit) => Err(Failure::Timeout),
                 }
@@ -269,26 +269,26 @@ impl<H: Handler> Sidecar<H> {
     fn failed(&self, failure: &Failure) -> Refused {
         let at = &self.application.host;
         match failure {
-            Failure::Down(why) => {
+            Failure::Down(reason) => {
                 self.metrics.not_sent();
-                let why = format!("the application at {at} takes no requests ({why}); ask again");
-                error(StatusCode::SERVICE_UNAVAILABLE, "app_down", &why)
+                let reason = format!("the application at {at} takes no requests ({reason}); ask again");
+                error(StatusCode::SERVICE_UNAVAILABLE, "app_down", &reason)
             }
-            Failure::Broken(why) => {
+            Failure::Broken(reason) => {
                 self.metrics.broken();
-                let why = format!("the application at {at} gave no answer ({why})");
-                error(StatusCode::BAD_GATEWAY, "app_broken", &why)
+                let reason = format!("the application at {at} gave no answer ({reason})");
+                error(StatusCode::BAD_GATEWAY, "app_broken", &reason)
             }
             Failure::Timeout => {
                 self.metrics.timed_out();
                 let limit = self.settings.timeout;
-                let why = format!("the application at {at} did not answer within {limit:?}");
-                error(StatusCode::GATEWAY_TIMEOUT, "app_timeout", &why)
+                let reason = format!("the application at {at} did not answer within {limit:?}");
+                error(StatusCode::GATEWAY_TIMEOUT, "app_timeout", &reason)
             }
             Failure::Lost => {
                 self.metrics.lost();
-                let why = "the shard was lost while the application had the request; whether it did anything is not known";
-                error(StatusCode::BAD_GATEWAY, "lost", why)
+                let reason = "the shard was lost while the application had the request; whether it did anything is not known";
+                error(StatusCode::BAD_GATEWAY, "lost", reason)
             }
         }
     }
@@ -300,8 +300,8 @@ impl<H: Handler> Sidecar<H> {
         upgrading: Option<OnUpgrade>,
     ) -> Response<Body> {
         let Some(client) = upgrading else {
-            let why = "the application switched protocols, and nobody had asked for it";
-            return *error(StatusCode::BAD_GATEWAY, "upgrade", why);
+            let reason = "the application switched protocols, and nobody had asked for it";
+            return *error(StatusCode::BAD_GATEWAY, "upgrade", reason);
         };
         let protocol = headers::strip_hop_by_hop(answer.headers_mut());
         let websocket = protocol

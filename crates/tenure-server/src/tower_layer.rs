@@ -42,19 +42,19 @@ impl<H: Handler> GateLayer<H> {
     }
 
     fn enter<B>(&self, request: &Request<B>) -> Result<Entered<H>, Refused> {
-        let bad = |word, why: &str| error(StatusCode::BAD_REQUEST, word, why);
+        let bad = |word, reason: &str| error(StatusCode::BAD_REQUEST, word, reason);
         let told = |refused: NotOwner| refusal(&refused);
         let headers = request.headers();
         if headers.contains_key(headers::EPOCH) {
             let shard = headers.get(headers::SHARD).and_then(headers::shard_of);
             let (Some(epoch), Some(shard)) = (headers::epoch_of(headers), shard) else {
-                let why = "Tenure-Epoch and Tenure-Shard do not name an epoch of a shard";
-                return Err(bad("bad_route", why));
+                let reason = "Tenure-Epoch and Tenure-Shard do not name an epoch of a shard";
+                return Err(bad("bad_route", reason));
             };
             return self.node.enter_shard_at(&shard, epoch).map_err(told);
         }
         let found = self.rule.find_in(request.uri(), headers);
-        match found.map_err(|why| bad("no_key", &why))? {
+        match found.map_err(|reason| bad("no_key", &reason))? {
             Target::Shard(shard) => self.node.enter_shard(&shard).map_err(told),
             Target::Key(key) => {
                 let keyspace = self.rule.keyspace.as_str();

@@ -25,32 +25,32 @@ pub(crate) enum Chore {
 
 impl World {
     /// The next write of a stay comes some time from now.
-    pub(crate) fn write_later(&mut self, pid: Pid, run: ActivationId) {
+    pub(crate) fn write_later(&mut self, pid: Pid, activation: ActivationId) {
         let ttl = nanos(self.plan.timing.ttl);
         let after = self.work_rng.between(ttl / 8, ttl * 2);
-        self.chore(pid, run, after, Chore::Write);
+        self.chore(pid, activation, after, Chore::Write);
     }
 
-    fn chore(&mut self, pid: Pid, run: ActivationId, after: u64, chore: Chore) {
+    fn chore(&mut self, pid: Pid, activation: ActivationId, after: u64, chore: Chore) {
         let at = self.now.saturating_add(after);
-        self.queue.push(at, Due::Chore { pid, run, chore });
+        self.queue.push(at, Due::Chore { pid, activation, chore });
     }
 
-    pub(crate) fn do_chore(&mut self, pid: Pid, run: ActivationId, chore: Chore) -> Verdict {
+    pub(crate) fn do_chore(&mut self, pid: Pid, activation: ActivationId, chore: Chore) -> Verdict {
         let now = self.now;
         let wedged = self.processes[pid].wedged_until;
         if wedged > now {
-            self.queue.push(wedged, Due::Chore { pid, run, chore });
+            self.queue.push(wedged, Due::Chore { pid, activation, chore });
             return Ok(());
         }
-        let Some(stay) = self.processes[pid].stay_mut(run) else {
+        let Some(stay) = self.processes[pid].stay_mut(activation) else {
             return Ok(());
         };
         let (shard, epoch) = (stay.shard, stay.epoch);
         match chore {
             Chore::Write => {
-                let admitted = stay.open && self.gates.admits_run(now, shard, pid, run);
-                if admitted && let Some(stay) = self.processes[pid].stay_mut(run) {
+                let admitted = stay.open && self.gates.admits_run(now, shard, pid, activation);
+                if admitted && let Some(stay) = self.processes[pid].stay_mut(activation) {
                     stay.in_flight += 1;
                     let (low, high) = self.app.drain;
                     let hangs = self.work_rng.permille(self.app.stubborn / 4);
@@ -60,19 +60,19 @@ impl World {
                     } else {
                         self.work_rng.between(low, high)
                     };
-                    self.chore(pid, run, takes, Chore::Written);
+                    self.chore(pid, activation, takes, Chore::Written);
                 }
-                self.write_later(pid, run);
+                self.write_later(pid, activation);
             }
             Chore::Written => {
                 let taken = self.journal.write(shard, epoch);
-                let Some(stay) = self.processes[pid].stay_mut(run) else {
+                let Some(stay) = self.processes[pid].stay_mut(activation) else {
                     return Ok(());
                 };
                 stay.known += u64::from(taken);
                 stay.in_flight -= 1;
                 self.coverage.writes += u64::from(taken);
-                return self.tell_if_empty(pid, run);
+                return self.tell_if_empty(pid, activation);
             }
             Chore::Sealed => {
                 if stay.closing.is_some() || !std::mem::take(&mut stay.sealing) {
@@ -81,11 +81,11 @@ impl World {
                 let fails = self.work_rng.permille(self.app.load_fails);
                 let event = match fails {
                     true => Event::SealFailed {
-                        activation: run,
+                        activation,
                         error: "the disk is full".to_owned(),
                     },
                     false => Event::Sealed {
-                        activation: run,
+                        activation,
                         seal: shard.to_string(),
                     },
                 };
@@ -104,20 +104,20 @@ impl World {
                     return self.step(
                         pid,
                         Event::LoadFailed {
-                            activation: run,
+                            activation,
                             error,
                         },
                     );
                 }
-                return self.step(pid, Event::CaughtUp(run));
+                return self.step(pid, Event::CaughtUp(activation));
             }
         }
         Ok(())
     }
 
     /// Says that nothing is in flight, if that is being waited for.
-    pub(crate) fn tell_if_empty(&mut self, pid: Pid, run: ActivationId) -> Verdict {
-        let Some(stay) = self.processes[pid].stay_mut(run) else {
+    pub(crate) fn tell_if_empty(&mut self, pid: Pid, activation: ActivationId) -> Verdict {
+        let Some(stay) = self.processes[pid].stay_mut(activation) else {
             return Ok(());
         };
         if stay.in_flight > 0 || stay.closing.is_some() {
@@ -126,7 +126,7 @@ impl World {
         match stay.frozen.take() {
             Some(mv) => {
                 let event = Box::new(Event::Frozen {
-                    activation: run,
+                    activation,
                     move_id: mv,
                 });
                 self.queue.push(self.now, Due::Tell { pid, event });
@@ -136,42 +136,42 @@ impl World {
         }
     }
 
-    pub(crate) fn freeze(&mut self, pid: Pid, run: ActivationId, mv: u64) -> Verdict {
+    pub(crate) fn freeze(&mut self, pid: Pid, activation: ActivationId, mv: u64) -> Verdict {
         self.coverage.freezes += 1;
-        let Some(stay) = self.processes[pid].stay_mut(run) else {
-            return self.no_such(pid, run, "freezes");
+        let Some(stay) = self.processes[pid].stay_mut(activation) else {
+            return self.no_such(pid, activation, "freezes");
         };
         stay.frozen = Some(mv);
         let (shard, epoch) = (stay.shard, stay.epoch);
         let patience = nanos(self.plan.timing.router_hold_timeout);
         self.smooth.shut(self.now, shard, pid, epoch, patience);
-        let Some(stay) = self.processes[pid].stay_mut(run) else {
+        let Some(stay) = self.processes[pid].stay_mut(activation) else {
             return Ok(());
         };
         if std::mem::replace(&mut stay.open, false) {
-            self.gates.closed(shard, pid, run);
+            self.gates.closed(shard, pid, activation);
         }
-        self.tell_if_empty(pid, run)
+        self.tell_if_empty(pid, activation)
     }
 
-    pub(crate) fn thaw(&mut self, pid: Pid, run: ActivationId) -> Verdict {
+    pub(crate) fn thaw(&mut self, pid: Pid, activation: ActivationId) -> Verdict {
         self.coverage.thaws += 1;
-        let Some(stay) = self.processes[pid].stay_mut(run) else {
-            return self.no_such(pid, run, "thaws");
+        let Some(stay) = self.processes[pid].stay_mut(activation) else {
+            return self.no_such(pid, activation, "thaws");
         };
         if stay.sealing || stay.closing.is_some() {
-            return self.no_such(pid, run, "thaws a sealed shard of");
+            return self.no_such(pid, activation, "thaws a sealed shard of");
         }
         stay.frozen = None;
         stay.open = true;
         let (shard, session, epoch) = (stay.shard, stay.session, stay.epoch);
         self.smooth.thawed(shard);
-        self.gates.opened(self.now, shard, pid, run, session, epoch)
+        self.gates.opened(self.now, shard, pid, activation, session, epoch)
     }
 
-    pub(crate) fn seal(&mut self, pid: Pid, run: ActivationId) -> Verdict {
-        let Some(stay) = self.processes[pid].stay_mut(run) else {
-            return self.no_such(pid, run, "seals");
+    pub(crate) fn seal(&mut self, pid: Pid, activation: ActivationId) -> Verdict {
+        let Some(stay) = self.processes[pid].stay_mut(activation) else {
+            return self.no_such(pid, activation, "seals");
         };
         let in_flight = stay.in_flight;
         if stay.open || in_flight > 0 {
@@ -186,25 +186,25 @@ impl World {
         self.smooth.seals(shard);
         let (low, high) = self.app.drain;
         let takes = self.work_rng.between(low / 2, high);
-        self.chore(pid, run, takes, Chore::Sealed);
+        self.chore(pid, activation, takes, Chore::Sealed);
         Ok(())
     }
 
-    pub(crate) fn catch_up(&mut self, pid: Pid, run: ActivationId) -> Verdict {
-        if self.processes[pid].stay(run).is_none() {
-            return self.no_such(pid, run, "catches up");
+    pub(crate) fn catch_up(&mut self, pid: Pid, activation: ActivationId) -> Verdict {
+        if self.processes[pid].stay(activation).is_none() {
+            return self.no_such(pid, activation, "catches up");
         }
         let (low, high) = self.app.catch_up;
         let takes = self.work_rng.between(low, high);
-        self.chore(pid, run, takes, Chore::CaughtUp);
+        self.chore(pid, activation, takes, Chore::CaughtUp);
         Ok(())
     }
 
     /// A successor owns its shard: whatever the last owner may still have on its way is refused from here on.
-    pub(crate) fn own(&mut self, pid: Pid, run: ActivationId, epoch: Epoch) -> Verdict {
+    pub(crate) fn own(&mut self, pid: Pid, activation: ActivationId, epoch: Epoch) -> Verdict {
         self.coverage.moves += 1;
-        let Some(stay) = self.processes[pid].stay_mut(run) else {
-            return self.no_such(pid, run, "owns");
+        let Some(stay) = self.processes[pid].stay_mut(activation) else {
+            return self.no_such(pid, activation, "owns");
         };
         (stay.epoch, stay.succeeds) = (epoch, false);
         let (shard, session) = (stay.shard, stay.session);
@@ -212,8 +212,8 @@ impl World {
         self.epochs.shown(self.now, pid, shard, epoch, session)
     }
 
-    fn no_such(&self, pid: Pid, run: ActivationId, what: &str) -> Verdict {
-        let what = format!("process {pid} {what} {run:?}, which it does not have in this state");
+    fn no_such(&self, pid: Pid, activation: ActivationId, what: &str) -> Verdict {
+        let what = format!("process {pid} {what} {activation:?}, which it does not have in this state");
         Err(Violation::new("contract", self.now, what))
     }
 }

@@ -354,9 +354,9 @@ impl World {
             .stays
             .iter()
             .find(|s| s.shard == shard && s.open && s.closing.is_none() && s.epoch == epoch)
-            .map(|s| (s.run, s.known));
-        let Some((run, known)) =
-            stay.filter(|(run, _)| self.gates.admits_run(now, shard, pid, *run))
+            .map(|s| (s.activation, s.known));
+        let Some((activation, known)) =
+            stay.filter(|(activation, _)| self.gates.admits_run(now, shard, pid, *activation))
         else {
             let seen = self.processes[pid].seen.get(&shard).copied();
             let (owner, mark) = seen.unwrap_or_default();
@@ -372,11 +372,11 @@ impl World {
         }
         let (low, high) = self.traffic.work;
         let takes = self.clients.rng.between(low, high);
-        if let Some(stay) = self.processes[pid].stay_mut(run) {
+        if let Some(stay) = self.processes[pid].stay_mut(activation) {
             stay.in_flight += 1;
             stay.requests.push(req);
         }
-        let due = Due::Served { pid, run, req };
+        let due = Due::Served { pid, activation, req };
         self.queue.push(now + takes, due);
         Ok(())
     }
@@ -400,13 +400,13 @@ impl World {
     }
 
     /// A node has done what it was asked.
-    pub(crate) fn served(&mut self, pid: Pid, run: ActivationId, req: Req) -> Verdict {
+    pub(crate) fn served(&mut self, pid: Pid, activation: ActivationId, req: Req) -> Verdict {
         if self.processes[pid].wedged_until > self.now {
             let at = self.processes[pid].wedged_until;
-            self.queue.push(at, Due::Served { pid, run, req });
+            self.queue.push(at, Due::Served { pid, activation, req });
             return Ok(());
         }
-        let Some(stay) = self.processes[pid].stay_mut(run) else {
+        let Some(stay) = self.processes[pid].stay_mut(activation) else {
             return Ok(());
         };
         let Some(n) = stay.requests.iter().position(|r| *r == req) else {
@@ -421,14 +421,14 @@ impl World {
         let mut well = !fails;
         if write && !fails {
             let taken = self.journal.write(shard, epoch);
-            if let Some(stay) = self.processes[pid].stay_mut(run) {
+            if let Some(stay) = self.processes[pid].stay_mut(activation) {
                 stay.known += u64::from(taken);
             }
             self.coverage.writes += u64::from(taken);
             well = taken;
         }
         self.answer(req, sending, Answer::Done { well });
-        self.tell_if_empty(pid, run)
+        self.tell_if_empty(pid, activation)
     }
 
     /// What a stay was working on is cut off with it.

@@ -86,8 +86,8 @@ impl Coverage {
                 let asks = matches!(mode, NodeMode::Drained(_)) && !mode.is_by_operator();
                 self.came_back_drained += u64::from(asks);
             }
-            NodeEvent::SessionEnded { reason: why, .. } => {
-                *self.ended.entry(ended_name(*why)).or_default() += 1
+            NodeEvent::SessionEnded { reason, .. } => {
+                *self.ended.entry(ended_name(*reason)).or_default() += 1
             }
             _ => {}
         }
@@ -154,8 +154,8 @@ impl Coverage {
     }
 }
 
-fn ended_name(why: EndReason) -> &'static str {
-    match why {
+fn ended_name(reason: EndReason) -> &'static str {
+    match reason {
         EndReason::Resigned => "resigned",
         EndReason::Expired => "expired",
         EndReason::Replaced => "replaced",

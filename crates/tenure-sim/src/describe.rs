@@ -51,7 +51,7 @@ pub(crate) fn action(action: &Action) -> String {
             )
         }
         Action::Load {
-            activation: run,
+            activation,
             shard,
             epoch,
             session,
@@ -59,7 +59,7 @@ pub(crate) fn action(action: &Action) -> String {
         } => {
             format!(
                 "-> load {shard} epoch {epoch} activation {} session {}",
-                run.0,
+                activation.0,
                 short(*session)
             )
         }
@@ -194,15 +194,15 @@ pub(crate) fn note(note: &NodeEvent) -> String {
         NodeEvent::SessionEnded {
             session,
             node,
-            reason: why,
+            reason,
         } => {
-            format!("ended session {} of {node}: {why}", short(*session))
+            format!("ended session {} of {node}: {reason}", short(*session))
         }
         NodeEvent::SessionLost {
             session,
-            reason: why,
+            reason,
         } => {
-            format!("lost session {}: {why}", short(*session))
+            format!("lost session {}: {reason}", short(*session))
         }
         NodeEvent::WaitingForName { session, at_most } => {
             format!("waits for {} at most {at_most:?}", short(*session))

@@ -59,38 +59,38 @@ impl World {
                 )
             }
             Action::Load {
-                activation: run,
+                activation,
                 shard,
                 epoch,
                 session,
                 ..
-            } => self.load(pid, run, &shard, epoch, session, false),
+            } => self.load(pid, activation, &shard, epoch, session, false),
             Action::Warm {
-                activation: run,
+                activation,
                 shard,
                 epoch,
                 session,
                 ..
-            } => self.load(pid, run, &shard, epoch, session, true),
+            } => self.load(pid, activation, &shard, epoch, session, true),
             Action::CatchUp {
-                activation: run, ..
-            } => self.catch_up(pid, run),
+                activation, ..
+            } => self.catch_up(pid, activation),
             Action::Own {
-                activation: run,
+                activation,
                 epoch,
-            } => self.own(pid, run, epoch),
+            } => self.own(pid, activation, epoch),
             Action::Freeze {
-                activation: run,
+                activation,
                 move_id: mv,
                 ..
-            } => self.freeze(pid, run, mv),
-            Action::Thaw(run) => self.thaw(pid, run),
-            Action::Seal(run) => self.seal(pid, run),
-            Action::Open(run) => self.open(pid, run),
+            } => self.freeze(pid, activation, mv),
+            Action::Thaw(activation) => self.thaw(pid, activation),
+            Action::Seal(activation) => self.seal(pid, activation),
+            Action::Open(activation) => self.open(pid, activation),
             Action::Close {
-                activation: run,
+                activation,
                 how,
-            } => self.close(pid, run, how),
+            } => self.close(pid, activation, how),
             Action::Report(note) => {
                 self.coverage.note(&note);
                 if self.raising && matches!(note, NodeEvent::StoreReplaced { .. }) {
@@ -167,7 +167,7 @@ impl World {
     fn load(
         &mut self,
         pid: Pid,
-        run: ActivationId,
+        activation: ActivationId,
         shard: &ShardId,
         epoch: Epoch,
         session: SessionId,
@@ -203,7 +203,7 @@ impl World {
         let (low, high) = self.app.load;
         let ends_at = self.now + self.app_rng.between(low, high);
         self.processes[pid].stays.push(Activation {
-            run,
+            activation,
             shard: number,
             epoch,
             session,
@@ -218,19 +218,19 @@ impl World {
             requests: Vec::new(),
         });
         if end != LoadEnd::Hangs {
-            self.queue.push(ends_at, Due::LoadEnds { pid, run });
+            self.queue.push(ends_at, Due::LoadEnds { pid, activation });
         }
         Ok(())
     }
 
-    pub(crate) fn load_ends(&mut self, pid: Pid, run: ActivationId) -> Verdict {
+    pub(crate) fn load_ends(&mut self, pid: Pid, activation: ActivationId) -> Verdict {
         let process = &mut self.processes[pid];
         if process.wedged_until > self.now {
             self.queue
-                .push(process.wedged_until, Due::LoadEnds { pid, run });
+                .push(process.wedged_until, Due::LoadEnds { pid, activation });
             return Ok(());
         }
-        let Some(stay) = process.stay_mut(run) else {
+        let Some(stay) = process.stay_mut(activation) else {
             return Ok(());
         };
         let Work::Loading(end) = stay.work else {
@@ -244,25 +244,25 @@ impl World {
             return self.step(
                 pid,
                 Event::LoadFailed {
-                    activation: run,
+                    activation,
                     error: "the disk is on fire".to_owned(),
                 },
             );
         }
         stay.work = Work::Ready;
         stay.known = self.journal.read(stay.shard);
-        self.step(pid, Event::Loaded(run))
+        self.step(pid, Event::Loaded(activation))
     }
 
-    fn open(&mut self, pid: Pid, run: ActivationId) -> Verdict {
+    fn open(&mut self, pid: Pid, activation: ActivationId) -> Verdict {
         let wrong = |what: &str| {
             Err(Violation::new(
                 "contract",
                 self.now,
-                format!("process {pid} opens {run:?}, {what}"),
+                format!("process {pid} opens {activation:?}, {what}"),
             ))
         };
-        let Some(stay) = self.processes[pid].stay_mut(run) else {
+        let Some(stay) = self.processes[pid].stay_mut(activation) else {
             return wrong("which it does not have");
         };
         if stay.work != Work::Ready {
@@ -274,23 +274,23 @@ impl World {
         stay.open = true;
         self.estranged.takes(self.now, pid, "opens a gate")?;
         let (shard, session, epoch, known) = (stay.shard, stay.session, stay.epoch, stay.known);
-        self.write_later(pid, run);
+        self.write_later(pid, activation);
         self.coverage.gates_opened += 1;
         self.coverage.named_shards_served += u64::from(self.is_named_shard(shard));
         self.epochs.shown(self.now, pid, shard, epoch, session)?;
         self.epochs.effect(shard, epoch);
         if self.app_rng.permille(self.app.run_ends) {
             let event = Box::new(Event::LoopEnded {
-                activation: run,
+                activation,
                 error: None,
             });
             let at = self.now + self.app_rng.skewed(MS, nanos(self.plan.timing.ttl));
             self.queue.push(at, Due::Tell { pid, event });
         }
         self.gates
-            .opened(self.now, shard, pid, run, session, epoch)?;
+            .opened(self.now, shard, pid, activation, session, epoch)?;
         // A process that was stopped on its way here opens a gate that its clock has closed: it admits nothing.
-        if !self.gates.admits_run(self.now, shard, pid, run) {
+        if !self.gates.admits_run(self.now, shard, pid, activation) {
             return Ok(());
         }
         if !self.plan.reads_tail {
@@ -300,7 +300,7 @@ impl World {
         self.journal.opened(self.now, pid, shard, known)
     }
 
-    fn close(&mut self, pid: Pid, run: ActivationId, how: Close) -> Verdict {
+    fn close(&mut self, pid: Pid, activation: ActivationId, how: Close) -> Verdict {
         let grace = nanos(self.plan.timing.kill_grace);
         let cut_after = self.app_rng.below(grace.min(self.app.drain.1) + 1);
         let drain_after = if self.app_rng.permille(self.app.stubborn) {
@@ -309,7 +309,7 @@ impl World {
             self.app_rng.between(self.app.drain.0, self.app.drain.1)
         };
         let now = self.now;
-        let Some(stay) = self.processes[pid].stay_mut(run) else {
+        let Some(stay) = self.processes[pid].stay_mut(activation) else {
             return Ok(()); // repeated after it was answered
         };
         let was_open = std::mem::replace(&mut stay.open, false);
@@ -325,15 +325,15 @@ impl World {
             };
             let ends_at = now.saturating_add(after);
             if how == Close::Cancel || ends_at < Instant::MAX {
-                self.queue.push(ends_at, Due::WorkEnds { pid, run });
+                self.queue.push(ends_at, Due::WorkEnds { pid, activation });
             }
         }
         if was_open {
             let epoch = self.processes[pid]
-                .stay(run)
+                .stay(activation)
                 .map_or(Epoch(0), |stay| stay.epoch);
             self.epochs.effect(shard, epoch);
-            self.gates.closed(shard, pid, run);
+            self.gates.closed(shard, pid, activation);
             if let Some(local) = &self.local {
                 local.closed(now, shard, pid)?;
             }
@@ -341,24 +341,24 @@ impl World {
         Ok(())
     }
 
-    pub(crate) fn work_ends(&mut self, pid: Pid, run: ActivationId) -> Verdict {
+    pub(crate) fn work_ends(&mut self, pid: Pid, activation: ActivationId) -> Verdict {
         let process = &mut self.processes[pid];
-        let Some(n) = process.stays.iter().position(|stay| stay.run == run) else {
+        let Some(n) = process.stays.iter().position(|stay| stay.activation == activation) else {
             return Ok(());
         };
         if process.wedged_until > self.now && process.stays[n].closing != Some(Close::Cancel) {
             self.queue
-                .push(process.wedged_until, Due::WorkEnds { pid, run });
+                .push(process.wedged_until, Due::WorkEnds { pid, activation });
             return Ok(());
         }
         // What clients asked for is finished, unless it is cut.
         if process.stays[n].closing == Some(Close::Drain) && !process.stays[n].requests.is_empty() {
-            self.queue.push(self.now + MS, Due::WorkEnds { pid, run });
+            self.queue.push(self.now + MS, Due::WorkEnds { pid, activation });
             return Ok(());
         }
         let stay = process.stays.remove(n);
         self.cut_off(stay.requests, stay.closing);
-        self.step(pid, Event::Drained(run))
+        self.step(pid, Event::Drained(activation))
     }
 
     fn trace_action(&mut self, pid: Pid, action: &Action) {
@@ -368,8 +368,8 @@ impl World {
                 let line = crate::describe::note(note);
                 self.tell(pid, || line);
             }
-            Action::Refused(why) => {
-                let line = format!("refused: {why}");
+            Action::Refused(reason) => {
+                let line = format!("refused: {reason}");
                 self.tell(pid, || line);
             }
             Action::Stopped => self.tell(pid, || "stopped".to_owned()),

@@ -46,13 +46,13 @@ pub(crate) enum Due {
     /// A poller asks.
     Poll(Pid),
     /// A load is over, one way or the other.
-    LoadEnds { pid: Pid, run: ActivationId },
+    LoadEnds { pid: Pid, activation: ActivationId },
     /// The work of a stay has stopped.
-    WorkEnds { pid: Pid, run: ActivationId },
+    WorkEnds { pid: Pid, activation: ActivationId },
     /// A step of the application's own.
     Chore {
         pid: Pid,
-        run: ActivationId,
+        activation: ActivationId,
         chore: Chore,
     },
     /// Clients send something.
@@ -68,7 +68,7 @@ pub(crate) enum Due {
     /// A node has done what it was asked.
     Served {
         pid: Pid,
-        run: ActivationId,
+        activation: ActivationId,
         req: Req,
     },
     /// An answer reaches a router.

@@ -80,8 +80,8 @@ impl World {
         };
         let lease = record.lease(key)?;
         (!self.leases.granted.contains_key(&lease)).then(|| {
-            let why = "the lease does not exist".to_owned();
-            Reply::Failed(StoreFailure::Unavailable(why))
+            let reason = "the lease does not exist".to_owned();
+            Reply::Failed(StoreFailure::Unavailable(reason))
         })
     }
 
@@ -94,8 +94,8 @@ impl World {
                 let (id, ttl) = (LeaseId::of(session), self.plan.meddling.granted(ttl));
                 let until = leases.end(now, ttl);
                 if leases.granted.contains_key(&id) {
-                    let why = "the lease exists".to_owned();
-                    return Some(Reply::Failed(StoreFailure::Denied(why)));
+                    let reason = "the lease exists".to_owned();
+                    return Some(Reply::Failed(StoreFailure::Denied(reason)));
                 }
                 let kept = now;
                 leases.granted.insert(id, Granted { ttl, until, kept });

@@ -38,7 +38,7 @@ pub(crate) enum LoadEnd {
 /// One stay of a shard at a process.
 #[derive(Clone, Debug)]
 pub(crate) struct Activation {
-    pub(crate) run: ActivationId,
+    pub(crate) activation: ActivationId,
     pub(crate) shard: usize,
     pub(crate) epoch: Epoch,
     pub(crate) session: SessionId,
@@ -165,12 +165,12 @@ impl Process {
         count >= MOST_TICKS
     }
 
-    pub(crate) fn stay(&self, run: ActivationId) -> Option<&Activation> {
-        self.stays.iter().find(|stay| stay.run == run)
+    pub(crate) fn stay(&self, activation: ActivationId) -> Option<&Activation> {
+        self.stays.iter().find(|stay| stay.activation == activation)
     }
 
-    pub(crate) fn stay_mut(&mut self, run: ActivationId) -> Option<&mut Activation> {
-        self.stays.iter_mut().find(|stay| stay.run == run)
+    pub(crate) fn stay_mut(&mut self, activation: ActivationId) -> Option<&mut Activation> {
+        self.stays.iter_mut().find(|stay| stay.activation == activation)
     }
 }
 

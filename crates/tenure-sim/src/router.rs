@@ -267,7 +267,7 @@ impl World {
 
     fn tell_action(&mut self, pid: Pid, shard: usize, action: Action) {
         let what = match action {
-            Action::Hold(why) => format!("holds shard {shard}: {}", why.as_str()),
+            Action::Hold(reason) => format!("holds shard {shard}: {}", reason.as_str()),
             Action::Flush => format!("flushes shard {shard}"),
             Action::FlushOne => format!("probes shard {shard}"),
             _ if self.transcript => return,
@@ -282,7 +282,7 @@ impl World {
         };
         let Shard { post, lines, .. } = desk.shard(shard);
         match action {
-            Action::Hold(why) => lines.hold(post, why),
+            Action::Hold(reason) => lines.hold(post, reason),
             Action::Drain(hold) => lines.drain(post, hold),
             Action::Flush => {
                 let flushed = lines.flush(post, FlushMode::All);
@@ -399,9 +399,9 @@ impl World {
             return Ok(());
         };
         lines.check_empty(post);
-        let why = lines.why();
+        let reason = lines.reason();
         desk.held = (desk.held.0 - 1, desk.held.1 - bytes);
-        self.fails(pid, req, Failure::TooLong(why))?;
+        self.fails(pid, req, Failure::TooLong(reason))?;
         self.carry_on(pid)
     }
 

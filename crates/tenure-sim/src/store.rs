@@ -108,8 +108,8 @@ impl Store {
                 }
             }
             Request::CreateLease { .. } | Request::KeepAlive(_) | Request::CheckLease(_) => {
-                let why = "this store has no leases of its own".to_owned();
-                unchanged(Reply::Failed(StoreFailure::Denied(why)))
+                let reason = "this store has no leases of its own".to_owned();
+                unchanged(Reply::Failed(StoreFailure::Denied(reason)))
             }
             Request::Delete { key, version } => {
                 if self

@@ -97,8 +97,8 @@ fn assert_everything_happened(summary: &Summary) {
         assert!(count > 20, "only {count} {what} in {SEEDS} seeds");
     }
     assert!(seen.mixed > SEEDS / 2, "only {} mixed runs", seen.mixed);
-    for why in ["expired", "missing", "lease_gone"] {
-        assert!(seen.ended.contains_key(why), "no session ended as {why}");
+    for reason in ["expired", "missing", "lease_gone"] {
+        assert!(seen.ended.contains_key(reason), "no session ended as {reason}");
     }
     for step in [
         "claimed",

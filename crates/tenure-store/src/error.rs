@@ -6,55 +6,55 @@
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
     /// Nothing was written. Trying again is safe and may help.
-    #[error("store unavailable: {why}")]
+    #[error("store unavailable: {reason}")]
     Unavailable {
         /// What was seen.
-        why: String,
+        reason: String,
     },
     /// It may have been written, now or later. Read back before deciding anything.
-    #[error("outcome unknown: {why}")]
+    #[error("outcome unknown: {reason}")]
     Unknown {
         /// What was seen.
-        why: String,
+        reason: String,
     },
     /// What is stored under this key cannot be read. Other keys are unaffected.
-    #[error("key {key:?} is corrupt: {why}")]
+    #[error("key {key:?} is corrupt: {reason}")]
     Corrupt {
         /// The key, or the prefix of a list.
         key: String,
         /// What was seen.
-        why: String,
+        reason: String,
     },
     /// Nothing was written, and trying again will not help until somebody changes something.
-    #[error("{why}")]
+    #[error("{reason}")]
     Denied {
         /// What was refused, and the way out.
-        why: String,
+        reason: String,
     },
 }
 
 impl StoreError {
     /// Nothing was written; try again.
-    pub fn unavailable(why: impl Into<String>) -> Self {
-        Self::Unavailable { why: why.into() }
+    pub fn unavailable(reason: impl Into<String>) -> Self {
+        Self::Unavailable { reason: reason.into() }
     }
 
     /// It may have been written; read back.
-    pub fn unknown(why: impl Into<String>) -> Self {
-        Self::Unknown { why: why.into() }
+    pub fn unknown(reason: impl Into<String>) -> Self {
+        Self::Unknown { reason: reason.into() }
     }
 
     /// What is stored under `key` cannot be read.
-    pub fn corrupt(key: impl Into<String>, why: impl Into<String>) -> Self {
+    pub fn corrupt(key: impl Into<String>, reason: impl Into<String>) -> Self {
         Self::Corrupt {
             key: key.into(),
-            why: why.into(),
+            reason: reason.into(),
         }
     }
 
     /// Refused until somebody changes something.
-    pub fn denied(why: impl Into<String>) -> Self {
-        Self::Denied { why: why.into() }
+    pub fn denied(reason: impl Into<String>) -> Self {
+        Self::Denied { reason: reason.into() }
     }
 
     /// Whether it is certain that the call wrote nothing and never will.

@@ -127,7 +127,7 @@ impl Watchers {
     pub(crate) fn close(&mut self, e: &StoreError) {
         tracing::warn!(error = %e, watches = self.0.len(), "watches ended");
         for watcher in self.0.drain(..) {
-            watcher.send(Err(WatchEnd::Closed { why: e.to_string() }));
+            watcher.send(Err(WatchEnd::Closed { reason: e.to_string() }));
         }
     }
 }
@@ -146,7 +146,7 @@ impl WatchSource for Reader {
             Some(message) => message,
             None if self.lagged.load(Ordering::Acquire) => Err(WatchEnd::Gap),
             None => Err(WatchEnd::Closed {
-                why: "the store was closed".to_owned(),
+                reason: "the store was closed".to_owned(),
             }),
         }
     }

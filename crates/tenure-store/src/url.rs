@@ -208,7 +208,7 @@ mod tests {
 
     async fn refusal(url: &str) -> String {
         match open(url).await {
-            Err(StoreError::Denied { why }) => why,
+            Err(StoreError::Denied { reason }) => reason,
             other => panic!("{url} should be refused, but: {other:?}"),
         }
     }
@@ -219,10 +219,10 @@ mod tests {
             ("shop.db", "has no scheme"),
             ("redis://localhost", "unknown scheme \"redis\""),
         ] {
-            let why = refusal(url).await;
-            assert!(why.contains(&format!("{url:?}")), "{why}");
-            assert!(why.contains(wanted), "{why}");
-            assert!(why.contains("sqlite:PATH"), "{why}");
+            let reason = refusal(url).await;
+            assert!(reason.contains(&format!("{url:?}")), "{reason}");
+            assert!(reason.contains(wanted), "{reason}");
+            assert!(reason.contains("sqlite:PATH"), "{reason}");
         }
     }
 
@@ -230,16 +230,16 @@ mod tests {
     #[tokio::test]
     async fn a_sqlite_url_without_a_usable_path_is_refused_by_name() {
         for url in ["sqlite:", "sqlite::memory:", "sqlite://shop.db"] {
-            let why = refusal(url).await;
-            assert!(why.contains(&format!("{url:?}")), "{why}");
+            let reason = refusal(url).await;
+            assert!(reason.contains(&format!("{url:?}")), "{reason}");
         }
     }
 
     #[tokio::test]
     async fn secrets_are_not_repeated() {
-        let why = refusal("mysql://root:hunter2@db/x?password=hunter2").await;
-        assert!(!why.contains("hunter2"), "{why}");
-        assert!(why.contains("mysql://…@db/x?…"), "{why}");
+        let reason = refusal("mysql://root:hunter2@db/x?password=hunter2").await;
+        assert!(!reason.contains("hunter2"), "{reason}");
+        assert!(reason.contains("mysql://…@db/x?…"), "{reason}");
     }
 
     #[tokio::test]

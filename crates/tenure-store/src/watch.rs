@@ -48,10 +48,10 @@ pub enum WatchEnd {
     #[error("the watch fell behind what the store remembers")]
     Gap,
     /// The connection ended. Watch again from the last batch's `upto`.
-    #[error("the watch was closed: {why}")]
+    #[error("the watch was closed: {reason}")]
     Closed {
         /// What was seen.
-        why: String,
+        reason: String,
     },
 }
 

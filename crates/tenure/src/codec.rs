@@ -67,9 +67,9 @@ pub(crate) fn put(cluster: &ClusterName, key: &Key, expect: Expect, record: &Rec
 /// What a store's error means to a machine.
 pub(crate) fn failure(error: StoreError) -> StoreFailure {
     match error {
-        StoreError::Unavailable { why } => StoreFailure::Unavailable(why),
-        StoreError::Unknown { why } => StoreFailure::Unknown(why),
-        StoreError::Denied { why } => StoreFailure::Denied(why),
+        StoreError::Unavailable { reason } => StoreFailure::Unavailable(reason),
+        StoreError::Unknown { reason } => StoreFailure::Unknown(reason),
+        StoreError::Denied { reason } => StoreFailure::Denied(reason),
         corrupt @ StoreError::Corrupt { .. } => StoreFailure::Denied(corrupt.to_string()),
     }
 }

@@ -42,10 +42,10 @@ pub(crate) fn log(note: &NodeEvent) {
             aborted: cancelled,
             deferred: put_off,
         } => {
-            let (waiting, why) = put_off
+            let (waiting, reason) = put_off
                 .as_ref()
-                .map_or((0, ""), |(n, why)| (*n, why.as_str()));
-            info!(%keyspace, term = plan.term, version = plan.seq, workers, intended, moved, cancelled, waiting, why, "plan published");
+                .map_or((0, ""), |(n, reason)| (*n, reason.as_str()));
+            info!(%keyspace, term = plan.term, version = plan.seq, workers, intended, moved, cancelled, waiting, reason, "plan published");
         }
         NodeEvent::PlanProblem { keyspace, problem } => {
             warn!(%keyspace, problem, "plan has to make do")
@@ -81,13 +81,13 @@ pub(crate) fn log(note: &NodeEvent) {
         }
         NodeEvent::SessionLost {
             session,
-            reason: why,
-        } => warn!(%session, %why, "session lost"),
+            reason,
+        } => warn!(%session, %reason, "session lost"),
         NodeEvent::SessionEnded {
             session,
             node,
-            reason: why,
-        } => info!(%session, %node, %why, "session ended"),
+            reason,
+        } => info!(%session, %node, %reason, "session ended"),
         NodeEvent::WaitingForName { session, at_most } => {
             warn!(%session, ?at_most, "node name in use: waiting");
         }
@@ -104,8 +104,8 @@ pub(crate) fn log(note: &NodeEvent) {
         NodeEvent::WouldDo {
             shard,
             step,
-            reason: why,
-        } => info!(%shard, %step, %why, "observer would act"),
+            reason,
+        } => info!(%shard, %step, %reason, "observer would act"),
         NodeEvent::LoadFailed {
             shard,
             epoch,
@@ -149,14 +149,14 @@ fn shard(transition: &ShardEvent) {
         step,
         epoch,
         session,
-        reason: why,
+        reason,
         ..
     } = transition;
     let from = transition.from.as_ref().map(NodeName::as_str);
     let to = transition.to.as_ref().map(NodeName::as_str);
     macro_rules! line {
         ($level:ident, $message:literal) => {
-            $level!(%shard, from, to, %epoch, %session, %why, $message)
+            $level!(%shard, from, to, %epoch, %session, %reason, $message)
         };
     }
     match step {

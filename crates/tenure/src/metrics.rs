@@ -280,17 +280,17 @@ impl Metrics {
                 self.add(&FAILURES, "");
                 self.set(&STREAK, "", f64::from(*streak));
             }
-            NodeEvent::SessionLost { reason: why, .. } => {
+            NodeEvent::SessionLost { reason, .. } => {
                 self.set(&DETACHED, "", 1.0);
-                self.add(&SESSIONS_LOST, &labels(&[("why", why.as_str())]));
+                self.add(&SESSIONS_LOST, &labels(&[("reason", reason.as_str())]));
             }
-            NodeEvent::SessionEnded { reason: why, .. } => {
-                self.add(&SESSIONS_ENDED, &labels(&[("why", &why.to_string())]));
+            NodeEvent::SessionEnded { reason, .. } => {
+                self.add(&SESSIONS_ENDED, &labels(&[("reason", &reason.to_string())]));
             }
             NodeEvent::WouldDo {
-                step, reason: why, ..
+                step, reason, ..
             } => {
-                let would = [("step", step.as_str()), ("why", why.as_str())];
+                let would = [("step", step.as_str()), ("reason", reason.as_str())];
                 self.add(&WOULD, &labels(&would));
             }
             NodeEvent::ClaimRetry { .. } => self.add(&RETRIES, ""),
@@ -354,7 +354,7 @@ impl Metrics {
 
     fn transition(&self, transition: &ShardEvent) {
         let step = transition.step;
-        let both = [("step", step.as_str()), ("why", transition.reason.as_str())];
+        let both = [("step", step.as_str()), ("reason", transition.reason.as_str())];
         self.add(&TRANSITIONS, &labels(&both));
         let state = match step {
             ShardStep::Claimed => Some("claimed"),

@@ -112,7 +112,7 @@ async fn answer(mut stream: TcpStream, shown: Arc<dyn Exposed>) -> io::Result<()
         Some(b"/livez") => (NOT_NOW, "it has ended\n".to_owned()),
         Some(b"/readyz") => match shown.is_ready() {
             Ok(()) => (OK, "ready\n".to_owned()),
-            Err(why) => (NOT_NOW, format!("not ready: {why}\n")),
+            Err(reason) => (NOT_NOW, format!("not ready: {reason}\n")),
         },
         _ => (
             "404 Not Found",
@@ -175,7 +175,7 @@ mod tests {
             let got = probe("/readyz").await;
             assert_eq!((got.0.as_str(), got.1.as_str()), (ready, said));
         };
-        let (session, why) = (SessionId(1), Reason::SessionEnded);
+        let (session, reason) = (SessionId(1), Reason::SessionEnded);
         let mode = tenure_core::record::NodeMode::Active;
         check("200", "503", "not ready: starting").await;
         metrics.deadline(Time::NEVER);
@@ -190,7 +190,7 @@ mod tests {
         metrics.deadline(Time::NEVER);
         metrics.note(&NodeEvent::SessionLost {
             session,
-            reason: why,
+            reason,
         });
         check("200", "503", "not ready: detached").await;
         metrics.leaving();

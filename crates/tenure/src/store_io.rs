@@ -225,10 +225,10 @@ impl Calls {
     fn tell(&self, kind: &'static str, reply: &Reply) {
         match reply {
             Reply::Failed(
-                StoreFailure::Unavailable(why)
-                | StoreFailure::Unknown(why)
-                | StoreFailure::Denied(why),
-            ) => self.trouble.failed(kind, why),
+                StoreFailure::Unavailable(reason)
+                | StoreFailure::Unknown(reason)
+                | StoreFailure::Denied(reason),
+            ) => self.trouble.failed(kind, reason),
             _ => self.trouble.answered(kind),
         }
     }
@@ -379,11 +379,11 @@ impl Calls {
     }
 
     fn timed_out(&self, writes: bool) -> Reply {
-        let why = self.late();
+        let reason = self.late();
         Reply::Failed(if writes {
-            StoreFailure::Unknown(why)
+            StoreFailure::Unknown(reason)
         } else {
-            StoreFailure::Unavailable(why)
+            StoreFailure::Unavailable(reason)
         })
     }
 }
@@ -402,7 +402,7 @@ fn renews(request: &Request) -> bool {
 /// A machine asks for leases only if it was told that the store has them.
 fn leases(store: &dyn Store) -> Result<&dyn Leases, StoreError> {
     store.leases().ok_or_else(|| StoreError::Denied {
-        why: format!("{} has no leases of its own", store.info().kind),
+        reason: format!("{} has no leases of its own", store.info().kind),
     })
 }
 

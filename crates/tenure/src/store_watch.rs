@@ -92,9 +92,9 @@ async fn follow(
 }
 
 /// A watch that does not begin is trouble; one that ends is not, for the next one takes its place.
-fn refused(calls: &Calls, why: String) -> String {
-    calls.trouble.failed(WATCH, &why);
-    why
+fn refused(calls: &Calls, reason: String) -> String {
+    calls.trouble.failed(WATCH, &reason);
+    reason
 }
 
 /// Decodes what has changed and hands it on, in portions: the driver renews its session between two of them.

@@ -125,9 +125,9 @@ impl Recorder {
         match lines.try_send(line) {
             Ok(()) => {}
             Err(TrySendError::Full(_)) => {
-                let why = format!("the disk is behind by {} steps", self.room);
-                warn!(trace = %self.path.display(), step = self.steps, why, "the trace is given up");
-                self.give_up(why);
+                let reason = format!("the disk is behind by {} steps", self.room);
+                warn!(trace = %self.path.display(), step = self.steps, reason, "the trace is given up");
+                self.give_up(reason);
             }
             // The writer has said why.
             Err(TrySendError::Disconnected(_)) => self.lines = None,
@@ -135,13 +135,13 @@ impl Recorder {
     }
 
     /// The mark goes behind all that waits, by somebody who can wait for it.
-    fn give_up(&mut self, why: String) {
+    fn give_up(&mut self, reason: String) {
         let Some(lines) = self.lines.take() else {
             return;
         };
         let gap = Line::Gap(Gap {
             n: self.steps,
-            reason: why,
+            reason,
         });
         let marking = std::thread::Builder::new().spawn(move || drop(lines.send(gap)));
         if marking.is_err() {

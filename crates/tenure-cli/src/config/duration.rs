@@ -11,9 +11,9 @@ const UNITS: [(&str, u64); 4] = [
 
 /// Reads `2500ms`, `3s`, `1.5m`, `1h`.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
-    let bad = |why: &str| {
+    let bad = |reason: &str| {
         format!(
-            "{text:?} is not a duration: {why}; write a number and a unit, such as 2500ms, 3s or 1m"
+            "{text:?} is not a duration: {reason}; write a number and a unit, such as 2500ms, 3s or 1m"
         )
     };
     let digits = text
@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn what_is_no_duration_is_named_with_the_way_out() {
-        for (text, why) in [
+        for (text, reason) in [
             ("3", "has no unit"),
             ("s", "does not begin with a number"),
             ("", "does not begin with a number"),
@@ -97,7 +97,7 @@ mod tests {
             ("99999999999h", "too long"),
         ] {
             let e = parse(text).unwrap_err();
-            assert!(e.contains(why) && e.contains("2500ms"), "{e}");
+            assert!(e.contains(reason) && e.contains("2500ms"), "{e}");
             assert!(e.contains(&format!("{text:?}")), "{e}");
         }
     }

@@ -172,9 +172,9 @@ async fn one_key(
                 tally.longest_gap = tally.longest_gap.max(gap.saturating_sub(pace));
                 last_good = Some(now);
             }
-            Err(why) => {
+            Err(reason) => {
                 tally.failed += 1;
-                tally.last_failure = why;
+                tally.last_failure = reason;
             }
         }
     }
@@ -232,7 +232,7 @@ impl Client {
     }
 
     async fn connect(&mut self) -> Result<SendRequest<Full<Bytes>>, String> {
-        let mut why = String::new();
+        let mut reason = String::new();
         for _ in 0..self.routers.len() {
             match TcpStream::connect(self.routers[0]).await {
                 Ok(stream) => {
@@ -243,12 +243,12 @@ impl Client {
                     return Ok(sender);
                 }
                 Err(error) => {
-                    why = error.to_string();
+                    reason = error.to_string();
                     self.routers.rotate_left(1);
                 }
             }
         }
-        Err(why)
+        Err(reason)
     }
 }
 

@@ -207,6 +207,6 @@ pub(crate) fn free_port() -> Result<SocketAddr, Exit> {
     bound.map_err(|e| Exit::failed(format!("no port is free: {e}")))
 }
 
-fn not_begun(name: &str, why: &str) -> Exit {
-    Exit::failed(format!("{name} did not start: {why}"))
+fn not_begun(name: &str, reason: &str) -> Exit {
+    Exit::failed(format!("{name} did not start: {reason}"))
 }

@@ -109,7 +109,7 @@ impl std::fmt::Display for Ended {
             Self::Exited(code) if *code > 128 => write!(f, "died of signal {}", code - 128),
             Self::Exited(code) => write!(f, "exited with code {code}"),
             Self::Stopped => f.write_str("was stopped"),
-            Self::NotStarted(why) => write!(f, "could not be started: {why}"),
+            Self::NotStarted(reason) => write!(f, "could not be started: {reason}"),
             Self::WatchdogLost => f.write_str("died with its watchdog"),
         }
     }

@@ -60,7 +60,7 @@ async fn a_large_body_waits_with_its_client_until_an_owner_lets_it_in() {
 
 async fn held_now(router: &crate::site::Proc, count: f64) {
     let limit = std::time::Instant::now() + crate::site::SOON;
-    while router.metric("tenure_router_held ").await != count {
+    while router.metric("tenure_router_held_requests ").await != count {
         assert!(std::time::Instant::now() < limit, "never {count} held");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }

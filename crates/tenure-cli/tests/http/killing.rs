@@ -39,8 +39,8 @@ async fn a_sidecar_that_is_killed_fails_only_what_it_had_and_only_until_failover
     assert!(failed.len() <= 40, "{} failed", failed.len());
     let journal = site.journal();
     for outcome in &failed {
-        let why = outcome.failed.as_deref().unwrap_or_default();
-        assert!(why.starts_with("502"), "{outcome:?}");
+        let reason = outcome.failed.as_deref().unwrap_or_default();
+        assert!(reason.starts_with("502"), "{outcome:?}");
         let since = outcome.at.duration_since(killed);
         assert!(
             since < served,

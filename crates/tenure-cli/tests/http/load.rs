@@ -56,7 +56,7 @@ impl Load {
                     let failed = match client.send(request).await {
                         Ok(got) if got.status == 200 => None,
                         Ok(got) => Some(format!("{}: {}", got.status, got.text())),
-                        Err(why) => Some(why),
+                        Err(reason) => Some(reason),
                     };
                     answered.fetch_add(1, Ordering::Relaxed);
                     outcomes.push(Outcome {

@@ -22,8 +22,8 @@ const BAND_PERCENT: u32 = 20;
 
 impl Node {
     /// The application said what a shard costs.
-    pub(super) fn on_load_told(&mut self, run: ActivationId, load: u32) {
-        let Some(id) = self.runs.get(&run).cloned() else {
+    pub(super) fn on_load_told(&mut self, activation: ActivationId, load: u32) {
+        let Some(id) = self.runs.get(&activation).cloned() else {
             return;
         };
         let window = self
@@ -34,7 +34,7 @@ impl Node {
         let known = self.known_load(&id);
         let now = self.now;
         self.measured = true;
-        let Some(stay) = self.shards.get_mut(&id).filter(|s| s.is_run(run)) else {
+        let Some(stay) = self.shards.get_mut(&id).filter(|s| s.is_run(activation)) else {
             return;
         };
         let before = stay.load.unwrap_or_else(|| {

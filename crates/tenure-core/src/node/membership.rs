@@ -323,10 +323,10 @@ impl Node {
     }
 
     /// Writes a session's tombstone over exactly the value that was seen.
-    pub(super) fn end_session(&mut self, id: SessionId, why: EndReason, purpose: Purpose) {
+    pub(super) fn end_session(&mut self, id: SessionId, reason: EndReason, purpose: Purpose) {
         let nonce = self.nonce();
         let by = self.session().unwrap_or(SessionId(self.config.entropy));
-        let ended = Some(Ended { reason: why, by });
+        let ended = Some(Ended { reason, by });
         let key = Key::Session(id);
         let (expect, record) = match self.view.sessions.cell(&id) {
             Some(KeyState::Present(seen)) => {

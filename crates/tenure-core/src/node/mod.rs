@@ -447,7 +447,7 @@ impl Node {
                 waiting.unclaimed += 1;
                 waiting.unclaimed_for = waiting.unclaimed_for.max(self.now.since(seen.since));
             }
-            let why = || {
+            let reason = || {
                 if blocked
                     .as_ref()
                     .is_none_or(|(known, _)| *known != &id.keyspace)
@@ -457,7 +457,7 @@ impl Node {
                 }
                 blocked.and_then(|(_, reason)| reason)
             };
-            if let Some(reason) = self.unserved_for_long(id, seen, why) {
+            if let Some(reason) = self.unserved_for_long(id, seen, reason) {
                 *waiting.unserved.entry(reason).or_default() += 1;
             }
         }
@@ -505,37 +505,37 @@ impl Node {
                 self.view.revision = self.view.revision.max(upto);
             }
             Event::WatchGap => self.on_watch_gap(),
-            Event::Loaded(run) => self.on_loaded(run),
-            Event::CaughtUp(run) => self.on_caught_up(run),
+            Event::Loaded(activation) => self.on_loaded(activation),
+            Event::CaughtUp(activation) => self.on_caught_up(activation),
             Event::Frozen {
-                activation: run,
+                activation,
                 move_id: mv,
-            } => self.on_frozen(run, mv),
+            } => self.on_frozen(activation, mv),
             Event::Sealed {
-                activation: run,
+                activation,
                 seal,
-            } => self.on_sealed(run, seal),
+            } => self.on_sealed(activation, seal),
             Event::SealFailed {
-                activation: run,
+                activation,
                 error,
-            } => self.on_seal_failed(run, error),
+            } => self.on_seal_failed(activation, error),
             Event::LoadFailed {
-                activation: run,
+                activation,
                 error,
-            } => self.on_load_failed(run, error),
+            } => self.on_load_failed(activation, error),
             Event::LoopEnded {
-                activation: run,
+                activation,
                 error,
-            } => self.on_run_ended(run, error),
+            } => self.on_run_ended(activation, error),
             Event::Trouble {
-                activation: run,
+                activation,
                 trouble: said,
-            } => self.on_trouble(run, said),
+            } => self.on_trouble(activation, said),
             Event::Cost {
-                activation: run,
+                activation,
                 cost: load,
-            } => self.on_load_told(run, load),
-            Event::Drained(run) => self.on_drained(run),
+            } => self.on_load_told(activation, load),
+            Event::Drained(activation) => self.on_drained(activation),
             Event::Hold(held) => self.hold(held),
             Event::Progress(at) => self.progress = self.progress.max(at),
             Event::Stop => self.begin_stop(),
@@ -770,7 +770,7 @@ impl Node {
         shard: &ShardId,
         step: ShardStep,
         epoch: crate::ids::Epoch,
-        why: Reason,
+        reason: Reason,
         to: Option<NodeName>,
     ) {
         let from = self
@@ -788,7 +788,7 @@ impl Node {
             to,
             epoch,
             session,
-            reason: why,
+            reason,
         };
         self.note(NodeEvent::Shard(transition));
     }

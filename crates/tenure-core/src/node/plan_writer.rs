@@ -457,7 +457,7 @@ impl Node {
             aborted: count.cancelled,
             deferred: planned
                 .put_off
-                .map(|p| (p.shards as usize, p.why.as_str().to_owned())),
+                .map(|p| (p.shards as usize, p.reason.as_str().to_owned())),
         });
         if !count.swept.is_empty() {
             self.note(NodeEvent::StaleAssignmentsRemoved {
@@ -515,7 +515,7 @@ impl Node {
                 seen.record.assigned.clone(),
                 Transition::RequestMove { node: None },
             ),
-            PlanUpdate::Move(node, why, more) => {
+            PlanUpdate::Move(node, reason, more) => {
                 let Some((session, _)) = self.present(&node, &id.keyspace) else {
                     return;
                 };
@@ -528,7 +528,7 @@ impl Node {
                     id,
                     to,
                     plan,
-                    why,
+                    reason,
                     more,
                 };
                 (Some(node), change)

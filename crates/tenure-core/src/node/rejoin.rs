@@ -276,8 +276,8 @@ impl Node {
     fn is_stale(&self, record: &NodeRecord) -> bool {
         let ran_out = match self.view.sessions.get(&record.session) {
             Some(session) => {
-                let why = session.ended.map(|ended| ended.reason);
-                matches!(why, Some(EndReason::Expired | EndReason::LeaseGone))
+                let reason = session.ended.map(|ended| ended.reason);
+                matches!(reason, Some(EndReason::Expired | EndReason::LeaseGone))
             }
             // Where the store keeps the time, what is gone has run out, unless its holder knows better.
             None => {

@@ -539,17 +539,17 @@ impl Node {
     }
 
     /// The node's session is over: everything closes before anything else happens, then the node registers anew.
-    pub(super) fn session_over(&mut self, why: Reason) {
+    pub(super) fn session_over(&mut self, reason: Reason) {
         let Some(holder) = self.holder.take() else {
             return;
         };
-        self.cut_all(why);
+        self.cut_all(reason);
         self.stop_leading();
         self.timers.clear(&Timer::Renew);
         self.timers.clear(&Timer::Lease);
         self.note(NodeEvent::SessionLost {
             session: holder.id,
-            reason: why,
+            reason,
         });
         if matches!(self.life, Life::Running | Life::Booting(_)) {
             self.life = Life::Booting(Boot::default());

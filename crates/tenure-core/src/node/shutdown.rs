@@ -108,8 +108,8 @@ impl Node {
 
     /// A node that is over only confirms what was under way.
     pub(super) fn step_after_the_end(&mut self, event: Event) -> Step {
-        if let Event::Drained(run) = event {
-            self.runs.remove(&run);
+        if let Event::Drained(activation) = event {
+            self.runs.remove(&activation);
         }
         Step::default()
     }

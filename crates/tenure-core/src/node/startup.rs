@@ -595,13 +595,13 @@ impl Node {
     /// A write of the start was refused for good: a node that has never started ends with that, for nothing that it could do
     /// would change it.
     pub(super) fn denied_at_start(&mut self, failure: &StoreFailure) -> bool {
-        let StoreFailure::Denied(why) = failure else {
+        let StoreFailure::Denied(reason) = failure else {
             return false;
         };
         if self.started || self.boot().is_none() {
             return false;
         }
-        self.refuse(Refusal::Denied(why.clone()));
+        self.refuse(Refusal::Denied(reason.clone()));
         true
     }
 

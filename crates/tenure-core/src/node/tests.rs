@@ -379,25 +379,25 @@ fn a_node_whose_application_is_wedged_stops_renewing() {
 /// The run of a shard that began last at a node.
 fn last_run(bench: &TestCluster, i: usize, id: &ShardId) -> ActivationId {
     let mut loads = bench.log(i).iter().rev();
-    let run = loads.find_map(|action| match action {
+    let activation = loads.find_map(|action| match action {
         Action::Load {
-            activation: run,
+            activation,
             shard,
             ..
-        } if shard == id => Some(*run),
+        } if shard == id => Some(*activation),
         _ => None,
     });
-    run.unwrap()
+    activation.unwrap()
 }
 
 /// Has the application at a node say how a shard fares that is served there.
 fn say(bench: &mut TestCluster, i: usize, id: &ShardId, said: Option<&str>) {
-    let run = last_run(bench, i, id);
+    let activation = last_run(bench, i, id);
     let said = said.map(ToOwned::to_owned);
     bench.send(
         i,
         Event::Trouble {
-            activation: run,
+            activation,
             trouble: said,
         },
     );
@@ -442,11 +442,11 @@ fn what_an_application_said_in_an_earlier_run_is_taken_back() {
     bench.run(ms(10));
     let before = bench.shard(&id).clone();
     assert_eq!(before.trouble.as_deref(), Some("crashes"));
-    let run = last_run(&bench, n1, &id);
+    let activation = last_run(&bench, n1, &id);
     bench.send(
         n1,
         Event::LoopEnded {
-            activation: run,
+            activation,
             error: None,
         },
     );

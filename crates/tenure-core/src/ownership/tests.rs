@@ -139,7 +139,7 @@ fn only_the_owner_serves_releases_fails_and_seals() {
     };
     let release = || Transition::Release {
         to: None,
-        why: Reason::Rebalance,
+        reason: Reason::Rebalance,
     };
     let fail = || Transition::Fail {
         error: "e".to_owned(),
@@ -181,7 +181,7 @@ fn the_owner_tells_of_trouble_and_a_change_of_owner_ends_it() {
     assert_eq!(well.trouble, None);
     let release = Transition::Release {
         to: None,
-        why: Reason::Rebalance,
+        reason: Reason::Rebalance,
     };
     for (by, change) in [
         (1, release),
@@ -199,7 +199,7 @@ fn a_move_goes_through_every_phase_and_only_its_target_takes() {
         id: 7,
         to,
         plan: PLAN,
-        why: Reason::Planned,
+        reason: Reason::Planned,
         more: false,
     };
     assert_eq!(works_from(3, plan(who(2)), &[]), [("serving", "warming")]);
@@ -288,7 +288,7 @@ fn a_plan_of_an_older_term_is_refused() {
         id: 1,
         to: who(2),
         plan,
-        why: Reason::Planned,
+        reason: Reason::Planned,
         more: false,
     };
     assert_eq!(step(&old, 3, moving, &[]), Err(TransitionError::StalePlan));
@@ -450,7 +450,7 @@ fn the_record_remembers_its_last_changes_of_owner() {
             n,
             Transition::Release {
                 to: None,
-                why: Reason::Rebalance,
+                reason: Reason::Rebalance,
             },
             &[],
         )
@@ -471,14 +471,14 @@ fn any_change() -> impl Strategy<Value = Transition> {
     prop_oneof![
         4 => Just(Transition::Claim),
         3 => Just(Transition::Serve),
-        3 => n.clone().prop_map(|n| Transition::BeginMove { id: 1, to: who(n), plan: PLAN, why: Reason::Planned, more: false }),
+        3 => n.clone().prop_map(|n| Transition::BeginMove { id: 1, to: who(n), plan: PLAN, reason: Reason::Planned, more: false }),
         3 => Just(Transition::Warmed),
         3 => Just(Transition::Seal { seal: "s".to_owned() }),
         3 => Just(Transition::Take { serving: true }),
         1 => Just(Transition::Cancel { failed: None }),
         1 => any::<bool>().prop_map(|too_old| Transition::Reclaim { too_old }),
         1 => Just(Transition::ReleaseDeadOwner),
-        2 => Just(Transition::Release { to: None, why: Reason::Rebalance }),
+        2 => Just(Transition::Release { to: None, reason: Reason::Rebalance }),
         1 => Just(Transition::ReportTrouble { said: Some("t".to_owned()) }),
         1 => Just(Transition::Fail { error: "e".to_owned() }),
         1 => n.prop_map(|n| Transition::DisclaimOwnership { session: SessionId(n) }),

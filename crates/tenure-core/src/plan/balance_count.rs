@@ -53,14 +53,14 @@ impl Work<'_> {
             return self.put_off(PlanReason::WithinBand, count(wants));
         }
         let starved: Vec<bool> = (0..nodes).map(|i| under(self, i) > band).collect();
-        if let Some(why) = self.hold(|i| starved[i]) {
-            return self.put_off(why, count(wants));
+        if let Some(reason) = self.hold(|i| starved[i]) {
+            return self.put_off(reason, count(wants));
         }
         self.hand_over(&givers, shares);
     }
 
-    pub(crate) fn put_off(&mut self, why: PlanReason, shards: u32) {
-        self.put_off = Some(PutOff { why, shards });
+    pub(crate) fn put_off(&mut self, reason: PlanReason, shards: u32) {
+        self.put_off = Some(PutOff { reason, shards });
     }
 
     /// Takes from the fullest and gives to the emptiest, one at a time.
@@ -82,7 +82,7 @@ impl Work<'_> {
         while let Some(top) = donors.pop() {
             let from = top.node.0;
             let i = from.at();
-            let why = self.surplus_reason(i);
+            let reason = self.surplus_reason(i);
             let Some(ix) = self.next_to_give(i, &mut next[i], shares[i]) else {
                 continue;
             };
@@ -100,7 +100,7 @@ impl Work<'_> {
             };
             let shard = self.view.shard(ix);
             self.take(&shard, from);
-            self.want(ix, &shard, Some(from), to, Cause::Better, why);
+            self.want(ix, &shard, Some(from), to, Cause::Better, reason);
             if self.seats[i].placed > shares[i] {
                 donors.push(donor(self, i));
             }

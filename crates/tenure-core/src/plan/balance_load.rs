@@ -44,9 +44,9 @@ impl Work<'_> {
         if !excess && !off.contains(&true) {
             return;
         }
-        if let Some(why) = self.hold(|i| off[i]) {
+        if let Some(reason) = self.hold(|i| off[i]) {
             let shards = off.iter().filter(|o| **o).count();
-            return self.put_off(why, u32::try_from(shards.max(1)).unwrap_or(u32::MAX));
+            return self.put_off(reason, u32::try_from(shards.max(1)).unwrap_or(u32::MAX));
         }
         if excess {
             self.force_excess(shares);
@@ -138,7 +138,7 @@ impl Work<'_> {
                 continue;
             }
             let mut left = self.excess_of(i, last);
-            let why = match self.rules.zones {
+            let reason = match self.rules.zones {
                 ZoneRule::Prefer { .. } if self.fits[i].tier > last => PlanReason::ZonePreference,
                 _ => PlanReason::OverCapacity,
             };
@@ -148,15 +148,15 @@ impl Work<'_> {
                 if left == 0 && !spread {
                     break;
                 }
-                let why = if left == 0 {
+                let reason = if left == 0 {
                     PlanReason::ZoneSpread
                 } else {
-                    why
+                    reason
                 };
                 left = left.saturating_sub(1);
                 let shard = self.view.shard(ShardIx(raw));
                 let from = Some(NodeIx(i as u32));
-                self.force(ShardIx(raw), &shard, Cause::Excess, from, why);
+                self.force(ShardIx(raw), &shard, Cause::Excess, from, reason);
             }
         }
     }

@@ -26,13 +26,13 @@ impl Work<'_> {
         let (mut moves_wanted, mut moves_allowed) = (0, 0);
         let mut more_to = BTreeSet::new();
         for wanted in std::mem::take(&mut self.wanted) {
-            let Wanted { shard, to, why, .. } = wanted;
+            let Wanted { shard, to, reason, .. } = wanted;
             let decision = match wanted.from {
-                None => Decision::Intend { shard, to, why },
+                None => Decision::Intend { shard, to, reason },
                 Some(from) => {
                     moves_wanted += 1;
-                    if let Some(why) = self.exhausted(from, to) {
-                        self.stay(shard, why);
+                    if let Some(reason) = self.exhausted(from, to) {
+                        self.stay(shard, reason);
                         more_to.insert(to);
                         continue;
                     }
@@ -44,7 +44,7 @@ impl Work<'_> {
                         shard,
                         from,
                         to,
-                        why,
+                        reason,
                     }
                 }
             };

@@ -46,7 +46,7 @@ pub(crate) struct Forced {
     pub(crate) urgency: Urgency,
     /// Its owner, if that is live and can hand it over.
     pub(crate) from: Option<NodeIx>,
-    pub(crate) why: PlanReason,
+    pub(crate) reason: PlanReason,
 }
 
 /// A change that the planner wants.
@@ -57,7 +57,7 @@ pub(crate) struct Wanted {
     pub(crate) from: Option<NodeIx>,
     pub(crate) to: NodeIx,
     pub(crate) cause: Cause,
-    pub(crate) why: PlanReason,
+    pub(crate) reason: PlanReason,
 }
 
 /// Moves that are under way.
@@ -201,8 +201,8 @@ impl<'a> Work<'a> {
         self.seats[node].held.max(self.seats[node].placed) < self.fits[node].most
     }
 
-    pub(crate) fn stay(&mut self, shard: ShardIx, why: PlanReason) {
-        self.stays.push(Decision::Stay { shard, why });
+    pub(crate) fn stay(&mut self, shard: ShardIx, reason: PlanReason) {
+        self.stays.push(Decision::Stay { shard, reason });
     }
 
     /// Notes that a shard has to be put somewhere; until it is, it counts nowhere.
@@ -212,7 +212,7 @@ impl<'a> Work<'a> {
         shard: &ShardState,
         cause: Cause,
         from: Option<NodeIx>,
-        why: PlanReason,
+        reason: PlanReason,
     ) {
         if let Some(node) = shard.bound_for() {
             self.take(shard, node);
@@ -225,7 +225,7 @@ impl<'a> Work<'a> {
                 shard: ix,
             },
             from,
-            why,
+            reason,
         });
     }
 
@@ -237,7 +237,7 @@ impl<'a> Work<'a> {
         from: Option<NodeIx>,
         to: NodeIx,
         cause: Cause,
-        why: PlanReason,
+        reason: PlanReason,
     ) {
         self.put(shard, to);
         self.seats[to.at()].held += 1;
@@ -246,7 +246,7 @@ impl<'a> Work<'a> {
             from,
             to,
             cause,
-            why,
+            reason,
         });
     }
 }

@@ -18,7 +18,7 @@ pub enum Decision {
         /// Who should have it.
         to: NodeIx,
         /// Why it is without an owner.
-        why: PlanReason,
+        reason: PlanReason,
     },
     /// Its owner should hand it over.
     Move {
@@ -29,14 +29,14 @@ pub enum Decision {
         /// Who should have it.
         to: NodeIx,
         /// Why.
-        why: PlanReason,
+        reason: PlanReason,
     },
     /// It should stay with its owner after all: the move or intention is withdrawn.
     Cancel {
         /// The shard.
         shard: ShardIx,
         /// Why.
-        why: PlanReason,
+        reason: PlanReason,
     },
     /// It would go elsewhere, or be put right, but not now. Shards that are simply where they should be, or on their way
     /// there, get no entry: a million of them would drown the rest. [`Plan::reason`] answers for them, too.
@@ -44,7 +44,7 @@ pub enum Decision {
         /// The shard.
         shard: ShardIx,
         /// Why not.
-        why: PlanReason,
+        reason: PlanReason,
     },
 }
 
@@ -60,12 +60,12 @@ impl Decision {
     }
 
     /// Its reason.
-    pub fn why(&self) -> PlanReason {
+    pub fn reason(&self) -> PlanReason {
         match *self {
-            Self::Intend { why, .. }
-            | Self::Move { why, .. }
-            | Self::Cancel { why, .. }
-            | Self::Stay { why, .. } => why,
+            Self::Intend { reason, .. }
+            | Self::Move { reason, .. }
+            | Self::Cancel { reason, .. }
+            | Self::Stay { reason, .. } => reason,
         }
     }
 
@@ -96,7 +96,7 @@ pub struct Balance {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PutOff {
     /// Why.
-    pub why: PlanReason,
+    pub reason: PlanReason,
     /// How many shards, at the least.
     pub shards: u32,
 }
@@ -201,7 +201,7 @@ impl Plan {
     /// Why a shard is treated as it is. Also answers for those that no decision is about.
     pub fn reason(&self, view: &PlanView, shard: ShardIx) -> PlanReason {
         if let Some(d) = self.decisions.iter().find(|d| d.shard() == shard) {
-            return d.why();
+            return d.reason();
         }
         let state = view.shard(shard);
         if state.owner == state.bound_for() {

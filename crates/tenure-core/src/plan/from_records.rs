@@ -61,7 +61,7 @@ pub struct Stale {
     /// Its key.
     pub key: Key,
     /// What is stale about it.
-    pub why: StaleReason,
+    pub reason: StaleReason,
 }
 
 /// What is stale about a record.
@@ -213,7 +213,7 @@ impl<'a> Live<'a> {
     /// Every record that names somebody who is gone, in the order of keys.
     pub fn stale(&self) -> Vec<Stale> {
         let mut all = Vec::new();
-        let mut say = |key, why| all.push(Stale { key, why });
+        let mut say = |key, reason| all.push(Stale { key, reason });
         for (id, seen) in self.view.shards.iter() {
             let (record, key) = (&seen.record, Key::Shard(id.clone()));
             if record.owner().is_some_and(|o| (self.ended)(o.session)) {

@@ -32,7 +32,7 @@ impl Work<'_> {
         for i in 0..index.lists.len() {
             let node = NodeIx(i as u32);
             match self.fits[i].keeps {
-                Err(why) => self.evacuate(node, why),
+                Err(reason) => self.evacuate(node, reason),
                 Ok(()) if self.view.node(node).state == NodeState::Away => self.grace(node),
                 Ok(()) => {}
             }
@@ -51,7 +51,7 @@ impl Work<'_> {
             self.flight.out[from.at()] += 1;
             self.flight.into[to.at()] += 1;
         }
-        let Err(why) = self.fits[to.at()].keeps else {
+        let Err(reason) = self.fits[to.at()].keeps else {
             return;
         };
         match owner {
@@ -59,19 +59,19 @@ impl Work<'_> {
             Some(owner) => {
                 self.take(shard, to);
                 self.put(shard, owner);
-                let why = match why {
+                let reason = match reason {
                     PlanReason::OwnerAway => PlanReason::TargetAway,
                     PlanReason::LabelsMissing => PlanReason::TargetUnfit,
                     _ => PlanReason::TargetDraining,
                 };
-                self.cancels.push(Decision::Cancel { shard: ix, why });
+                self.cancels.push(Decision::Cancel { shard: ix, reason });
             }
             None => {
-                let why = match shard.owner {
+                let reason = match shard.owner {
                     Some(_) => PlanReason::OwnerAway,
                     None => PlanReason::Free,
                 };
-                self.force(ix, shard, Cause::Unowned, None, why);
+                self.force(ix, shard, Cause::Unowned, None, reason);
             }
         }
     }
@@ -99,8 +99,8 @@ impl Work<'_> {
     }
 
     /// A node that may not keep what it has.
-    fn evacuate(&mut self, node: NodeIx, why: PlanReason) {
-        let cause = match why {
+    fn evacuate(&mut self, node: NodeIx, reason: PlanReason) {
+        let cause = match reason {
             PlanReason::OwnerAway => Cause::Unowned,
             PlanReason::NodeLeaving => Cause::Leaving,
             PlanReason::NodeDraining => Cause::Draining,
@@ -116,7 +116,7 @@ impl Work<'_> {
             };
             // What is under way to it was looked at already.
             if shard.owner == Some(node) && !moved_by_pin {
-                self.force(ix, &shard, cause, from, why);
+                self.force(ix, &shard, cause, from, reason);
             }
         }
     }

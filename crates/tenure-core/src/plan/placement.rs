@@ -146,7 +146,7 @@ impl Work<'_> {
             // The best place is where it is.
             self.put(&shard, to);
         } else {
-            self.want(ix, &shard, f.from, to, f.urgency.cause, f.why);
+            self.want(ix, &shard, f.from, to, f.urgency.cause, f.reason);
         }
     }
 
@@ -156,13 +156,13 @@ impl Work<'_> {
         if let Some(at) = shard.bound_for() {
             self.put(&shard, at);
         }
-        let why = if self.any_takes {
+        let reason = if self.any_takes {
             PlanReason::NoRoom
         } else {
             PlanReason::NoNode
         };
         if f.urgency.cause != Cause::Excess {
-            self.stay(ix, why);
+            self.stay(ix, reason);
         }
     }
 }

@@ -182,7 +182,7 @@ impl Work<'_> {
                 targets.best(self, open)
             };
             match pin.or(to).or_else(any) {
-                Some(to) => self.want(ix, &shard, f.from, to, f.urgency.cause, f.why),
+                Some(to) => self.want(ix, &shard, f.from, to, f.urgency.cause, f.reason),
                 None => self.leave(&f),
             }
         }
@@ -192,8 +192,8 @@ impl Work<'_> {
         }
         let mut starved = vec![false; self.fits.len()];
         better.iter().for_each(|(_, to)| starved[to.at()] = true);
-        if let Some(why) = self.hold(|i| starved[i]) {
-            return self.put_off(why, u32::try_from(better.len()).unwrap_or(u32::MAX));
+        if let Some(reason) = self.hold(|i| starved[i]) {
+            return self.put_off(reason, u32::try_from(better.len()).unwrap_or(u32::MAX));
         }
         if better.iter().any(|(_, to)| !self.fits[to.at()].fills) {
             self.look_after_probation();

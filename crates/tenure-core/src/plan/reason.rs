@@ -96,7 +96,7 @@ reasons! {
 
 impl PlanReason {
     /// The reason that the shard's record carries.
-    pub fn why(self) -> Reason {
+    pub fn reason(self) -> Reason {
         match self {
             Self::Free => Reason::Free,
             Self::OwnerAway => Reason::OwnerEnded,

@@ -49,7 +49,7 @@ pub struct Change {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub to: Option<String>,
     /// Why, as one word.
-    pub why: &'static str,
+    pub reason: &'static str,
     /// Why, as half a sentence.
     pub because: &'static str,
 }
@@ -58,7 +58,7 @@ pub struct Change {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct Stay {
     /// Why, as one word.
-    pub why: &'static str,
+    pub reason: &'static str,
     /// Why, as half a sentence.
     pub because: &'static str,
     /// How many.
@@ -144,21 +144,21 @@ impl Report {
                 shard: shard(d),
                 from,
                 to,
-                why: d.why().as_str(),
-                because: d.why().text(),
+                reason: d.reason().as_str(),
+                because: d.reason().text(),
             })
         };
         let mut stays: BTreeMap<PlanReason, (u32, Vec<String>)> = BTreeMap::new();
         for d in plan.decisions.iter().filter(|d| !d.acts()) {
-            let (count, names) = stays.entry(d.why()).or_default();
+            let (count, names) = stays.entry(d.reason()).or_default();
             *count += 1;
             if names.len() < SUCH_AS {
                 names.push(shard(d));
             }
         }
-        let stay = |why: PlanReason, shards: u32, such_as: Vec<String>| Stay {
-            why: why.as_str(),
-            because: why.text(),
+        let stay = |reason: PlanReason, shards: u32, such_as: Vec<String>| Stay {
+            reason: reason.as_str(),
+            because: reason.text(),
             shards,
             such_as,
         };
@@ -168,11 +168,11 @@ impl Report {
             changes: plan.decisions.iter().filter_map(change).collect(),
             stays: stays
                 .into_iter()
-                .map(|(why, (n, names))| stay(why, n, names))
+                .map(|(reason, (n, names))| stay(reason, n, names))
                 .collect(),
             moves_wanted: plan.moves_wanted,
             moves_allowed: plan.moves_allowed,
-            put_off: plan.put_off.map(|p| stay(p.why, p.shards, Vec::new())),
+            put_off: plan.put_off.map(|p| stay(p.reason, p.shards, Vec::new())),
             balance: BeforeAfter {
                 before: plan.before.into(),
                 after: plan.after.into(),

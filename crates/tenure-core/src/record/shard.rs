@@ -398,7 +398,7 @@ impl TryFrom<Wire> for ShardRecord {
                     id,
                     to,
                     phase,
-                    reason: why,
+                    reason,
                     more,
                     seal,
                 }),
@@ -406,7 +406,7 @@ impl TryFrom<Wire> for ShardRecord {
                 let mv = Move {
                     id,
                     to,
-                    reason: why,
+                    reason,
                     more,
                 };
                 match (phase, w.serving, seal) {

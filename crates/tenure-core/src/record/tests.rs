@@ -213,7 +213,7 @@ fn every_kind() -> Vec<(Key, Record)> {
         let session = SessionRecord { role, ..session() };
         all.push((session_key(), Record::Session(Arc::new(session))));
     }
-    for why in [
+    for reason in [
         EndReason::Resigned,
         EndReason::Expired,
         EndReason::Replaced,
@@ -222,7 +222,7 @@ fn every_kind() -> Vec<(Key, Record)> {
     ] {
         let by = SessionId(8);
         let ended = SessionRecord {
-            ended: Some(Ended { reason: why, by }),
+            ended: Some(Ended { reason, by }),
             ..session()
         };
         all.push((session_key(), Record::Session(Arc::new(ended))));
@@ -359,7 +359,7 @@ fn a_record_that_makes_no_sense_is_corrupt() {
         );
     };
     let by = serde_json::json!({"node": "n1", "session": SessionId(1).to_string()});
-    let mv = |phase: &str| serde_json::json!({"id": 1, "to": by, "phase": phase, "why": "planned"});
+    let mv = |phase: &str| serde_json::json!({"id": 1, "to": by, "phase": phase, "reason": "planned"});
     check(serde_json::json!({"serving": true}));
     check(serde_json::json!({"move": mv("warming")}));
     check(serde_json::json!({"owner": by, "move": mv("warming")}));
@@ -399,7 +399,7 @@ const MAPS: [&str; 6] = [
 ];
 /// Fields with few possible values, each of which a golden record has.
 const CHOICES: [&str; 8] = [
-    "role", "mode", "kind", "why", "phase", "policy", "measure", "zones",
+    "role", "mode", "kind", "reason", "phase", "policy", "measure", "zones",
 ];
 
 /// Adds the names of all fields of a value, and the values of those with few.

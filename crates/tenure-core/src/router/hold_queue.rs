@@ -88,7 +88,7 @@ struct KeyQueue<W> {
 pub struct HoldQueue<P: FlightCounter> {
     lines: BTreeMap<u64, KeyQueue<P::Waiter>>,
     open: bool,
-    why: HoldReason,
+    reason: HoldReason,
     count: u64,
     bytes: u64,
     drain: Option<P::Drained>,
@@ -121,7 +121,7 @@ impl<P: FlightCounter> HoldQueue<P> {
         Self {
             lines: BTreeMap::new(),
             open: false,
-            why: HoldReason::Unknown,
+            reason: HoldReason::Unknown,
             count: 0,
             bytes: 0,
             drain: None,
@@ -136,8 +136,8 @@ impl<P: FlightCounter> HoldQueue<P> {
     }
 
     /// Why they were held last.
-    pub fn why(&self) -> HoldReason {
-        self.why
+    pub fn reason(&self) -> HoldReason {
+        self.reason
     }
 
     /// Whether nothing more is taken.
@@ -212,8 +212,8 @@ impl<P: FlightCounter> HoldQueue<P> {
     }
 
     /// Keeps what comes.
-    pub fn hold(&mut self, port: &P, why: HoldReason) {
-        (self.open, self.why) = (false, why);
+    pub fn hold(&mut self, port: &P, reason: HoldReason) {
+        (self.open, self.reason) = (false, reason);
         for line in self.lines.values_mut() {
             (line.proves, line.pace) = (false, None);
         }
@@ -339,7 +339,7 @@ impl<P: FlightCounter<Waiter: Clone, Drained: Clone>> Clone for HoldQueue<P> {
 
 impl<P: FlightCounter<Waiter: Hash, Drained: Hash>> Hash for HoldQueue<P> {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        (&self.lines, self.open, self.why, &self.drain).hash(state);
+        (&self.lines, self.open, self.reason, &self.drain).hash(state);
         (self.stopping, self.rules).hash(state);
     }
 }
@@ -347,7 +347,7 @@ impl<P: FlightCounter<Waiter: Hash, Drained: Hash>> Hash for HoldQueue<P> {
 impl<P: FlightCounter> std::fmt::Debug for HoldQueue<P> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut s = f.debug_struct("Lines");
-        s.field("open", &self.open).field("why", &self.why);
+        s.field("open", &self.open).field("reason", &self.reason);
         s.field("held", &self.held()).finish_non_exhaustive()
     }
 }
@@ -435,7 +435,7 @@ mod tests {
         for (line, n) in [(KEY, 1), (OTHER, 2), (KEY, 3), (OTHER, 4), (KEY, 5)] {
             waits(&post, &mut lines, line, n);
         }
-        assert_eq!((lines.held(), lines.why()), ((5, 5), HoldReason::Freezing));
+        assert_eq!((lines.held(), lines.reason()), ((5, 5), HoldReason::Freezing));
         assert_eq!(lines.flush(&post, FlushMode::All), 2);
         assert_eq!(*post.gone.borrow(), [1, 2]);
         ends(&post, &mut lines, KEY, 1);

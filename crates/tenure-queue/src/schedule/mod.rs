@@ -148,8 +148,8 @@ impl Queue {
         spec.submit().check(&self.settings())?;
         TaskId::of_tick(&name, now)?;
         if spec.next(now)?.is_none() {
-            let why = format!("{:?} never comes; choose another time", spec.cron);
-            return Err(QueueError::invalid(why));
+            let reason = format!("{:?} never comes; choose another time", spec.cron);
+            return Err(QueueError::invalid(reason));
         }
         let nonce = self.shelf().nonce();
         loop {

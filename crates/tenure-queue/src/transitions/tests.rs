@@ -49,7 +49,7 @@ fn finish(n: u64) -> Transition {
 fn fail(n: u64) -> Transition {
     Transition::Fail {
         claim: ClaimId(n),
-        why: "broken".to_owned(),
+        reason: "broken".to_owned(),
         for_good: false,
         after: None,
         chance: 0,
@@ -168,8 +168,8 @@ fn failures_wait_longer_each_time_and_end_as_a_dead_letter() {
     let task = after(task, &[(14, claim(2)), (20, fail(2))]);
     assert_eq!(task.state, State::Ready { due: at(26) });
     let task = after(task, &[(26, claim(3)), (27, fail(3))]);
-    let why = "broken".to_owned();
-    assert_eq!(task.state, State::Dead { at: at(27), why });
+    let reason = "broken".to_owned();
+    assert_eq!(task.state, State::Dead { at: at(27), reason });
     let task = after(task, &[(50, Transition::Retry { by: None })]);
     assert_eq!((task.attempts, task.is()), (0, TaskStatus::Ready));
 }
@@ -178,7 +178,7 @@ fn failures_wait_longer_each_time_and_end_as_a_dead_letter() {
 fn some_failures_are_for_good_and_some_name_their_wait() {
     let change = |for_good, after| Transition::Fail {
         claim: ClaimId(1),
-        why: "x".to_owned(),
+        reason: "x".to_owned(),
         for_good,
         after,
         chance: 7,

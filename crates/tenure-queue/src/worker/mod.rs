@@ -148,9 +148,9 @@ impl Worker {
         let node = async {
             match &self.node {
                 Some(node) => {
-                    let why = node.ended().await.err();
-                    let why = why.map_or("it was stopped".to_owned(), |e| e.to_string());
-                    QueueError::Node(why)
+                    let reason = node.ended().await.err();
+                    let reason = reason.map_or("it was stopped".to_owned(), |e| e.to_string());
+                    QueueError::Node(reason)
                 }
                 None => std::future::pending().await,
             }

@@ -60,8 +60,8 @@ pub(super) async fn record(attempt: Attempt, end: End) {
                 });
                 return;
             }
-            Ok(UpdateOutcome::Refused(why, held)) => {
-                debug_assert_eq!(why, TransitionError::ClaimLost);
+            Ok(UpdateOutcome::Refused(reason, held)) => {
+                debug_assert_eq!(reason, TransitionError::ClaimLost);
                 shelf.metrics.taken_away.one();
                 tracing::info!(task = %id, now = %held.task.is(), "an attempt ended after its claim was lost");
                 break;
@@ -83,7 +83,7 @@ async fn change(attempt: &Attempt, end: End) -> Option<Transition> {
     let chance = attempt.engine.shelf.chance.draw();
     let failed = |failure: Failure| Transition::Fail {
         claim,
-        why: failure.why,
+        reason: failure.reason,
         for_good: failure.for_good,
         after: failure.after,
         chance,
@@ -108,7 +108,7 @@ async fn change(attempt: &Attempt, end: End) -> Option<Transition> {
         // Whoever was told to stop and failed has stopped.
         End::Failed(_) | End::Stopped if attempt.asked_to_stop => Transition::Stopped { claim },
         End::Failed(failure) => failed(failure),
-        End::Panicked(why) => failed(Failure::new(why)),
+        End::Panicked(reason) => failed(Failure::new(reason)),
         End::TimedOut => {
             let limit = task.timeout.unwrap_or_default();
             failed(Failure::new(format!(

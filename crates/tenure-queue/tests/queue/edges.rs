@@ -144,8 +144,8 @@ async fn a_task_that_no_entry_can_lead_to_is_not_taken() {
     ];
     let answers = queue.submit_many(asked).await;
     assert!(answers[0].is_ok() && answers[2].is_ok(), "{answers:?}");
-    let why = answers[1].as_ref().unwrap_err().to_string();
-    assert!(why.contains("bad"), "{why}");
+    let reason = answers[1].as_ref().unwrap_err().to_string();
+    assert!(reason.contains("bad"), "{reason}");
     let stands = queue
         .list(&Default::default(), 9, None)
         .await

@@ -13,9 +13,9 @@ async fn one(world: &World, hand: impl TaskHandler) -> (tenure_queue::Queue, Wor
     (queue, worker)
 }
 
-fn why(task: &Task) -> String {
+fn reason(task: &Task) -> String {
     match &task.state {
-        State::Dead { why, .. } => why.clone(),
+        State::Dead { reason, .. } => reason.clone(),
         state => panic!("{state:?}"),
     }
 }
@@ -28,7 +28,7 @@ async fn what_fails_is_tried_again_with_growing_waits_and_becomes_a_dead_letter(
     let id = submitted(&queue, text("fail").attempts(4)).await;
     let task = ended(&queue, &id).await;
     assert_eq!(
-        (task.is(), task.attempts, why(&task)),
+        (task.is(), task.attempts, reason(&task)),
         (TaskStatus::Dead, 4, "it failed".to_owned())
     );
     let claims: Vec<_> = task
@@ -73,7 +73,7 @@ async fn panics_hangs_and_failures_for_good_are_told_apart() {
     ] {
         let id = submitted(&queue, submit).await;
         let task = ended(&queue, &id).await;
-        assert_eq!((task.attempts, why(&task)), (attempts, what.to_owned()));
+        assert_eq!((task.attempts, reason(&task)), (attempts, what.to_owned()));
     }
     assert_eq!(count(&queue, "panicked_total"), 2);
     assert_eq!(count(&queue, "timed_out_total"), 1);
@@ -89,7 +89,7 @@ async fn a_result_that_is_too_large_is_a_failure_that_says_so() {
     let (queue, worker) = one(&world, large).await;
     let id = submitted(&queue, tenure_queue::Submit::json(&"go").unwrap()).await;
     let task = ended(&queue, &id).await;
-    assert!(why(&task).contains("20002 bytes") && why(&task).contains("reference"));
+    assert!(reason(&task).contains("20002 bytes") && reason(&task).contains("reference"));
     worker.stop().await.unwrap();
 }
 
@@ -263,12 +263,12 @@ async fn what_a_task_does_not_say_its_queue_does() {
     let slow = submitted(&queue, text("hang")).await;
     let task = ended(&queue, &slow).await;
     assert_eq!((task.attempts, task.lease), (1, secs(9)));
-    assert_eq!(why(&task), "the attempt took longer than 2s");
+    assert_eq!(reason(&task), "the attempt took longer than 2s");
     let own = text("sleep:3000").timeout(secs(5)).lease(secs(4));
     let own = submitted(&queue, own).await;
     let task = ended(&queue, &own).await;
     assert_eq!((task.is(), task.lease), (TaskStatus::Done, secs(4)));
     let large = submitted(&queue, text("a result of its own length")).await;
-    assert!(why(&ended(&queue, &large).await).contains("up to 10"));
+    assert!(reason(&ended(&queue, &large).await).contains("up to 10"));
     worker.stop().await.unwrap();
 }

@@ -269,7 +269,7 @@ impl Process {
         if self.store.chance(250) {
             return Transition::Fail {
                 claim,
-                why: "by chance".to_owned(),
+                reason: "by chance".to_owned(),
                 for_good: false,
                 after: None,
                 chance: self.store.draw(),

@@ -22,7 +22,7 @@ pub(crate) struct Checker {
 impl Checker {
     pub(crate) fn broken(&self) -> Result<(), String> {
         match &*self.broken.lock().unwrap() {
-            Some(why) => Err(why.clone()),
+            Some(reason) => Err(reason.clone()),
             None => Ok(()),
         }
     }

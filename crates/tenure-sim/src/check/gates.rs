@@ -15,7 +15,7 @@ use crate::event_queue::Pid;
 #[derive(Clone, Debug)]
 struct Gate {
     pid: Pid,
-    run: ActivationId,
+    activation: ActivationId,
     session: SessionId,
     epoch: Epoch,
 }
@@ -89,22 +89,22 @@ impl Gates {
         at: Instant,
         shard: usize,
         pid: Pid,
-        run: ActivationId,
+        activation: ActivationId,
         session: SessionId,
         epoch: Epoch,
     ) -> Verdict {
-        self.shards[shard].retain(|gate| gate.pid != pid || gate.run != run);
+        self.shards[shard].retain(|gate| gate.pid != pid || gate.activation != activation);
         self.shards[shard].push(Gate {
             pid,
-            run,
+            activation,
             session,
             epoch,
         });
         self.alone(at, shard)
     }
 
-    pub(crate) fn closed(&mut self, shard: usize, pid: Pid, run: ActivationId) {
-        self.shards[shard].retain(|gate| gate.pid != pid || gate.run != run);
+    pub(crate) fn closed(&mut self, shard: usize, pid: Pid, activation: ActivationId) {
+        self.shards[shard].retain(|gate| gate.pid != pid || gate.activation != activation);
     }
 
     pub(crate) fn died(&mut self, pid: Pid) {
@@ -127,11 +127,11 @@ impl Gates {
         at: Instant,
         shard: usize,
         pid: Pid,
-        run: ActivationId,
+        activation: ActivationId,
     ) -> bool {
         let gates = self.shards[shard].iter();
         gates
-            .filter(|gate| gate.pid == pid && gate.run == run)
+            .filter(|gate| gate.pid == pid && gate.activation == activation)
             .any(|gate| self.admits(at, gate))
     }
 

@@ -103,12 +103,12 @@ impl Smooth {
             return Ok(());
         }
         let shut = shut.is_some_and(|s| !s.timed_out);
-        let why = match (shut, loading) {
+        let reason = match (shut, loading) {
             (true, _) => "the gate was shut for a move before its router held",
             (_, true) => "its owner is still loading",
             _ => return Ok(()),
         };
-        let what = format!("process {pid} turns away a request for shard {shard}: {why}");
+        let what = format!("process {pid} turns away a request for shard {shard}: {reason}");
         Err(Violation::new("P4", at, what))
     }
 }

@@ -43,12 +43,12 @@ struct Run<'a, S: Scenario> {
 }
 
 pub(super) fn run<S: Scenario>(kit: &Kit, seed: u64, scenario: Arc<S>) -> Report {
-    let mut run = Run::new(kit, seed, scenario);
-    let failure = run.play().err().map(|what| {
-        let at = seconds(run.now);
+    let mut activation = Run::new(kit, seed, scenario);
+    let failure = activation.play().err().map(|what| {
+        let at = seconds(activation.now);
         format!("at {at}s: {what}")
     });
-    for place in run.places {
+    for place in activation.places {
         if let Some(process) = place.process {
             process.kill();
         }
@@ -56,9 +56,9 @@ pub(super) fn run<S: Scenario>(kit: &Kit, seed: u64, scenario: Arc<S>) -> Report
     Report {
         seed,
         failure,
-        story: run.story,
-        requests: run.requests,
-        openings: run.ledger.openings,
+        story: activation.story,
+        requests: activation.requests,
+        openings: activation.ledger.openings,
     }
 }
 

@@ -174,7 +174,7 @@ struct Record {
 fn is_dated(rest: &[Word]) -> bool {
     match rest {
         [Word::Tag(0), Word::U8(_), ..] => true,
-        [Word::Tag(1), Word::Tag(why), Word::U128(_), ..] => *why == UNPROVEN,
+        [Word::Tag(1), Word::Tag(reason), Word::U128(_), ..] => *reason == UNPROVEN,
         _ => false,
     }
 }

@@ -210,7 +210,7 @@ impl State {
                 }
             }
             Action::Load {
-                activation: run,
+                activation,
                 epoch,
                 session,
                 ..
@@ -221,7 +221,7 @@ impl State {
                 };
                 let busy = !process.stays.is_empty();
                 process.stays.push(Activation {
-                    run,
+                    activation,
                     epoch,
                     session,
                     loaded: false,
@@ -229,7 +229,7 @@ impl State {
                     closing: false,
                     frozen: None,
                 });
-                process.post(Event::Loaded(run));
+                process.post(Event::Loaded(activation));
                 if busy {
                     self.breach(
                         "A9",
@@ -237,10 +237,10 @@ impl State {
                     );
                 }
             }
-            Action::Open(run) => {
+            Action::Open(activation) => {
                 let stay = self
                     .process(n)
-                    .and_then(|p| p.stays.iter_mut().find(|stay| stay.run == run));
+                    .and_then(|p| p.stays.iter_mut().find(|stay| stay.activation == activation));
                 match stay {
                     Some(stay) if stay.loaded && !stay.closing => stay.open = true,
                     _ => self.breach(
@@ -250,31 +250,31 @@ impl State {
                 }
             }
             Action::Close {
-                activation: run,
+                activation,
                 how,
             } => {
                 if how == Close::Cancel {
-                    self.fail_requests(n, Some(run), telling);
+                    self.fail_requests(n, Some(activation), telling);
                 }
-                let busy = self.is_busy(n, run);
+                let busy = self.is_busy(n, activation);
                 let Some(process) = self.process(n) else {
                     return;
                 };
-                let Some(stay) = process.stays.iter_mut().find(|stay| stay.run == run) else {
+                let Some(stay) = process.stays.iter_mut().find(|stay| stay.activation == activation) else {
                     return;
                 };
                 stay.open = false;
                 if !std::mem::replace(&mut stay.closing, true) {
                     process
                         .inbox
-                        .retain(|letter| *letter.event != Event::Loaded(run));
+                        .retain(|letter| *letter.event != Event::Loaded(activation));
                     if !busy {
-                        process.post(Event::Drained(run));
+                        process.post(Event::Drained(activation));
                     }
                 }
             }
             Action::Warm {
-                activation: run,
+                activation,
                 epoch,
                 session,
                 ..
@@ -283,7 +283,7 @@ impl State {
                     return;
                 };
                 process.stays.push(Activation {
-                    run,
+                    activation,
                     epoch,
                     session,
                     loaded: false,
@@ -291,37 +291,37 @@ impl State {
                     closing: false,
                     frozen: None,
                 });
-                process.post(Event::Loaded(run));
+                process.post(Event::Loaded(activation));
             }
             Action::CatchUp {
-                activation: run, ..
-            } => self.post(n, Event::CaughtUp(run)),
+                activation, ..
+            } => self.post(n, Event::CaughtUp(activation)),
             Action::Own {
-                activation: run,
+                activation,
                 epoch,
-            } => self.own(n, run, epoch),
+            } => self.own(n, activation, epoch),
             Action::Freeze {
-                activation: run,
+                activation,
                 move_id: mv,
                 ..
             } => {
-                self.set_open(n, run, false);
-                self.set_frozen(n, run, Some(mv));
-                self.worked(n, run);
+                self.set_open(n, activation, false);
+                self.set_frozen(n, activation, Some(mv));
+                self.worked(n, activation);
             }
-            Action::Thaw(run) => {
-                self.set_frozen(n, run, None);
-                self.set_open(n, run, true);
+            Action::Thaw(activation) => {
+                self.set_frozen(n, activation, None);
+                self.set_open(n, activation, true);
             }
-            Action::Seal(run) => {
-                if self.is_busy(n, run) {
+            Action::Seal(activation) => {
+                if self.is_busy(n, activation) {
                     self.breach("P3", "a shard is sealed while a request is worked on");
                 }
                 let seal = String::new();
                 self.post(
                     n,
                     Event::Sealed {
-                        activation: run,
+                        activation,
                         seal,
                     },
                 );
@@ -353,50 +353,50 @@ impl State {
         }
     }
 
-    fn set_open(&mut self, n: usize, run: ActivationId, open: bool) {
+    fn set_open(&mut self, n: usize, activation: ActivationId, open: bool) {
         let stays = self.process(n).map(|p| &mut p.stays);
-        let stay = stays.and_then(|s| s.iter_mut().find(|stay| stay.run == run));
+        let stay = stays.and_then(|s| s.iter_mut().find(|stay| stay.activation == activation));
         match stay {
             Some(stay) if stay.loaded && !stay.closing => stay.open = open,
             _ => self.breach("contract", "a gate is shut or opened that is closed"),
         }
     }
 
-    fn set_frozen(&mut self, n: usize, run: ActivationId, frozen: Option<u64>) {
+    fn set_frozen(&mut self, n: usize, activation: ActivationId, frozen: Option<u64>) {
         let stays = self.process(n).map(|p| &mut p.stays);
-        if let Some(stay) = stays.and_then(|s| s.iter_mut().find(|stay| stay.run == run)) {
+        if let Some(stay) = stays.and_then(|s| s.iter_mut().find(|stay| stay.activation == activation)) {
             stay.frozen = frozen;
         }
     }
 
     /// Says that nothing is in flight, if that is so and being waited for.
-    pub(super) fn worked(&mut self, n: usize, run: ActivationId) {
-        if self.is_busy(n, run) {
+    pub(super) fn worked(&mut self, n: usize, activation: ActivationId) {
+        if self.is_busy(n, activation) {
             return;
         }
         let Some(process) = self.process(n) else {
             return;
         };
-        let Some(stay) = process.stays.iter_mut().find(|stay| stay.run == run) else {
+        let Some(stay) = process.stays.iter_mut().find(|stay| stay.activation == activation) else {
             return;
         };
         if stay.closing {
-            let told = Event::Drained(run);
+            let told = Event::Drained(activation);
             if !process.inbox.iter().any(|letter| *letter.event == told) {
                 process.post(told);
             }
         } else if let Some(mv) = stay.frozen.take() {
             process.post(Event::Frozen {
-                activation: run,
+                activation,
                 move_id: mv,
             });
         }
     }
 
     /// A successor owns what it has loaded.
-    fn own(&mut self, n: usize, run: ActivationId, epoch: Epoch) {
+    fn own(&mut self, n: usize, activation: ActivationId, epoch: Epoch) {
         let stays = self.process(n).map(|p| &mut p.stays);
-        if let Some(stay) = stays.and_then(|s| s.iter_mut().find(|stay| stay.run == run)) {
+        if let Some(stay) = stays.and_then(|s| s.iter_mut().find(|stay| stay.activation == activation)) {
             stay.epoch = epoch;
             let session = stay.session;
             self.check_shown(epoch, session);
@@ -492,12 +492,12 @@ impl State {
         if let Some(process) = self.process(n) {
             match &event {
                 Event::Reply { op, .. } if !process.waits_for(*op) => return,
-                Event::Loaded(run) => {
-                    for stay in process.stays.iter_mut().filter(|stay| stay.run == *run) {
+                Event::Loaded(activation) => {
+                    for stay in process.stays.iter_mut().filter(|stay| stay.activation == *activation) {
                         stay.loaded = true;
                     }
                 }
-                Event::Drained(run) => process.stays.retain(|stay| stay.run != *run),
+                Event::Drained(activation) => process.stays.retain(|stay| stay.activation != *activation),
                 _ => {}
             }
         }

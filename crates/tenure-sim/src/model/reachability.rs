@@ -154,8 +154,8 @@ impl Sight {
     }
 
     /// What a tombstone shows.
-    pub(crate) fn of_end(why: EndReason) -> u64 {
-        match why {
+    pub(crate) fn of_end(reason: EndReason) -> u64 {
+        match reason {
             EndReason::Resigned => Self::Resigned.bit(),
             EndReason::Expired => Self::Expired.bit(),
             EndReason::Replaced => Self::Replaced.bit(),

@@ -111,7 +111,7 @@ pub(crate) enum Is {
     /// It is on its way to a node.
     Away,
     /// A node works on it.
-    In { seat: usize, run: ActivationId },
+    In { seat: usize, activation: ActivationId },
 }
 
 /// A request that is not over.
@@ -287,8 +287,8 @@ impl State {
         desk.lines.join(&desk.post, LINE, ticket, 0, number);
         desk.post.count_out();
         desk.lines.check_empty(&desk.post);
-        let why = desk.keeper.shard(()).and_then(|shard| shard.holding());
-        if matches!(why, Some(HoldReason::Freezing | HoldReason::Sealed)) {
+        let reason = desk.keeper.shard(()).and_then(|shard| shard.holding());
+        if matches!(reason, Some(HoldReason::Freezing | HoldReason::Sealed)) {
             telling.saw(Sight::RequestHeld);
         }
     }
@@ -326,14 +326,14 @@ impl State {
             let process = self.seats[*seat].process.as_deref();
             process.is_some_and(|p| to.is_some_and(|to| p.machine.session() == Some(to)))
         });
-        let open = node.and_then(|seat| self.open_at(seat, mark.epoch).map(|run| (seat, run)));
-        if let Some((seat, run)) = open {
+        let open = node.and_then(|seat| self.open_at(seat, mark.epoch).map(|activation| (seat, activation)));
+        if let Some((seat, activation)) = open {
             telling.line(|| format!("n{seat} lets request {number} in"));
             if entered {
                 self.breach("P4", "a request is done a second time");
             }
             if let Some(asked) = self.desk(n).and_then(|desk| desk.asked.get_mut(at)) {
-                (asked.is, asked.entered, asked.late) = (Is::In { seat, run }, true, false);
+                (asked.is, asked.entered, asked.late) = (Is::In { seat, activation }, true, false);
             }
             return;
         }
@@ -373,7 +373,7 @@ impl State {
         let process = self.seats[seat].process.as_deref()?;
         let mut stays = process.stays.iter();
         let stay = stays.find(|stay| stay.epoch == epoch && process.admits(stay, now))?;
-        Some(stay.run)
+        Some(stay.activation)
     }
 
     /// What a node says to whom it turns away: who serves, by the record that it has seen.
@@ -396,12 +396,12 @@ impl State {
 
     /// A node answers.
     pub(crate) fn serve(&mut self, n: usize, at: usize, telling: &mut Telling) {
-        let Some(Is::In { seat, run }) = self.asked(n, at).map(|asked| asked.is) else {
+        let Some(Is::In { seat, activation }) = self.asked(n, at).map(|asked| asked.is) else {
             return;
         };
         telling.line(|| format!("n{seat} answers a request"));
         self.over(n, at, true, telling);
-        self.worked(seat, run);
+        self.worked(seat, activation);
     }
 
     /// Ends a request, answered or failed: others may go.
@@ -428,22 +428,22 @@ impl State {
     }
 
     /// Whether a node works on a request.
-    pub(crate) fn is_busy(&self, seat: usize, run: ActivationId) -> bool {
+    pub(crate) fn is_busy(&self, seat: usize, activation: ActivationId) -> bool {
         let desks = self.seats.iter().filter_map(|s| s.process.as_deref());
         let mut asked = desks.filter_map(|p| p.desk.as_ref()).flat_map(|d| &d.asked);
-        asked.any(|asked| asked.is == Is::In { seat, run })
+        asked.any(|asked| asked.is == Is::In { seat, activation })
     }
 
     /// What a node was working on fails: it dies, or its work is cut.
     pub(crate) fn fail_requests(
         &mut self,
         seat: usize,
-        run: Option<ActivationId>,
+        activation: Option<ActivationId>,
         telling: &mut Telling,
     ) {
         for n in 0..self.seats.len() {
             let hit = |asked: &Asked| match asked.is {
-                Is::In { seat: s, run: r } => s == seat && run.is_none_or(|run| run == r),
+                Is::In { seat: s, activation: r } => s == seat && activation.is_none_or(|activation| activation == r),
                 _ => false,
             };
             while let Some(at) = self.desk(n).and_then(|d| d.asked.iter().position(hit)) {
@@ -471,11 +471,11 @@ impl State {
 impl RouterProcess {
     fn order(&mut self, action: Action, telling: &mut Telling) {
         match action {
-            Action::Hold(why) => {
-                if why == HoldReason::Freezing {
+            Action::Hold(reason) => {
+                if reason == HoldReason::Freezing {
                     self.held_at = Some(self.route.1.epoch);
                 }
-                self.lines.hold(&self.post, why);
+                self.lines.hold(&self.post, reason);
             }
             Action::Drain(hold) => self.lines.drain(&self.post, hold),
             Action::Flush => {

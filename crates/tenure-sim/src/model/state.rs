@@ -85,7 +85,7 @@ pub(crate) struct Waiting {
 /// One stay of the shard at a process.
 #[derive(Clone, Debug, Hash)]
 pub(crate) struct Activation {
-    pub(crate) run: ActivationId,
+    pub(crate) activation: ActivationId,
     pub(crate) epoch: Epoch,
     pub(crate) session: SessionId,
     pub(crate) loaded: bool,

@@ -222,10 +222,10 @@ fn is_idle(process: &Process, letter: &Letter) -> bool {
                 .map(|r| r.head().rev);
             rev.is_some_and(|rev| rev <= view.mark(key) && !view.is_missing(key))
         }),
-        Event::Loaded(run) => process
+        Event::Loaded(activation) => process
             .stays
             .iter()
-            .all(|stay| stay.run != *run || stay.closing),
+            .all(|stay| stay.activation != *activation || stay.closing),
         _ => false,
     }
 }

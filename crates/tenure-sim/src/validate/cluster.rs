@@ -142,13 +142,13 @@ impl Cluster {
     pub(super) fn buried(
         &mut self,
         id: SessionId,
-        why: EndReason,
+        reason: EndReason,
         asked: Moment,
         won: Moment,
         place: &Place,
     ) {
         let session = self.sessions.entry(id).or_default();
-        if why == EndReason::Expired {
+        if reason == EndReason::Expired {
             session.expired = Some((asked, place.clone()));
         }
         session.tombstone = Some((won, place.clone()));

@@ -40,44 +40,44 @@ impl Conduct {
     pub(super) fn heard(&mut self, step: &Stepped) -> Result<Option<Asked>, String> {
         match &step.event {
             Event::Reply { op, reply } => return self.answered(*op, reply).map(Some),
-            Event::Loaded(run) => self.of_run(*run, "loaded", |run| {
-                !std::mem::replace(&mut run.loaded, true) && !run.failed && !run.drained
+            Event::Loaded(activation) => self.of_run(*activation, "loaded", |activation| {
+                !std::mem::replace(&mut activation.loaded, true) && !activation.failed && !activation.drained
             })?,
             Event::LoadFailed {
-                activation: run, ..
-            } => self.of_run(*run, "failed to load", |run| {
-                let loads = !run.loaded || run.catches_up;
-                !std::mem::replace(&mut run.failed, true) && loads && !run.drained
+                activation, ..
+            } => self.of_run(*activation, "failed to load", |activation| {
+                let loads = !activation.loaded || activation.catches_up;
+                !std::mem::replace(&mut activation.failed, true) && loads && !activation.drained
             })?,
             Event::LoopEnded {
-                activation: run, ..
+                activation, ..
             } => {
-                self.of_run(*run, "ended", |run| run.loaded)?;
+                self.of_run(*activation, "ended", |activation| activation.loaded)?;
             }
             Event::Trouble {
-                activation: run, ..
+                activation, ..
             }
             | Event::Cost {
-                activation: run, ..
+                activation, ..
             } => {
-                self.of_run(*run, "said something", |_| true)?;
+                self.of_run(*activation, "said something", |_| true)?;
             }
-            Event::CaughtUp(run)
+            Event::CaughtUp(activation)
             | Event::Frozen {
-                activation: run, ..
+                activation, ..
             } => {
-                self.of_run(*run, "gone on", |run| run.loaded)?;
+                self.of_run(*activation, "gone on", |activation| activation.loaded)?;
             }
             Event::Sealed {
-                activation: run, ..
+                activation, ..
             }
             | Event::SealFailed {
-                activation: run, ..
+                activation, ..
             } => {
-                self.of_run(*run, "sealed", |run| run.loaded && !run.drained)?;
+                self.of_run(*activation, "sealed", |activation| activation.loaded && !activation.drained)?;
             }
-            Event::Drained(run) => self.of_run(*run, "drained", |run| {
-                !std::mem::replace(&mut run.drained, true) && run.closing
+            Event::Drained(activation) => self.of_run(*activation, "drained", |activation| {
+                !std::mem::replace(&mut activation.drained, true) && activation.closing
             })?,
             Event::Progress(at) if *at > step.t => {
                 return Err(format!("a sign of life of {at} comes at {}", step.t));
@@ -101,25 +101,25 @@ impl Conduct {
                 self.highest = self.highest.max(Some(*op));
             }
             Action::Load {
-                activation: run, ..
+                activation, ..
             }
             | Action::Warm {
-                activation: run, ..
+                activation, ..
             } => {
-                self.runs.insert(*run, Run::default());
+                self.runs.insert(*activation, Run::default());
             }
             Action::CatchUp {
-                activation: run, ..
+                activation, ..
             } => {
-                if let Some(run) = self.runs.get_mut(run) {
-                    run.catches_up = true;
+                if let Some(activation) = self.runs.get_mut(activation) {
+                    activation.catches_up = true;
                 }
             }
             Action::Close {
-                activation: run, ..
+                activation, ..
             } => {
-                if let Some(run) = self.runs.get_mut(run) {
-                    run.closing = true;
+                if let Some(activation) = self.runs.get_mut(activation) {
+                    activation.closing = true;
                 }
             }
             _ => {}
@@ -128,12 +128,12 @@ impl Conduct {
 
     fn answered(&mut self, op: OpId, reply: &Reply) -> Result<Asked, String> {
         let Some(asked) = self.asked.remove(&op) else {
-            let why = if self.highest >= Some(op) {
+            let reason = if self.highest >= Some(op) {
                 "which was answered before"
             } else {
                 "which was never asked"
             };
-            return Err(format!("an answer to request {}, {why}", op.0));
+            return Err(format!("an answer to request {}, {reason}", op.0));
         };
         if fits(&asked.request, reply) {
             return Ok(asked);
@@ -155,9 +155,9 @@ impl Conduct {
                 "stay {} is said to have {what}, but there is none",
                 id.0
             )),
-            Some(run) => {
-                let before = *run;
-                if fits(run) {
+            Some(activation) => {
+                let before = *activation;
+                if fits(activation) {
                     return Ok(());
                 }
                 let state = [

@@ -55,7 +55,7 @@ impl Gates {
                 ..
             } => self.extend(t, place, *session, *closes_at),
             Action::Load {
-                activation: run,
+                activation,
                 shard,
                 epoch,
                 session,
@@ -67,17 +67,17 @@ impl Gates {
                     session: *session,
                     open: None,
                 };
-                self.stays.insert(*run, stay);
+                self.stays.insert(*activation, stay);
             }
-            Action::Open(run) => {
-                if let Some(stay) = self.stays.get_mut(run) {
+            Action::Open(activation) => {
+                if let Some(stay) = self.stays.get_mut(activation) {
                     stay.open = Some((t, place.clone()));
                 }
             }
             Action::Close {
-                activation: run, ..
+                activation, ..
             } => {
-                if let Some(stay) = self.stays.remove(run) {
+                if let Some(stay) = self.stays.remove(activation) {
                     self.closed(t, stay);
                 }
             }

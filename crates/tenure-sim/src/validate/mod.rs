@@ -92,7 +92,7 @@ impl Validator {
             Err(error) => Err(Unreadable {
                 file: name,
                 line: None,
-                why: error.to_string(),
+                reason: error.to_string(),
             }),
         }
     }

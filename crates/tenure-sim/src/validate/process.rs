@@ -303,8 +303,8 @@ fn is_failover(kind: &str, put: &Request) -> bool {
             record: Record::Shard(record),
             ..
         } => {
-            let why = record.history.last().map(|past| past.reason);
-            kind == "claim" && why == Some(Reason::OwnerEnded)
+            let reason = record.history.last().map(|past| past.reason);
+            kind == "claim" && reason == Some(Reason::OwnerEnded)
         }
         _ => false,
     }

@@ -16,14 +16,14 @@ pub struct Unreadable {
     /// The line, from one.
     pub line: Option<u64>,
     /// What is wrong.
-    pub why: String,
+    pub reason: String,
 }
 
 impl fmt::Display for Unreadable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.line {
-            Some(line) => write!(f, "{}:{line}: {}", self.file, self.why),
-            None => write!(f, "{}: {}", self.file, self.why),
+            Some(line) => write!(f, "{}:{line}: {}", self.file, self.reason),
+            None => write!(f, "{}: {}", self.file, self.reason),
         }
     }
 }
@@ -51,11 +51,11 @@ impl<R: BufRead> Lines<R> {
     }
 
     /// What is wrong with the line that was read last.
-    pub(super) fn trouble(&self, why: impl Into<String>) -> Unreadable {
+    pub(super) fn trouble(&self, reason: impl Into<String>) -> Unreadable {
         Unreadable {
             file: self.file.to_string(),
             line: Some(self.line),
-            why: why.into(),
+            reason: reason.into(),
         }
     }
 
@@ -84,11 +84,11 @@ impl<R: BufRead> Lines<R> {
                     return Ok(Some((place, line)));
                 }
                 (Err(_), Some(torn)) => return Err(torn),
-                (Err(why), None) if self.line == 1 => return Err(self.trouble(why)),
-                (Err(why), None) if self.buffer.starts_with(b"{\"begin\"") => {
-                    return Err(self.trouble(why));
+                (Err(reason), None) if self.line == 1 => return Err(self.trouble(reason)),
+                (Err(reason), None) if self.buffer.starts_with(b"{\"begin\"") => {
+                    return Err(self.trouble(reason));
                 }
-                (Err(why), None) => self.torn = Some(self.trouble(why)),
+                (Err(reason), None) => self.torn = Some(self.trouble(reason)),
             }
         }
     }

@@ -153,8 +153,8 @@ fn candidates(old: &ShardRecord, new: &ShardRecord) -> Vec<(&'static str, Transi
         ("delete", Transition::Delete),
     ];
     if let Some(past) = new.history.last() {
-        let (to, why) = (new.assigned.clone(), past.reason);
-        changes.push(("release", Transition::Release { to, why }));
+        let (to, reason) = (new.assigned.clone(), past.reason);
+        changes.push(("release", Transition::Release { to, reason }));
     }
     if let Some(failure) = new.failures.last() {
         let error = failure.error.clone();
@@ -173,7 +173,7 @@ fn candidates(old: &ShardRecord, new: &ShardRecord) -> Vec<(&'static str, Transi
                 id: mv.id,
                 to: mv.to.clone(),
                 plan: new.plan,
-                why: mv.reason,
+                reason: mv.reason,
                 more: mv.more,
             },
         )),

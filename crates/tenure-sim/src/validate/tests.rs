@@ -124,7 +124,7 @@ fn a_line_after_the_end_is_found() {
 fn an_action_that_is_not_the_machines_is_found_and_shown() {
     let change = |traces: &mut Traces| {
         let mut opens = actions(traces).filter_map(|action| match action {
-            Action::Open(run) => Some(run),
+            Action::Open(activation) => Some(activation),
             _ => None,
         });
         opens.next().expect("an opening").0 += 1000;
@@ -198,28 +198,28 @@ fn what_is_said_of_a_stay_that_is_not_there_or_not_so_is_found() {
     let twice = |traces: &mut Traces| {
         let mut drained = traces[0].iter().filter_map(|line| match line {
             Line::Step(step) => match step.event {
-                Event::Drained(run) => Some(run),
+                Event::Drained(activation) => Some(activation),
                 _ => None,
             },
             _ => None,
         });
-        let run = drained.next().expect("a stay that ended");
-        add(&mut traces[0], Event::Drained(run), vec![]);
+        let activation = drained.next().expect("a stay that ended");
+        add(&mut traces[0], Event::Drained(activation), vec![]);
     };
     check(twice, Check::Driver, "was drained");
     let early = |traces: &mut Traces| {
         let open = |action: &mut Action| match action {
-            Action::Open(run) => Some(*run),
+            Action::Open(activation) => Some(*activation),
             _ => None,
         };
         let last = actions(&mut traces[..1]).filter_map(open).last();
-        let run = last.expect("an opening");
+        let activation = last.expect("an opening");
         let is_close =
-            |action: &Action| matches!(action, Action::Close { activation: r, .. } if *r == run);
+            |action: &Action| matches!(action, Action::Close { activation: r, .. } if *r == activation);
         steps(&mut traces[..1]).for_each(|step| step.actions.retain(|a| !is_close(a)));
-        let is_drained = |step: &Stepped| step.event == Event::Drained(run);
+        let is_drained = |step: &Stepped| step.event == Event::Drained(activation);
         if !steps(&mut traces[..1]).any(|step| is_drained(step)) {
-            add(&mut traces[0], Event::Drained(run), vec![]);
+            add(&mut traces[0], Event::Drained(activation), vec![]);
         }
     };
     check(early, Check::Driver, "was not to close");
@@ -465,9 +465,9 @@ fn what_is_no_trace_is_not_read() {
 #[test]
 fn a_trace_that_was_given_up_is_no_violation_but_is_told() {
     let mut traces = good();
-    let why = "the disk is slow".to_owned();
+    let reason = "the disk is slow".to_owned();
     traces[0].truncate(10);
-    traces[0].push(Line::Gap(Gap { n: 10, reason: why }));
+    traces[0].push(Line::Gap(Gap { n: 10, reason }));
     let report = validated(&traces);
     assert!(report.is_clean(), "{:#?}", report.findings);
     assert_eq!(report.gaps.len(), 1);

@@ -131,11 +131,11 @@ impl EtcdStore {
 }
 
 fn odd(key: &str, rpc: Rpc) -> StoreError {
-    let why = format!("etcd answered something else than it was asked about key {key:?}");
+    let reason = format!("etcd answered something else than it was asked about key {key:?}");
     if rpc.writes {
-        StoreError::unknown(why)
+        StoreError::unknown(reason)
     } else {
-        StoreError::unavailable(why)
+        StoreError::unavailable(reason)
     }
 }
 

@@ -81,10 +81,10 @@ impl Client {
                     link.hear();
                     return Ok((answer, link));
                 }
-                Err(Failed::NotSent(why)) => {
+                Err(Failed::NotSent(reason)) => {
                     self.retire(&link);
-                    let why = format!("etcd at {} cannot be reached: {why}", link.endpoint);
-                    return Err(StoreError::unavailable(why));
+                    let reason = format!("etcd at {} cannot be reached: {reason}", link.endpoint);
+                    return Err(StoreError::unavailable(reason));
                 }
                 Err(Failed::Answer(status)) if again && errors::wants_token(&status) => {
                     again = false;

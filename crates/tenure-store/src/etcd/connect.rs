@@ -124,7 +124,7 @@ struct State {
     /// The endpoint to begin with.
     next: usize,
     /// Why the last round failed.
-    why: StoreError,
+    reason: StoreError,
 }
 
 impl Client {
@@ -139,7 +139,7 @@ impl Client {
                 connecting: false,
                 failures: 0,
                 next,
-                why: StoreError::unavailable("not connected yet"),
+                reason: StoreError::unavailable("not connected yet"),
             }),
             rounds: watch::Sender::new(0),
         })
@@ -180,7 +180,7 @@ impl Client {
             round.await;
         }
         let state = self.lock();
-        state.link.clone().ok_or_else(|| state.why.clone())
+        state.link.clone().ok_or_else(|| state.reason.clone())
     }
 
     /// The first connection. Members that are silent are given more time with every round; what any other failure says, another
@@ -266,10 +266,10 @@ impl Drop for Round {
                 state.failures = 0;
                 state.link = Some(Arc::new(link));
             }
-            Err(why) => {
+            Err(reason) => {
                 state.failures = state.failures.saturating_add(1);
                 state.next = (state.next + 1) % self.client.cluster.settings.endpoints.len();
-                state.why = why;
+                state.reason = reason;
             }
         }
         drop(state);
@@ -299,11 +299,11 @@ impl Cluster {
             let at = (first + n) % endpoints.len();
             let tried = tokio::time::timeout(patience, self.attempt(at)).await;
             let late = || {
-                let why = format!(
+                let reason = format!(
                     "etcd at {} does not answer; check that it runs, and the way to it",
                     endpoints[at]
                 );
-                Err(StoreError::unavailable(why))
+                Err(StoreError::unavailable(reason))
             };
             match tried.unwrap_or_else(|_| late()) {
                 Ok(link) => {
@@ -319,15 +319,15 @@ impl Cluster {
         let whys: Vec<String> = failures
             .into_iter()
             .map(|e| match e {
-                StoreError::Unavailable { why } | StoreError::Denied { why } => why,
+                StoreError::Unavailable { reason } | StoreError::Denied { reason } => reason,
                 other => other.to_string(),
             })
             .collect();
-        let why = whys.join("; ");
+        let reason = whys.join("; ");
         Err(if denied {
-            StoreError::denied(why)
+            StoreError::denied(reason)
         } else {
-            StoreError::unavailable(why)
+            StoreError::unavailable(reason)
         })
     }
 
@@ -350,17 +350,17 @@ impl Cluster {
             call::unary(&link, STATUS, StatusRequest {}).await;
         match status {
             Ok(status) if status.is_learner => {
-                let why = format!("etcd at {name} is a learner; name a voting member");
-                return Err(StoreError::unavailable(why));
+                let reason = format!("etcd at {name} is a learner; name a voting member");
+                return Err(StoreError::unavailable(reason));
             }
             Ok(status) if status.leader == 0 => {
-                let why = format!(
+                let reason = format!(
                     "etcd at {name} has no leader: too few members of the cluster are up and connected"
                 );
-                return Err(StoreError::unavailable(why));
+                return Err(StoreError::unavailable(reason));
             }
             Ok(_) => {}
-            Err(Failed::NotSent(why)) => return Err(self.unreachable(name, &why)),
+            Err(Failed::NotSent(reason)) => return Err(self.unreachable(name, &reason)),
             Err(Failed::Answer(status)) if errors::is_transport(&status) => {
                 return Err(self.unreachable(name, &errors::causes(&status)));
             }
@@ -376,8 +376,8 @@ impl Cluster {
 
     fn endpoint(&self, name: &str) -> Result<Endpoint, StoreError> {
         let refused = |e: tonic::transport::Error| {
-            let why = errors::causes(&e);
-            StoreError::denied(format!("etcd endpoint {name:?} cannot be used: {why}"))
+            let reason = errors::causes(&e);
+            StoreError::denied(format!("etcd endpoint {name:?} cannot be used: {reason}"))
         };
         let scheme = if self.settings.tls.is_some() {
             "https"
@@ -396,21 +396,21 @@ impl Cluster {
         }
     }
 
-    fn unreachable(&self, name: &str, why: &str) -> StoreError {
-        let why = why.trim_end_matches(": ");
-        if why.to_lowercase().contains("certificate") {
+    fn unreachable(&self, name: &str, reason: &str) -> StoreError {
+        let reason = reason.trim_end_matches(": ");
+        if reason.to_lowercase().contains("certificate") {
             return StoreError::denied(format!(
-                "etcd at {name} cannot be trusted, or does not trust us: {why}; check ca=, cert= and key= of the store URL, \
+                "etcd at {name} cannot be trusted, or does not trust us: {reason}; check ca=, cert= and key= of the store URL, \
                  or ETCDCTL_CACERT, ETCDCTL_CERT and ETCDCTL_KEY"
             ));
         }
-        let refused = why.contains("refused");
+        let refused = reason.contains("refused");
         let hint = match &self.settings.tls {
             _ if refused => "check that it runs, and the store URL",
             Some(_) => "check the store URL; a server without TLS is written etcd://",
             None => "check the store URL; a server with TLS is written etcds://",
         };
-        StoreError::unavailable(format!("etcd at {name} cannot be reached: {why}; {hint}"))
+        StoreError::unavailable(format!("etcd at {name} cannot be reached: {reason}; {hint}"))
     }
 
     /// The token that goes with the user, the known one if there is one.
@@ -447,7 +447,7 @@ impl Cluster {
                 Ok(None)
             }
             Err(Failed::Answer(status)) => Err(errors::explain(about(link), &status)),
-            Err(Failed::NotSent(why)) => Err(self.unreachable(&link.endpoint, &why)),
+            Err(Failed::NotSent(reason)) => Err(self.unreachable(&link.endpoint, &reason)),
         }
     }
 }

@@ -22,9 +22,9 @@ pub(super) async fn examine(store: &EtcdStore) -> Result<Vec<Finding>, StoreErro
         size(status.db_size, status.db_size_in_use),
         match members {
             Ok(list) => voters(list.members.iter().filter(|m| !m.is_learner).count()),
-            Err(why) => Finding::warn(
+            Err(reason) => Finding::warn(
                 "members",
-                format!("not told: {why}"),
+                format!("not told: {reason}"),
                 "let this user list the members, or look with `etcdctl member list`",
             ),
         },

@@ -117,11 +117,11 @@ fn never_sent(status: &Status) -> bool {
     false
 }
 
-fn uncertain(about: About<'_>, why: String) -> StoreError {
+fn uncertain(about: About<'_>, reason: String) -> StoreError {
     if about.writes {
-        StoreError::unknown(why)
+        StoreError::unknown(reason)
     } else {
-        StoreError::unavailable(why)
+        StoreError::unavailable(reason)
     }
 }
 

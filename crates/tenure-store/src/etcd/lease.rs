@@ -159,9 +159,9 @@ fn same_reign(one: Header, other: Header) -> Result<(), StoreError> {
     Ok(())
 }
 
-fn not_in_charge(why: &str) -> StoreError {
+fn not_in_charge(reason: &str) -> StoreError {
     StoreError::unavailable(format!(
-        "etcd server that answered about a lease may no longer be in charge: {why}"
+        "etcd server that answered about a lease may no longer be in charge: {reason}"
     ))
 }
 

@@ -236,7 +236,7 @@ mod tests {
 
     fn refused(url: &str) -> String {
         match Parsed::new(url).and_then(|p| p.resolve(nothing)) {
-            Err(StoreError::Denied { why }) => why,
+            Err(StoreError::Denied { reason }) => reason,
             other => panic!("{url} should be refused, but: {other:?}"),
         }
     }
@@ -281,8 +281,8 @@ mod tests {
         let variable = |name: &str| (name == "ETCDCTL_CACERT").then(|| "/none".to_owned());
         let plain = Parsed::new("etcd://h/p").unwrap().resolve(variable);
         assert!(plain.unwrap().tls.is_none());
-        let why = Parsed::new("etcds://h/p").unwrap().resolve(variable);
-        assert!(why.unwrap_err().to_string().contains("/none"));
+        let reason = Parsed::new("etcds://h/p").unwrap().resolve(variable);
+        assert!(reason.unwrap_err().to_string().contains("/none"));
     }
 
     #[test]
@@ -301,10 +301,10 @@ mod tests {
             ("etcd://h/%zz", "hexadecimal"),
             ("etcd://h/p?cert=/etc/hostname", "give both or neither"),
         ] {
-            let why = refused(url);
-            assert!(why.contains(wanted), "{url}: {why}");
+            let reason = refused(url);
+            assert!(reason.contains(wanted), "{url}: {reason}");
         }
-        let why = refused("etcd://ann:hunter2@h:x/p");
-        assert!(!why.contains("hunter2"), "{why}");
+        let reason = refused("etcd://ann:hunter2@h:x/p");
+        assert!(!reason.contains("hunter2"), "{reason}");
     }
 }

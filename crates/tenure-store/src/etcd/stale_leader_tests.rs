@@ -156,8 +156,8 @@ async fn imitation() -> (Arc<Mutex<Says>>, EtcdStore) {
 
 fn refused<T: std::fmt::Debug>(answer: Result<T, StoreError>) {
     match answer {
-        Err(StoreError::Unavailable { why }) => {
-            assert!(why.contains("no longer be in charge"), "{why}");
+        Err(StoreError::Unavailable { reason }) => {
+            assert!(reason.contains("no longer be in charge"), "{reason}");
         }
         other => panic!("should not count, but: {other:?}"),
     }

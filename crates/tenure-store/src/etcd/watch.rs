@@ -44,7 +44,7 @@ impl EtcdStore {
         let end = end_of(&first);
         if let Some(end) = end {
             return match end {
-                WatchEnd::Closed { why } if why.contains("permission denied") => {
+                WatchEnd::Closed { reason } if reason.contains("permission denied") => {
                     let about = errors::About {
                         endpoint: &link.endpoint,
                         key: &outer,
@@ -53,7 +53,7 @@ impl EtcdStore {
                     let denied = Status::permission_denied("etcdserver: permission denied");
                     Err(errors::explain(about, &denied))
                 }
-                WatchEnd::Closed { why } => Err(StoreError::unavailable(why)),
+                WatchEnd::Closed { reason } => Err(StoreError::unavailable(reason)),
                 gap @ WatchEnd::Gap => Ok(Watch::new(Ended(gap))),
             };
         }
@@ -95,7 +95,7 @@ fn end_of(answer: &WatchResponse) -> Option<WatchEnd> {
         WatchEnd::Gap
     } else {
         WatchEnd::Closed {
-            why: format!("etcd cancelled it: {}", answer.cancel_reason),
+            reason: format!("etcd cancelled it: {}", answer.cancel_reason),
         }
     })
 }
@@ -140,7 +140,7 @@ impl EtcdWatch {
 #[async_trait]
 impl WatchSource for EtcdWatch {
     async fn next(&mut self) -> Result<Batch, WatchEnd> {
-        let closed = |why: String| WatchEnd::Closed { why };
+        let closed = |reason: String| WatchEnd::Closed { reason };
         let mut retired = self.link.retirement();
         loop {
             let answer = tokio::select! {

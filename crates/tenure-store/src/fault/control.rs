@@ -130,8 +130,8 @@ impl Shared {
     pub(super) fn admit(&self, op: Op, key: &str, draw: &Draw) -> Result<(), StoreError> {
         let failing = self.control.borrow().failing.clone();
         if failing.is_some_and(|fails| fails(op, key)) {
-            let why = format!("injected: {op:?} of {key:?} fails");
-            return Err(StoreError::unavailable(why));
+            let reason = format!("injected: {op:?} of {key:?} fails");
+            return Err(StoreError::unavailable(reason));
         }
         if draw.refuse {
             return Err(StoreError::unavailable("injected: refused"));

@@ -39,7 +39,7 @@ fn silent(control: &Control) -> bool {
 
 fn cut() -> WatchEnd {
     WatchEnd::Closed {
-        why: "injected: watch cut".to_owned(),
+        reason: "injected: watch cut".to_owned(),
     }
 }
 

@@ -75,14 +75,14 @@ impl Cluster {
             .iter()
             .all(|e| matches!(e, StoreError::Denied { .. }));
         let whys = failures.into_iter().map(|e| match e {
-            StoreError::Unavailable { why } | StoreError::Denied { why } => why,
+            StoreError::Unavailable { reason } | StoreError::Denied { reason } => reason,
             other => other.to_string(),
         });
-        let why = whys.collect::<Vec<_>>().join("; ");
+        let reason = whys.collect::<Vec<_>>().join("; ");
         Err(if denied {
-            StoreError::denied(why)
+            StoreError::denied(reason)
         } else {
-            StoreError::unavailable(why)
+            StoreError::unavailable(reason)
         })
     }
 
@@ -148,7 +148,7 @@ struct State {
     /// The server to begin with.
     next: usize,
     /// Why the last round failed.
-    why: StoreError,
+    reason: StoreError,
 }
 
 impl Client {
@@ -163,7 +163,7 @@ impl Client {
                 connecting: false,
                 failures: 0,
                 next,
-                why: StoreError::unavailable("not connected yet"),
+                reason: StoreError::unavailable("not connected yet"),
             }),
             rounds: watch::Sender::new(0),
         })
@@ -205,7 +205,7 @@ impl Client {
             round.await;
         }
         let state = self.lock();
-        state.link.clone().ok_or_else(|| state.why.clone())
+        state.link.clone().ok_or_else(|| state.reason.clone())
     }
 
     /// The first connection. Servers that are silent are given more time with every round; what any other failure says, another
@@ -278,9 +278,9 @@ impl Drop for Round {
                 state.failures = 0;
                 state.link = Some(Arc::new(link));
             }
-            Err(why) => {
+            Err(reason) => {
                 state.failures = state.failures.saturating_add(1);
-                state.why = why;
+                state.reason = reason;
             }
         }
         drop(state);

@@ -100,7 +100,7 @@ fn fsync(told: Option<Result<VarzConfig, String>>, copies: usize) -> Finding {
     };
     let config = match told {
         None => return unknown("not told: only the monitoring port tells it".to_owned()),
-        Some(Err(why)) => return unknown(format!("not told by {why}")),
+        Some(Err(reason)) => return unknown(format!("not told by {reason}")),
         Some(Ok(config)) => config,
     };
     if config.sync_always {

@@ -18,12 +18,12 @@ pub(super) struct About<'a> {
 
 impl About<'_> {
     /// An answer that never came, or came garbled: a write may have been applied.
-    pub(super) fn uncertain(&self, why: &str) -> StoreError {
-        let why = format!("NATS at {}, {}: {why}", self.endpoint, self.subject);
+    pub(super) fn uncertain(&self, reason: &str) -> StoreError {
+        let reason = format!("NATS at {}, {}: {reason}", self.endpoint, self.subject);
         if self.writes {
-            StoreError::unknown(why)
+            StoreError::unknown(reason)
         } else {
-            StoreError::unavailable(why)
+            StoreError::unavailable(reason)
         }
     }
 
@@ -37,15 +37,15 @@ impl About<'_> {
 
     /// The server does not let us hear any answer. What was asked may have been done.
     pub(super) fn deaf(&self) -> StoreError {
-        let why = format!(
+        let reason = format!(
             "NATS at {} does not let this user subscribe to \"_INBOX.>\", where answers come; grant it, docs/stores/nats.md \
              has the list",
             self.endpoint
         );
         if self.writes {
-            StoreError::unknown(why)
+            StoreError::unknown(reason)
         } else {
-            StoreError::denied(why)
+            StoreError::denied(reason)
         }
     }
 
@@ -117,7 +117,7 @@ pub(super) fn too_old(endpoint: &str, version: &str) -> StoreError {
 
 /// A connection that was not made.
 pub(super) fn unconnected(endpoint: &str, e: &ConnectError) -> StoreError {
-    let why = causes(e);
+    let reason = causes(e);
     match e.kind() {
         ConnectErrorKind::AuthorizationViolation | ConnectErrorKind::Authentication => {
             StoreError::denied(format!(
@@ -125,15 +125,15 @@ pub(super) fn unconnected(endpoint: &str, e: &ConnectError) -> StoreError {
                  NATS_PASSWORD and NATS_CREDS"
             ))
         }
-        _ if why.to_lowercase().contains("certificate") => StoreError::denied(format!(
-            "NATS at {endpoint} cannot be trusted, or does not trust us: {why}; check ca=, cert= and key= of the store URL, or \
+        _ if reason.to_lowercase().contains("certificate") => StoreError::denied(format!(
+            "NATS at {endpoint} cannot be trusted, or does not trust us: {reason}; check ca=, cert= and key= of the store URL, or \
              NATS_CA, NATS_CERT and NATS_KEY"
         )),
         ConnectErrorKind::TimedOut => {
             StoreError::unavailable(format!("NATS at {endpoint} does not answer"))
         }
         _ => StoreError::unavailable(format!(
-            "NATS at {endpoint} cannot be reached: {why}; check that it runs, and the store URL"
+            "NATS at {endpoint} cannot be reached: {reason}; check that it runs, and the store URL"
         )),
     }
 }

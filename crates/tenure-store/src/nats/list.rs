@@ -85,7 +85,7 @@ impl NatsStore {
         let mut pass = Pass::default();
         loop {
             let next = follower.next().await;
-            let failed = |why| StoreError::unavailable(format!("listing {prefix:?}: {why}"));
+            let failed = |reason| StoreError::unavailable(format!("listing {prefix:?}: {reason}"));
             let seen = match next.map_err(failed)? {
                 Next::Message(seen) => seen,
                 Next::Idle(position) if position >= goal => return Ok(pass),

@@ -307,7 +307,7 @@ mod tests {
 
     fn refused(url: &str) -> String {
         match Parsed::new(url).and_then(|p| p.resolve(nothing)) {
-            Err(StoreError::Denied { why }) => why,
+            Err(StoreError::Denied { reason }) => reason,
             other => panic!("{url} should be refused, but: {other:?}"),
         }
     }
@@ -345,11 +345,11 @@ mod tests {
         let settings = parsed().resolve(both).unwrap();
         assert!(matches!(settings.login, Login::Password { .. }));
         assert_eq!(settings.ca, None, "only where TLS is asked for");
-        let why = Parsed::new("tls://h").unwrap().resolve(both).unwrap_err();
-        assert!(why.to_string().contains("/none"), "{why}");
+        let reason = Parsed::new("tls://h").unwrap().resolve(both).unwrap_err();
+        assert!(reason.to_string().contains("/none"), "{reason}");
         let half = |name: &str| (name == "NATS_USER").then(|| "ann".to_owned());
-        let why = parsed().resolve(half).unwrap_err();
-        assert!(why.to_string().contains("NATS_PASSWORD"), "{why}");
+        let reason = parsed().resolve(half).unwrap_err();
+        assert!(reason.to_string().contains("NATS_PASSWORD"), "{reason}");
     }
 
     #[test]
@@ -380,18 +380,18 @@ mod tests {
             ),
             ("nats://h/b?cert=/etc/hostname", "give both or neither"),
         ] {
-            let why = refused(url);
-            assert!(why.contains(wanted), "{url}: {why}");
+            let reason = refused(url);
+            assert!(reason.contains(wanted), "{url}: {reason}");
         }
-        let why = refused("nats://ann:hunter2@h:x/b");
-        assert!(!why.contains("hunter2"), "{why}");
+        let reason = refused("nats://ann:hunter2@h:x/b");
+        assert!(!reason.contains("hunter2"), "{reason}");
     }
 
     #[test]
     fn a_credentials_file_without_credentials_is_refused() {
         let parsed = Parsed::new("nats://h/b?creds=/etc/hostname").unwrap();
         let settings = parsed.resolve(nothing).unwrap();
-        let why = settings.options().map(|_| ()).unwrap_err().to_string();
-        assert!(why.contains("nsc generate creds"), "{why}");
+        let reason = settings.options().map(|_| ()).unwrap_err().to_string();
+        assert!(reason.contains("nsc generate creds"), "{reason}");
     }
 }

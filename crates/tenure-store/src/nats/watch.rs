@@ -97,7 +97,7 @@ impl WatchSource for NatsWatch {
     async fn next(&mut self) -> Result<Batch, WatchEnd> {
         loop {
             let next = self.follower.next().await;
-            let seen = match next.map_err(|why| WatchEnd::Closed { why })? {
+            let seen = match next.map_err(|reason| WatchEnd::Closed { reason })? {
                 Next::Message(seen) => seen,
                 Next::Idle(position) => {
                     self.caught_up = self.caught_up.max(Revision(position));

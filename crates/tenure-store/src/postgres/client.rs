@@ -201,8 +201,8 @@ impl Session {
     fn no_answer(&self, stage: Stage) -> StoreError {
         // The server should have given up by itself: whatever this connection is good for, it is not answering.
         self.give_up.notify_one();
-        let why = format!("no answer within {}s", PATIENCE.as_secs());
-        errors::lost(&self.place, stage, &why)
+        let reason = format!("no answer within {}s", PATIENCE.as_secs());
+        errors::lost(&self.place, stage, &reason)
     }
 
     /// An answer that is not what was asked for.

@@ -190,22 +190,22 @@ impl Dialer {
         if let Some(db) = e.as_db_error() {
             return errors::refused(&place, "", db);
         }
-        let why = errors::whole(e);
+        let reason = errors::whole(e);
         let cut_off = std::error::Error::source(e)
             .and_then(|e| e.downcast_ref::<std::io::Error>())
             .is_some_and(|e| e.kind() != std::io::ErrorKind::InvalidData);
         // The kinds of errors are told apart by their words alone.
-        if why.contains("TLS handshake") && !cut_off {
+        if reason.contains("TLS handshake") && !cut_off {
             return StoreError::denied(format!(
-                "{place}: {why}; check sslmode and sslrootcert, and the server's certificate"
+                "{place}: {reason}; check sslmode and sslrootcert, and the server's certificate"
             ));
         }
-        if why.contains("authentication error") || why.contains("invalid configuration") {
+        if reason.contains("authentication error") || reason.contains("invalid configuration") {
             return StoreError::denied(format!(
-                "{place}: {why}; give a password in the URL, PGPASSWORD or ~/.pgpass"
+                "{place}: {reason}; give a password in the URL, PGPASSWORD or ~/.pgpass"
             ));
         }
-        StoreError::unavailable(format!("{place}: {why}"))
+        StoreError::unavailable(format!("{place}: {reason}"))
     }
 
     /// Sets what we need and refuses servers that cannot be used.
@@ -270,7 +270,7 @@ impl Driver {
     async fn run(mut self, end: oneshot::Sender<Ended>) {
         let mut check = tokio::time::interval(CHECK);
         check.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        let why = loop {
+        let reason = loop {
             let message = std::future::poll_fn(|cx| self.connection.poll_message(cx));
             tokio::select! {
                 message = message => match message {
@@ -287,7 +287,7 @@ impl Driver {
             }
         };
         // Nobody may be interested any more.
-        let _ = end.send(why);
+        let _ = end.send(reason);
     }
 
     fn hear(&self, message: &AsyncMessage) {

@@ -41,11 +41,11 @@ pub(super) fn explain(
 }
 
 /// No answer came, or the connection ended.
-pub(super) fn lost(place: &str, stage: Stage, why: &str) -> StoreError {
-    let why = format!("{place}: {why}");
+pub(super) fn lost(place: &str, stage: Stage, reason: &str) -> StoreError {
+    let reason = format!("{place}: {reason}");
     match stage {
-        Stage::Read => StoreError::unavailable(why),
-        Stage::Write => StoreError::unknown(why),
+        Stage::Read => StoreError::unavailable(reason),
+        Stage::Write => StoreError::unknown(reason),
     }
 }
 

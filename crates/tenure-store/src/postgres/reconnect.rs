@@ -159,8 +159,8 @@ impl Reconnector {
     /// Waits for the end of the connection; false if nobody needs it any more.
     async fn stand_by(&mut self, ended: oneshot::Receiver<Ended>) -> bool {
         let since = Instant::now();
-        let why = tokio::select! {
-            why = ended => why,
+        let reason = tokio::select! {
+            reason = ended => reason,
             () = self.report.closed() => return false,
         };
         self.report.send_replace(State::Connecting);
@@ -168,15 +168,15 @@ impl Reconnector {
         if since.elapsed() > self.silence + self.silence / 2 {
             self.pause = FIRST_PAUSE;
             self.silence = FIRST_SILENCE;
-        } else if matches!(why, Ok(Ended::Silent)) {
+        } else if matches!(reason, Ok(Ended::Silent)) {
             self.silence = (self.silence * 2).min(LONGEST_SILENCE);
         }
-        let why = match why {
+        let reason = match reason {
             Ok(Ended::Silent) => "nothing came back".to_owned(),
-            Ok(Ended::Closed(why)) => why,
+            Ok(Ended::Closed(reason)) => reason,
             Err(_) => "its task has ended".to_owned(),
         };
-        tracing::warn!(store = %self.dialer.target.shown, why, "database connection lost");
+        tracing::warn!(store = %self.dialer.target.shown, reason, "database connection lost");
         self.told = true;
         // A server that drops whoever comes must not be called without a pause.
         since.elapsed() > LONGEST_PAUSE || self.rest().await

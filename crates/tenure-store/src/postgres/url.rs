@@ -107,16 +107,16 @@ impl Target {
     }
 
     fn parse_with(url: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<Self, StoreError> {
-        let bad = |why: &str| {
+        let bad = |reason: &str| {
             let shown = crate::url::redacted(url);
-            StoreError::denied(format!("store URL {shown:?} {why}"))
+            StoreError::denied(format!("store URL {shown:?} {reason}"))
         };
         let rest = ["postgres://", "postgresql://"]
             .iter()
             .find_map(|scheme| url.strip_prefix(scheme))
             .ok_or_else(|| bad("is incomplete; write postgres://USER@HOST:PORT/DATABASE"))?;
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let mut given = parameters(query).map_err(|why| bad(&why))?;
+        let mut given = parameters(query).map_err(|reason| bad(&reason))?;
         let (authority, dbname) = rest.split_once('/').unwrap_or((rest, ""));
         let (login, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
         let (user, password) = match login.split_once(':') {
@@ -146,7 +146,7 @@ impl Target {
             given.remove("schema").as_deref(),
             given.remove("table").as_deref(),
         )?;
-        let tls = tls_wish(&mut given, env).map_err(|why| bad(&why))?;
+        let tls = tls_wish(&mut given, env).map_err(|reason| bad(&reason))?;
         let passfile = given.remove("passfile").or_else(|| env("PGPASSFILE"));
         let mut target = Self {
             hosts,

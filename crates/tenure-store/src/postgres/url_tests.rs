@@ -81,9 +81,9 @@ fn what_cannot_be_right_is_refused_without_repeating_secrets() {
         ("postgres://a:hunter2@db/x?sslcert=c", "name both"),
         ("postgres://a:hunter2@db/%x", "broken %-escape"),
     ] {
-        let why = refusal(url);
-        assert!(why.contains(wanted), "{why}");
-        assert!(!why.contains("hunter2"), "{why}");
+        let reason = refusal(url);
+        assert!(reason.contains(wanted), "{reason}");
+        assert!(!reason.contains("hunter2"), "{reason}");
     }
 }
 

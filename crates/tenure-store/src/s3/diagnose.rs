@@ -105,7 +105,7 @@ async fn asked(store: &S3Store, what: &'static str) -> Result<Option<String>, St
 
 async fn versioning(store: &S3Store) -> Finding {
     match asked(store, "versioning").await {
-        Err(why) => Finding::ok("versioning", why),
+        Err(reason) => Finding::ok("versioning", reason),
         Ok(said) => match said
             .as_deref()
             .and_then(|said| xml::element(said, "Status"))
@@ -123,7 +123,7 @@ async fn versioning(store: &S3Store) -> Finding {
 
 async fn object_lock(store: &S3Store) -> Finding {
     match asked(store, "object-lock").await {
-        Err(why) => Finding::ok("object lock", why),
+        Err(reason) => Finding::ok("object lock", reason),
         Ok(Some(said)) if said.contains("<Mode>") => Finding::warn(
             "object lock",
             "on with a default retention: what was written cannot be removed",
@@ -135,7 +135,7 @@ async fn object_lock(store: &S3Store) -> Finding {
 
 async fn lifecycle(store: &S3Store) -> Finding {
     match asked(store, "lifecycle").await {
-        Err(why) => Finding::ok("lifecycle", why),
+        Err(reason) => Finding::ok("lifecycle", reason),
         Ok(Some(said)) if said.contains("<Expiration>") => Finding::fail(
             "lifecycle",
             "a rule removes objects after some time; if it covers ours, records vanish while they are in use",

@@ -20,14 +20,14 @@ impl About<'_> {
     pub(super) fn failed(&self, failure: &Failure) -> StoreError {
         let host = &self.settings.host;
         match failure {
-            Failure::Keys(why) => StoreError::denied(format!(
-                "no credentials for S3: {why}; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
+            Failure::Keys(reason) => StoreError::denied(format!(
+                "no credentials for S3: {reason}; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
             )),
-            Failure::NotSent(why) => StoreError::unavailable(format!(
-                "S3 service {host} cannot be reached: {why}; check that it runs, and the endpoint in the store URL"
+            Failure::NotSent(reason) => StoreError::unavailable(format!(
+                "S3 service {host} cannot be reached: {reason}; check that it runs, and the endpoint in the store URL"
             )),
-            Failure::NoAnswer(why) => {
-                self.open(format!("S3 service {host} does not answer: {why}"))
+            Failure::NoAnswer(reason) => {
+                self.open(format!("S3 service {host} does not answer: {reason}"))
             }
         }
     }
@@ -121,11 +121,11 @@ impl About<'_> {
     }
 
     /// What was asked may have been done.
-    fn open(&self, why: String) -> StoreError {
+    fn open(&self, reason: String) -> StoreError {
         if self.writes {
-            StoreError::unknown(why)
+            StoreError::unknown(reason)
         } else {
-            StoreError::unavailable(why)
+            StoreError::unavailable(reason)
         }
     }
 }

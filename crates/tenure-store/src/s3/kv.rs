@@ -132,9 +132,9 @@ impl S3Store {
     /// After an answer that says neither that it was written nor that it was not: if it stands there, it was. If it does not, it
     /// may have been overwritten since.
     pub(super) async fn settle(&self, object: &str, body: &[u8]) -> Result<Arc<str>, StoreError> {
-        let unknown = |why: String| {
+        let unknown = |reason: String| {
             StoreError::unknown(format!(
-                "S3 service {} was busy with another write of {object:?}: {why}",
+                "S3 service {} was busy with another write of {object:?}: {reason}",
                 self.client.site.settings.host
             ))
         };

@@ -172,11 +172,11 @@ impl Client {
         if !answer.is_ok() {
             return Err(about.refused(&answer));
         }
-        let unreadable = |why| {
+        let unreadable = |reason| {
             let host = &self.site.settings.host;
             StoreError::corrupt(
                 prefix,
-                format!("the list of S3 service {host} cannot be read: {why}"),
+                format!("the list of S3 service {host} cannot be read: {reason}"),
             )
         };
         let page = xml::page(&answer.body).map_err(unreadable)?;

@@ -54,7 +54,7 @@ async fn next(watch: &mut Watch) -> Result<Vec<String>, WatchEnd> {
 
 async fn refusal(path: impl AsRef<Path>) -> String {
     match SqliteStore::open(path).await {
-        Err(StoreError::Denied { why }) => why,
+        Err(StoreError::Denied { reason }) => reason,
         other => panic!("should be refused, but: {other:?}"),
     }
 }
@@ -62,13 +62,13 @@ async fn refusal(path: impl AsRef<Path>) -> String {
 #[tokio::test]
 async fn a_path_that_cannot_be_used_is_refused_by_name() {
     let dir = tempfile::tempdir().unwrap();
-    let why = refusal(dir.path()).await;
-    assert!(why.contains("is a directory"), "{why}");
+    let reason = refusal(dir.path()).await;
+    assert!(reason.contains("is a directory"), "{reason}");
 
     let missing = dir.path().join("no/such/dir/shop.db");
-    let why = refusal(&missing).await;
-    assert!(why.contains("does not exist"), "{why}");
-    assert!(why.contains(&*missing.to_string_lossy()), "{why}");
+    let reason = refusal(&missing).await;
+    assert!(reason.contains("does not exist"), "{reason}");
+    assert!(reason.contains(&*missing.to_string_lossy()), "{reason}");
 
     let text = dir.path().join("notes.txt");
     std::fs::write(
@@ -76,13 +76,13 @@ async fn a_path_that_cannot_be_used_is_refused_by_name() {
         "not a database, but long enough to be read as one".repeat(20),
     )
     .unwrap();
-    let why = refusal(&text).await;
-    assert!(why.contains("is not a SQLite database"), "{why}");
-    assert!(why.contains("notes.txt"), "{why}");
+    let reason = refusal(&text).await;
+    assert!(reason.contains("is not a SQLite database"), "{reason}");
+    assert!(reason.contains("notes.txt"), "{reason}");
 
     let under_a_file = text.join("shop.db");
-    let why = refusal(&under_a_file).await;
-    assert!(why.contains("notes.txt/shop.db"), "{why}");
+    let reason = refusal(&under_a_file).await;
+    assert!(reason.contains("notes.txt/shop.db"), "{reason}");
 }
 
 #[tokio::test]

@@ -47,7 +47,7 @@ pub(crate) async fn until_it_writes(store: &dyn Store, name: &str) -> (Duration,
 
 pub(crate) fn denial<T: std::fmt::Debug>(answer: Result<T, StoreError>) -> String {
     match answer {
-        Err(StoreError::Denied { why }) => why,
+        Err(StoreError::Denied { reason }) => reason,
         other => panic!("should be denied, but: {other:?}"),
     }
 }

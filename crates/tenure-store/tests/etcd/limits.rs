@@ -51,9 +51,9 @@ async fn a_value_that_is_too_large_is_refused_by_name_and_its_neighbours_are_wri
     let store = open(&etcd.url("shop")).await.unwrap();
     for size in [1600 << 10, 3 << 20] {
         let put = PutIf::create("huge", vec![0; size]);
-        let why = denial(store.put_if(put).await);
-        assert!(why.contains("\"shop/huge\""), "{why}");
-        assert!(why.contains("--max-request-bytes"), "{why}");
+        let reason = denial(store.put_if(put).await);
+        assert!(reason.contains("\"shop/huge\""), "{reason}");
+        assert!(reason.contains("--max-request-bytes"), "{reason}");
     }
     let mut puts = vec![PutIf::create("huge", vec![0; 3 << 20])];
     puts.extend((0..3).map(|n| PutIf::create(format!("k/{n}"), *b"v")));

@@ -56,7 +56,7 @@ async fn until_it_writes(store: &dyn Store, name: &str) -> (Duration, Vec<StoreE
 
 fn denial<T: std::fmt::Debug>(answer: Result<T, StoreError>) -> String {
     match answer {
-        Err(StoreError::Denied { why }) => why,
+        Err(StoreError::Denied { reason }) => reason,
         other => panic!("should be denied, but: {other:?}"),
     }
 }

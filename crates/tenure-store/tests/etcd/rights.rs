@@ -83,31 +83,31 @@ async fn the_documented_role_is_enough_on_3_5() {
 #[tokio::test]
 async fn who_may_not_is_told_which_right_is_missing() {
     let etcd = guarded(Release::V3_4);
-    let why = denial(open(&url(&etcd, "tenure:wrong")).await);
+    let reason = denial(open(&url(&etcd, "tenure:wrong")).await);
     assert!(
-        why.contains("does not take this user and password"),
-        "{why}"
+        reason.contains("does not take this user and password"),
+        "{reason}"
     );
-    assert!(!why.contains("wrong"), "{why}");
+    assert!(!reason.contains("wrong"), "{reason}");
 
     let anybody = open(&etcd.url("shop")).await.unwrap();
-    let why = denial(anybody.list("").await);
-    assert!(why.contains("ETCDCTL_USER"), "{why}");
+    let reason = denial(anybody.list("").await);
+    assert!(reason.contains("ETCDCTL_USER"), "{reason}");
 
     let looker = open(&url(&etcd, "looker:secret-2")).await.unwrap();
     assert!(looker.list("").await.unwrap().entries.is_empty());
-    let why = denial(looker.put_if(PutIf::create("k", *b"v")).await);
-    assert!(why.contains("readwrite of \"shop/k\""), "{why}");
-    assert!(why.contains("role grant-permission"), "{why}");
+    let reason = denial(looker.put_if(PutIf::create("k", *b"v")).await);
+    assert!(reason.contains("readwrite of \"shop/k\""), "{reason}");
+    assert!(reason.contains("role grant-permission"), "{reason}");
     let many = looker.put_many(vec![PutIf::create("k", *b"v"), PutIf::create("l", *b"v")]);
     for (answer, key) in many.await.into_iter().zip(["k", "l"]) {
-        let why = denial(answer);
-        assert!(why.contains(&format!("\"shop/{key}\"")), "{why}");
+        let reason = denial(answer);
+        assert!(reason.contains(&format!("\"shop/{key}\"")), "{reason}");
     }
 
     let nobody = open(&url(&etcd, "nobody:secret-3")).await.unwrap();
-    let why = denial(nobody.get("k").await);
-    assert!(why.contains("read of \"shop/k\""), "{why}");
+    let reason = denial(nobody.get("k").await);
+    assert!(reason.contains("read of \"shop/k\""), "{reason}");
     denial(nobody.watch("", Revision(0)).await);
 
     // One who may, elsewhere.

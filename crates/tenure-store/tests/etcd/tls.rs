@@ -90,8 +90,8 @@ async fn who_cannot_be_trusted_is_told_what_to_check() {
         etcd.endpoint(0),
         others.option("ca", "ca.pem")
     );
-    let why = denial(open(&wrong).await);
-    assert!(why.contains("ETCDCTL_CACERT"), "{why}");
+    let reason = denial(open(&wrong).await);
+    assert!(reason.contains("ETCDCTL_CACERT"), "{reason}");
 
     // Without a certificate the server hangs up.
     let bare = format!(
@@ -100,18 +100,18 @@ async fn who_cannot_be_trusted_is_told_what_to_check() {
         papers.option("ca", "ca.pem")
     );
     // Its reason is lost where the connection is reset before it was read.
-    let mut why = String::new();
+    let mut reason = String::new();
     for _ in 0..50 {
         let refused = match open(&bare).await {
             Ok(store) => store.get("k").await.map(|_| ()),
             Err(e) => Err(e),
         };
-        why = refused.unwrap_err().to_string();
-        if why.contains("cert=") {
+        reason = refused.unwrap_err().to_string();
+        if reason.contains("cert=") {
             break;
         }
     }
-    assert!(why.contains("cert="), "{why}");
+    assert!(reason.contains("cert="), "{reason}");
 
     // Without TLS altogether.
     let plain = format!("etcd://{}/shop", etcd.endpoint(0));

@@ -13,8 +13,8 @@ use super::{bounded, create, denial};
 async fn a_bucket_is_made_with_settings_that_keep_what_is_written() {
     let nats = Nats::start();
     let url = nats.url("shop");
-    let why = denial(open_existing(&url).await);
-    assert!(why.contains("no bucket \"shop\""), "{why}");
+    let reason = denial(open_existing(&url).await);
+    assert!(reason.contains("no bucket \"shop\""), "{reason}");
     open(&url).await.unwrap();
     open_existing(&url).await.unwrap();
     let info = nats.ask("$JS.API.STREAM.INFO.KV_shop", &json!({}));
@@ -84,41 +84,41 @@ async fn a_bucket_that_somebody_made_is_used_if_it_keeps_what_is_written() {
     );
 
     made_by_somebody(&nats, "forgets", json!({ "max_age": 60_000_000_000_u64 }));
-    let why = denial(open(&nats.url("forgets")).await);
+    let reason = denial(open(&nats.url("forgets")).await);
     assert!(
-        why.contains("\"forgets\"") && why.contains("--max-age=0"),
-        "{why}"
+        reason.contains("\"forgets\"") && reason.contains("--max-age=0"),
+        "{reason}"
     );
     let full = json!({ "discard": "old", "max_bytes": 1 << 20 });
     made_by_somebody(&nats, "drops", full);
-    let why = denial(open(&nats.url("drops")).await);
-    assert!(why.contains("discard policy"), "{why}");
+    let reason = denial(open(&nats.url("drops")).await);
+    assert!(reason.contains("discard policy"), "{reason}");
 }
 
 #[tokio::test]
 async fn a_server_without_jetstream_is_told_as_such() {
     let nats = Options::new().without_jetstream().start();
-    let why = denial(bounded(open(&nats.url("shop"))).await);
-    assert!(why.contains("no JetStream") && why.contains("-js"), "{why}");
+    let reason = denial(bounded(open(&nats.url("shop"))).await);
+    assert!(reason.contains("no JetStream") && reason.contains("-js"), "{reason}");
 }
 
 #[tokio::test]
 async fn a_server_that_is_too_old_is_told_as_such() {
     let nats = Options::new().release(Release::V2_9).start();
-    let why = denial(bounded(open(&nats.url("shop"))).await);
+    let reason = denial(bounded(open(&nats.url("shop"))).await);
     assert!(
-        why.contains("version 2.9") && why.contains("use 2.10"),
-        "{why}"
+        reason.contains("version 2.9") && reason.contains("use 2.10"),
+        "{reason}"
     );
 }
 
 #[tokio::test]
 async fn more_copies_than_servers_are_refused_with_the_way_out() {
     let nats = Nats::start();
-    let why = denial(open(&format!("{}?replicas=3", nats.url("shop"))).await);
+    let reason = denial(open(&format!("{}?replicas=3", nats.url("shop"))).await);
     assert!(
-        why.contains("3 copies") && why.contains("replicas="),
-        "{why}"
+        reason.contains("3 copies") && reason.contains("replicas="),
+        "{reason}"
     );
 }
 

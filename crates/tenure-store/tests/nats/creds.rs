@@ -78,7 +78,7 @@ async fn a_credentials_file_says_who_one_is() {
     assert!(!told.contains("creds"), "{told}");
 
     let stranger = credentials(&KeyPair::new_account(), &KeyPair::new_user());
-    let why = denial(bounded(open(&url("stranger.creds", &stranger))).await);
-    assert!(why.contains("does not take this user"), "{why}");
-    assert!(why.contains("NATS_CREDS"), "{why}");
+    let reason = denial(bounded(open(&url("stranger.creds", &stranger))).await);
+    assert!(reason.contains("does not take this user"), "{reason}");
+    assert!(reason.contains("NATS_CREDS"), "{reason}");
 }

@@ -34,10 +34,10 @@ async fn a_value_that_is_too_large_is_refused_by_name_and_its_neighbours_are_wri
     let mut puts = vec![PutIf::create("huge", vec![0; 3 << 20])];
     puts.extend((0..3).map(|n| PutIf::create(format!("k/{n}"), *b"v")));
     let answers = store.put_many(puts).await;
-    let why = denial(answers[0].clone());
+    let reason = denial(answers[0].clone());
     assert!(
-        why.contains("$KV.shop.huge") && why.contains("max_payload"),
-        "{why}"
+        reason.contains("$KV.shop.huge") && reason.contains("max_payload"),
+        "{reason}"
     );
     assert!(answers[1..].iter().all(|a| matches!(a, Ok(Put::Won(_)))));
 }

@@ -58,29 +58,29 @@ async fn who_may_not_is_told_what_and_how_to_change_it() {
     let ours = open(&url(&nats, "tenure:secret-1")).await.unwrap();
     create(&*ours, "before").await;
     for login in ["tenure:wrong", "stranger:wrong"] {
-        let why = denial(bounded(open(&url(&nats, login))).await);
-        assert!(why.contains("does not take this user"), "{why}");
-        assert!(!why.contains("wrong"), "{why}");
+        let reason = denial(bounded(open(&url(&nats, login))).await);
+        assert!(reason.contains("does not take this user"), "{reason}");
+        assert!(!reason.contains("wrong"), "{reason}");
     }
-    let why = denial(bounded(open(&nats.url("shop"))).await);
-    assert!(why.contains("NATS_USER"), "{why}");
+    let reason = denial(bounded(open(&nats.url("shop"))).await);
+    assert!(reason.contains("NATS_USER"), "{reason}");
 
     let looker = open_existing(&url(&nats, "looker:secret-2")).await.unwrap();
     assert_eq!(looker.list("").await.unwrap().entries.len(), 1);
-    let why = denial(bounded(looker.put_if(PutIf::create("k", *b"v"))).await);
-    assert!(why.contains("publish to \"$KV.shop.k\""), "{why}");
-    assert!(why.contains("docs/stores/nats.md"), "{why}");
+    let reason = denial(bounded(looker.put_if(PutIf::create("k", *b"v"))).await);
+    assert!(reason.contains("publish to \"$KV.shop.k\""), "{reason}");
+    assert!(reason.contains("docs/stores/nats.md"), "{reason}");
     let many = looker.put_many(vec![PutIf::create("k", *b"v"), PutIf::create("l", *b"v")]);
     for (answer, key) in bounded(many).await.into_iter().zip(["k", "l"]) {
-        let why = denial(answer);
-        assert!(why.contains(&format!("$KV.shop.{key}")), "{why}");
+        let reason = denial(answer);
+        assert!(reason.contains(&format!("$KV.shop.{key}")), "{reason}");
     }
     assert_eq!(ours.get("k").await, Ok(None));
 
-    let why = denial(bounded(open_existing(&url(&nats, "nobody:secret-3"))).await);
-    assert!(why.contains("$JS.API.STREAM.INFO.KV_shop"), "{why}");
-    let why = denial(bounded(open_existing(&url(&nats, "deaf:secret-4"))).await);
-    assert!(why.contains("_INBOX.>"), "{why}");
+    let reason = denial(bounded(open_existing(&url(&nats, "nobody:secret-3"))).await);
+    assert!(reason.contains("$JS.API.STREAM.INFO.KV_shop"), "{reason}");
+    let reason = denial(bounded(open_existing(&url(&nats, "deaf:secret-4"))).await);
+    assert!(reason.contains("_INBOX.>"), "{reason}");
     let told = format!("{looker:?} {:?}", looker.info());
     assert!(!told.contains("secret"), "{told}");
 }
@@ -91,8 +91,8 @@ async fn an_account_without_jetstream_is_told_as_such() {
                     without { users: [{ user: b, password: b }] } }";
     let nats = Options::new().more(accounts).operator("a", "a").start();
     open(&url(&nats, "a:a")).await.unwrap();
-    let why = denial(bounded(open(&url(&nats, "b:b"))).await);
-    assert!(why.contains("enable JetStream"), "{why}");
+    let reason = denial(bounded(open(&url(&nats, "b:b"))).await);
+    assert!(reason.contains("enable JetStream"), "{reason}");
     let small =
         "accounts { small { jetstream: { max_file: 1MB }, users: [{ user: a, password: a }] } }";
     let nats = Options::new().more(small).operator("a", "a").start();

@@ -92,8 +92,8 @@ async fn who_cannot_be_trusted_is_told_what_to_check() {
         nats.endpoint(0),
         others.option("ca", "ca.pem")
     );
-    let why = denial(bounded(open(&wrong)).await);
-    assert!(why.contains("NATS_CA"), "{why}");
+    let reason = denial(bounded(open(&wrong)).await);
+    assert!(reason.contains("NATS_CA"), "{reason}");
 
     // Without a certificate the server hangs up, at times before its reason was read.
     let bare = format!(

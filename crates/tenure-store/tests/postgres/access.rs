@@ -78,10 +78,10 @@ async fn the_documented_rights_are_enough_and_none_is_too_many() {
                 Ok(store) => exercise(&store).await,
                 Err(e) => Err(e),
             };
-            let Err(StoreError::Denied { why }) = done else {
+            let Err(StoreError::Denied { reason }) = done else {
                 panic!("{revoke}: {done:?}");
             };
-            assert!(why.contains("docs/stores/postgres.md"), "{why}");
+            assert!(reason.contains("docs/stores/postgres.md"), "{reason}");
             let back = format!("GRANT {right} ON {rest}; DELETE FROM tenure.kv");
             root.batch_execute(&back).await.unwrap();
         }
@@ -117,12 +117,12 @@ async fn those_who_only_look_can_look_and_are_told_why_they_cannot_write() {
             .remove(0)
             .map(drop),
     ] {
-        let Err(StoreError::Denied { why }) = answer else {
+        let Err(StoreError::Denied { reason }) = answer else {
             panic!("{answer:?}");
         };
         assert!(
-            why.contains("permission denied") && why.contains("grant it"),
-            "{why}"
+            reason.contains("permission denied") && reason.contains("grant it"),
+            "{reason}"
         );
     }
     create(&*owner, "n").await;
@@ -137,9 +137,9 @@ async fn those_who_only_look_can_look_and_are_told_why_they_cannot_write() {
 async fn a_user_who_may_not_make_the_tables_is_told_who_may() {
     let postgres = prepared();
     let url = url_of(&postgres, "shop");
-    let why = refusal(&url).await;
-    assert!(why.contains("tenure.kv cannot be made"), "{why}");
-    assert!(why.contains("tenure store init"), "{why}");
+    let reason = refusal(&url).await;
+    assert!(reason.contains("tenure.kv cannot be made"), "{reason}");
+    assert!(reason.contains("tenure store init"), "{reason}");
     let e = open_existing(&url).await.unwrap_err().to_string();
     assert!(e.contains("there are no tables tenure.kv yet"), "{e}");
 }
@@ -172,10 +172,10 @@ async fn wrong_and_missing_passwords_are_denied_and_never_shown() {
     postgres.set_access("host all postgres all trust\nhost all all all scram-sha-256\n");
     let url = |login: &str| postgres.url().replace("postgres@", &format!("{login}@"));
     for login in ["shop:hunter2", "shop", "nobody:hunter2"] {
-        let why = refusal(&url(login)).await;
-        assert!(!why.contains("hunter2"), "{why}");
-        assert!(why.contains("password"), "{why}");
-        assert!(why.contains("~/.pgpass"), "{why}");
+        let reason = refusal(&url(login)).await;
+        assert!(!reason.contains("hunter2"), "{reason}");
+        assert!(reason.contains("password"), "{reason}");
+        assert!(reason.contains("~/.pgpass"), "{reason}");
     }
     open(&url("shop:right")).await.unwrap();
     let file = postgres.dir().join("passwords");
@@ -197,7 +197,7 @@ async fn a_password_that_stops_being_right_is_told_while_running() {
     let begun = std::time::Instant::now();
     loop {
         match store.get("k").await {
-            Err(StoreError::Denied { why }) if why.contains("check the user, the password") => {
+            Err(StoreError::Denied { reason }) if reason.contains("check the user, the password") => {
                 break;
             }
             other => assert!(begun.elapsed() < super::PATIENCE, "{other:?}"),

@@ -17,9 +17,9 @@ async fn a_restart_changes_nothing_and_a_takeover_changes_the_identity() {
     assert_eq!(store.identity().await.as_ref(), Ok(&identity));
 
     let standby = Postgres::standby_of(&primary);
-    let why = refusal(&standby.url()).await;
-    assert!(why.contains("is a standby (in recovery)"), "{why}");
-    assert!(why.contains("name the primary"), "{why}");
+    let reason = refusal(&standby.url()).await;
+    assert!(reason.contains("is a standby (in recovery)"), "{reason}");
+    assert!(reason.contains("name the primary"), "{reason}");
     // Named among others, it is passed over.
     let both = format!(
         "postgres://postgres@127.0.0.1:{},127.0.0.1:{}/postgres",

@@ -38,7 +38,7 @@ async fn create(store: &dyn Store, key: &str) -> Version {
 /// What opening a URL is refused with.
 async fn refusal(url: &str) -> String {
     match open(url).await {
-        Err(StoreError::Denied { why }) => why,
+        Err(StoreError::Denied { reason }) => reason,
         other => panic!("{url} should be refused, but: {other:?}"),
     }
 }

@@ -13,12 +13,12 @@ async fn a_pooler_that_hands_sessions_round_is_refused_with_the_way_out() {
         let pooler = PgBouncer::start(&postgres, mode);
         // The first finds an empty pool, the second one that is warm.
         for _ in 0..2 {
-            let why = refusal(&postgres.url_at(pooler.port())).await;
+            let reason = refusal(&postgres.url_at(pooler.port())).await;
             assert!(
-                why.contains("a pooler in transaction or statement mode"),
-                "{mode}: {why}"
+                reason.contains("a pooler in transaction or statement mode"),
+                "{mode}: {reason}"
             );
-            assert!(why.contains("session mode"), "{why}");
+            assert!(reason.contains("session mode"), "{reason}");
         }
     }
 }

@@ -42,10 +42,10 @@ async fn tables_of_a_newer_layout_are_refused_at_start_and_while_running() {
     let postgres = Postgres::start();
     let store = open(&postgres.url()).await.unwrap();
     postgres.sql("UPDATE tenure.kv_state SET layout = 2");
-    let why = refusal(&postgres.url()).await;
+    let reason = refusal(&postgres.url()).await;
     assert!(
-        why.contains("have layout 2") && why.contains("upgrade this program"),
-        "{why}"
+        reason.contains("have layout 2") && reason.contains("upgrade this program"),
+        "{reason}"
     );
     postgres.sql(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'tenure'",
@@ -53,7 +53,7 @@ async fn tables_of_a_newer_layout_are_refused_at_start_and_while_running() {
     let begun = std::time::Instant::now();
     loop {
         match store.get("k").await {
-            Err(StoreError::Denied { why }) if why.contains("layout 2") => break,
+            Err(StoreError::Denied { reason }) if reason.contains("layout 2") => break,
             other => assert!(begun.elapsed() < super::PATIENCE, "{other:?}"),
         }
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
@@ -76,14 +76,14 @@ async fn databases_that_cannot_hold_a_store_are_refused_with_the_way_out() {
     let postgres = Postgres::start();
     postgres.sql("CREATE DATABASE latin ENCODING 'LATIN1' TEMPLATE template0");
     let url = |db: &str| format!("postgres://postgres@127.0.0.1:{}/{db}", postgres.port());
-    let why = refusal(&url("latin")).await;
+    let reason = refusal(&url("latin")).await;
     assert!(
-        why.contains("LATIN1") && why.contains("ENCODING 'UTF8'"),
-        "{why}"
+        reason.contains("LATIN1") && reason.contains("ENCODING 'UTF8'"),
+        "{reason}"
     );
-    let why = refusal(&url("absent")).await;
-    assert!(why.contains("\"absent\" does not exist"), "{why}");
-    assert!(why.contains("create the database first"), "{why}");
+    let reason = refusal(&url("absent")).await;
+    assert!(reason.contains("\"absent\" does not exist"), "{reason}");
+    assert!(reason.contains("create the database first"), "{reason}");
 }
 
 #[tokio::test]

@@ -68,13 +68,13 @@ async fn each_mode_checks_what_it_says() {
         format!("sslmode=require&sslrootcert={others}"),
         "sslrootcert=system".to_owned(),
     ] {
-        let why = refusal(&url(query)).await;
-        assert!(why.contains("check sslmode and sslrootcert"), "{why}");
+        let reason = refusal(&url(query)).await;
+        assert!(reason.contains("check sslmode and sslrootcert"), "{reason}");
     }
-    let why = refusal(&url("sslmode=disable".to_owned())).await;
-    assert!(why.contains("pg_hba.conf"), "{why}");
-    let why = refusal(&url("sslmode=verify-full&sslrootcert=/nowhere".to_owned())).await;
-    assert!(why.contains("/nowhere"), "{why}");
+    let reason = refusal(&url("sslmode=disable".to_owned())).await;
+    assert!(reason.contains("pg_hba.conf"), "{reason}");
+    let reason = refusal(&url("sslmode=verify-full&sslrootcert=/nowhere".to_owned())).await;
+    assert!(reason.contains("/nowhere"), "{reason}");
 }
 
 #[tokio::test]
@@ -82,15 +82,15 @@ async fn only_verify_full_cares_for_the_name() {
     let (postgres, ours, _) = server("db.example");
     let url = |mode: &str| format!("{}?sslmode={mode}&sslrootcert={ours}", postgres.url());
     secure(&url("verify-ca")).await;
-    let why = refusal(&url("verify-full")).await;
-    assert!(why.contains("not valid for"), "{why}");
+    let reason = refusal(&url("verify-full")).await;
+    assert!(reason.contains("not valid for"), "{reason}");
 }
 
 #[tokio::test]
 async fn a_server_without_tls_is_refused_where_tls_is_asked_for() {
     let postgres = Postgres::start();
-    let why = refusal(&format!("{}?sslmode=require", postgres.url())).await;
-    assert!(why.contains("does not support TLS"), "{why}");
+    let reason = refusal(&format!("{}?sslmode=require", postgres.url())).await;
+    assert!(reason.contains("does not support TLS"), "{reason}");
     open(&format!("{}?sslmode=prefer", postgres.url()))
         .await
         .unwrap();

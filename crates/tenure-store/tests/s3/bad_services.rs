@@ -10,12 +10,12 @@ use super::{bounded, create, denial};
 #[tokio::test]
 async fn rclone_which_accepts_every_write_is_refused() {
     let s3 = S3::start_with(Kind::Rclone, &[OPERATOR]);
-    let why = denial(bounded(open(&s3.url("x"))).await);
+    let reason = denial(bounded(open(&s3.url("x"))).await);
     assert!(
-        why.contains("writers that raced under If-None-Match: *"),
-        "{why}"
+        reason.contains("writers that raced under If-None-Match: *"),
+        "{reason}"
     );
-    assert!(why.contains("docs/stores/s3.md"), "{why}");
+    assert!(reason.contains("docs/stores/s3.md"), "{reason}");
     // Nothing was made, so those who only look do not take it for a store either.
     denial(bounded(open_existing(&s3.url("x"))).await);
 }
@@ -34,9 +34,9 @@ async fn services_that_ignore_or_lose_conditions_are_refused() {
         (Fault::CreatesOnUpdate, "where there is no object"),
     ] {
         let service = Imitation::start(fault).await;
-        let why = denial(bounded(open(&service.url("x"))).await);
-        assert!(why.contains(wanted), "{fault:?}: {why}");
-        assert!(why.contains(&service.address()), "{why}");
+        let reason = denial(bounded(open(&service.url("x"))).await);
+        assert!(reason.contains(wanted), "{fault:?}: {reason}");
+        assert!(reason.contains(&service.address()), "{reason}");
     }
 }
 
@@ -101,9 +101,9 @@ async fn refusals_name_what_to_change() {
         (Fault::NotImplemented, "NotImplemented"),
     ] {
         let service = Imitation::start(fault).await;
-        let why = denial(bounded(open(&service.url("x"))).await);
-        assert!(why.contains(wanted), "{fault:?}: {why}");
-        assert!(!why.contains("secret"), "{why}");
+        let reason = denial(bounded(open(&service.url("x"))).await);
+        assert!(reason.contains(wanted), "{fault:?}: {reason}");
+        assert!(!reason.contains("secret"), "{reason}");
     }
 }
 

@@ -18,14 +18,14 @@ async fn who_may_only_read_is_told_so_and_may_look() {
     let store = open(&s3.url("shop")).await.unwrap();
     create(&*store, "before").await;
 
-    let why = denial(bounded(open(&url)).await);
-    assert!(why.contains("does not let this key write"), "{why}");
+    let reason = denial(bounded(open(&url)).await);
+    assert!(reason.contains("does not let this key write"), "{reason}");
     let looker = open_existing(&url).await.unwrap();
     assert_eq!(looker.list("").await.unwrap().entries.len(), 1);
-    let why = denial(looker.put_if(PutIf::create("k", *b"v")).await);
-    assert!(why.contains("docs/stores/s3.md"), "{why}");
+    let reason = denial(looker.put_if(PutIf::create("k", *b"v")).await);
+    assert!(reason.contains("docs/stores/s3.md"), "{reason}");
     looker.examine().await.unwrap();
-    let told = format!("{looker:?} {:?} {why}", looker.info());
+    let told = format!("{looker:?} {:?} {reason}", looker.info());
     assert!(!told.contains("hunter2"), "{told}");
     assert_eq!(store.get("k").await, Ok(None));
 }
@@ -34,10 +34,10 @@ async fn who_may_only_read_is_told_so_and_may_look() {
 async fn wrong_keys_and_missing_buckets_are_told_apart() {
     let s3 = S3::start();
     let url = s3.url("shop");
-    let why = denial(bounded(open(&url.replace(BUCKET, "elsewhere"))).await);
-    assert!(why.contains("bucket \"elsewhere\" does not exist"), "{why}");
-    let why = denial(bounded(open_existing(&url)).await);
-    assert!(why.contains("there is no store at"), "{why}");
+    let reason = denial(bounded(open(&url.replace(BUCKET, "elsewhere"))).await);
+    assert!(reason.contains("bucket \"elsewhere\" does not exist"), "{reason}");
+    let reason = denial(bounded(open_existing(&url)).await);
+    assert!(reason.contains("there is no store at"), "{reason}");
 
     let dir = tempfile::tempdir().unwrap();
     let keys = dir.path().join("keys");
@@ -45,9 +45,9 @@ async fn wrong_keys_and_missing_buckets_are_told_apart() {
         let text = format!("[default]\naws_access_key_id={key}\naws_secret_access_key={secret}\n");
         std::fs::write(&keys, text).unwrap();
         let base = url.split("&credentials").next().unwrap();
-        let why = denial(bounded(open(&format!("{base}&credentials={}", keys.display()))).await);
-        assert!(why.contains("does not take this key"), "{why}");
-        assert!(!why.contains("hunter2"), "{why}");
+        let reason = denial(bounded(open(&format!("{base}&credentials={}", keys.display()))).await);
+        assert!(reason.contains("does not take this key"), "{reason}");
+        assert!(!reason.contains("hunter2"), "{reason}");
     }
 }
 

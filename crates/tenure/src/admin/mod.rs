@@ -172,8 +172,8 @@ impl AdminClient {
                                 return Ok(answer);
                             }
                         }
-                        Err(AdminError::Store(StoreError::Denied { why })) => {
-                            return Err(StoreError::Denied { why }.into());
+                        Err(AdminError::Store(StoreError::Denied { reason })) => {
+                            return Err(StoreError::Denied { reason }.into());
                         }
                         Err(_) => last = None,
                     }
@@ -271,7 +271,7 @@ async fn within<T>(call: impl Future<Output = Result<T, StoreError>>) -> Result<
     let answer = tokio::time::timeout(PATIENCE, call).await;
     answer.unwrap_or_else(|_| {
         Err(StoreError::Unknown {
-            why: format!("the store did not answer within {}s", PATIENCE.as_secs()),
+            reason: format!("the store did not answer within {}s", PATIENCE.as_secs()),
         })
     })
 }
@@ -319,7 +319,7 @@ fn keyspace<'a>(view: &'a View, name: &KeyspaceName) -> Result<&'a KeyspaceRecor
 
 /// Refuses what a leader has to carry out where none plans.
 fn planned(name: &KeyspaceName, record: &KeyspaceRecord, what: &str) -> Result<(), AdminError> {
-    let why = match record.assigned_by {
+    let reason = match record.assigned_by {
         AssignedBy::Leader => return Ok(()),
         AssignedBy::Rendezvous => {
             "where each shard is follows from the names and weights of the nodes"
@@ -327,7 +327,7 @@ fn planned(name: &KeyspaceName, record: &KeyspaceRecord, what: &str) -> Result<(
         AssignedBy::FairShare => "nodes even their shards out by themselves",
     };
     Err(AdminError::Refused(format!(
-        "keyspace {name} is in mode {}: {why}, and {what}; what works there is to drain, activate or evict nodes, and \
+        "keyspace {name} is in mode {}: {reason}, and {what}; what works there is to drain, activate or evict nodes, and \
          other weights",
         record.assigned_by
     )))

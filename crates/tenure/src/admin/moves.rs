@@ -213,7 +213,7 @@ fn movable<'a>(
         }
         _ => return Err(AdminError::NotFound(format!("there is no shard {id}"))),
     };
-    let refuse = |why: String| Err(AdminError::Refused(why));
+    let refuse = |reason: String| Err(AdminError::Refused(reason));
     if seen.record.deleting {
         return refuse(format!("shard {id} is being deleted"));
     }

@@ -282,7 +282,7 @@ impl RouterDriver {
         let transport = self.parts.transport.clone();
         let tell = || self.parts.tell.clone();
         match action {
-            Action::Hold(why) => transport.hold(shard, why),
+            Action::Hold(reason) => transport.hold(shard, reason),
             Action::Drain(hold) => {
                 let tell = tell();
                 transport.drain(shard, Drained { at, hold, tell });

@@ -25,24 +25,24 @@ pub enum RouteError {
         shard: String,
     },
     /// As much is held as may be.
-    #[error("shard {shard}: too much is held already ({what}) while {}; ask again, or raise the limit", .why.as_str())]
+    #[error("shard {shard}: too much is held already ({what}) while {}; ask again, or raise the limit", .reason.as_str())]
     Full {
         /// The shard.
         shard: ShardId,
         /// Which limit was reached.
         what: &'static str,
         /// Why requests for the shard are held.
-        why: HoldReason,
+        reason: HoldReason,
     },
     /// It was held for as long as may be.
-    #[error("shard {shard}: held for {age:?} and not sent, because {}; ask again", .why.as_str())]
+    #[error("shard {shard}: held for {age:?} and not sent, because {}; ask again", .reason.as_str())]
     HeldTooLong {
         /// The shard.
         shard: ShardId,
         /// The limit.
         age: Duration,
         /// Why requests for the shard are held.
-        why: HoldReason,
+        reason: HoldReason,
     },
     /// The router is stopping or has stopped.
     #[error("the router is stopping; ask another one")]

@@ -89,8 +89,8 @@ impl InProcess {
 }
 
 impl Transport for InProcess {
-    fn hold(&self, shard: &ShardId, why: HoldReason) {
-        self.with(shard, |spot, waiting| waiting.lines.hold(spot.slot, why));
+    fn hold(&self, shard: &ShardId, reason: HoldReason) {
+        self.with(shard, |spot, waiting| waiting.lines.hold(spot.slot, reason));
     }
 
     fn drain(&self, shard: &ShardId, drained: Drained) {
@@ -247,7 +247,7 @@ impl<'a> Place<'a> {
             return Err(RouteError::Full {
                 shard: spot.cold.id.clone(),
                 what,
-                why: waiting.lines.why(),
+                reason: waiting.lines.reason(),
             });
         }
         let now = desk.clock.now();
@@ -272,12 +272,12 @@ impl<'a> Place<'a> {
 
     /// It has been held for too long; nothing if it was told to go just now.
     fn expire(&mut self) -> Option<RouteError> {
-        let why = self.leave_line()?;
+        let reason = self.leave_line()?;
         self.desk.metrics.expired();
         Some(RouteError::HeldTooLong {
             shard: self.spot.cold.id.clone(),
             age: self.desk.limits.age,
-            why,
+            reason,
         })
     }
 
@@ -292,7 +292,7 @@ impl<'a> Place<'a> {
         self.desk.settled(self.spot, &mut waiting);
         self.desk.released(bytes, since);
         self.doing = Doing::Over;
-        Some(waiting.lines.why())
+        Some(waiting.lines.reason())
     }
 }
 

@@ -21,7 +21,7 @@ use super::lookup_table::Route;
 /// [`Directory::refused`](super::Directory::refused) about.
 pub trait Transport: Send + Sync + 'static {
     /// Sends nothing more for this shard and keeps what comes. May be repeated with another reason.
-    fn hold(&self, shard: &ShardId, why: HoldReason);
+    fn hold(&self, shard: &ShardId, reason: HoldReason);
 
     /// Reports, by [`Drained::report`], when nothing is in flight for this shard any more. A later call takes the place of an
     /// earlier one.

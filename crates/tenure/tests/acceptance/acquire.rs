@@ -98,7 +98,7 @@ async fn an_exhausted_retry_window_is_counted_and_told_once_per_round() {
     // No note was repeated.
     tokio::time::sleep(ms(500)).await;
     let value = |name| b.metrics().value(name, "");
-    assert_eq!(value("tenure_acquire_retry_window_exhausted_total"), 3.0);
+    assert_eq!(value("tenure_claim_retry_windows_exhausted_total"), 3.0);
     drop(work);
     until("taken", async || !b.owned().is_empty()).await;
 }

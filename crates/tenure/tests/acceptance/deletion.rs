@@ -84,7 +84,7 @@ async fn a_corrupt_shard_record_comes_back_after_a_ttl_and_concerns_no_other_sha
     for (other, epoch) in others.iter().zip(epochs) {
         assert_eq!(world.record(other).await.epoch, epoch, "{other}");
     }
-    assert!(a.metrics().value("tenure_damaged_records_total", "") >= 1.0);
+    assert!(a.metrics().value("tenure_unreadable_records_total", "") >= 1.0);
 }
 
 #[tokio::test(start_paused = true)]

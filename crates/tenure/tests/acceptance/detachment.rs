@@ -164,11 +164,11 @@ async fn metrics_follow_the_lease_and_each_change_is_told_once() {
     owns(&node, 4).await;
     let value = |name| node.metrics().value(name, "");
     until("a renewal", async || {
-        value("tenure_lease_keepalive_successes_total") > 0.0
+        value("tenure_lease_renewals_total") > 0.0
     })
     .await;
     node.metrics().render();
-    let lag = value("tenure_lease_deadline_lag_seconds");
+    let lag = value("tenure_lease_remaining_seconds");
     assert!((4.0..=6.0).contains(&lag), "{lag}");
     assert_eq!(
         node.metrics().value("tenure_shards", "{state=\"serving\"}"),
@@ -180,15 +180,15 @@ async fn metrics_follow_the_lease_and_each_change_is_told_once() {
     detached(&node).await;
     // A store that keeps the time goes on without the node, and would end its session.
     tokio::time::sleep(ms(if crate::LEASES { 900 } else { 3000 })).await;
-    let failures = value("tenure_lease_keepalive_failures_total");
+    let failures = value("tenure_lease_renewal_failures_total");
     assert!(failures > 5.0, "{failures}");
-    assert_eq!(value("tenure_lease_keepalive_failure_streak"), failures);
+    assert_eq!(value("tenure_lease_renewal_failure_streak"), failures);
     node.metrics().render();
-    assert!(crate::LEASES || value("tenure_lease_deadline_lag_seconds") < 0.0);
+    assert!(crate::LEASES || value("tenure_lease_remaining_seconds") < 0.0);
     faults.heal();
     owns(&node, 4).await;
     assert_eq!(value("tenure_detached"), 0.0);
-    assert_eq!(value("tenure_lease_keepalive_failure_streak"), 0.0);
+    assert_eq!(value("tenure_lease_renewal_failure_streak"), 0.0);
 
     let mut changes = Vec::new();
     while let Ok(note) = notes.try_recv() {

@@ -29,8 +29,8 @@ async fn transient_failures_never_end_the_renewals() {
     faults.random(chance(7));
     tokio::time::sleep(Duration::from_secs(600)).await;
     let value = |name| node.metrics().value(name, "");
-    assert!(value("tenure_lease_keepalive_failures_total") > 50.0);
-    assert!(value("tenure_lease_keepalive_successes_total") > 50.0);
+    assert!(value("tenure_lease_renewal_failures_total") > 50.0);
+    assert!(value("tenure_lease_renewals_total") > 50.0);
     // Where the store keeps the time nothing is written at rest, and a watch that tells nothing does not break.
     assert!(crate::LEASES || value("tenure_watch_gaps_total") > 5.0);
     faults.heal();

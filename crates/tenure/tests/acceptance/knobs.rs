@@ -36,7 +36,7 @@ async fn renew_retry_interval_paces_the_renewals_of_an_outage() {
         let (node, faults) = alone(&world, set).await;
         faults.outage();
         let count = || {
-            let name = "tenure_lease_keepalive_failures_total";
+            let name = "tenure_lease_renewal_failures_total";
             node.metrics().value(name, "")
         };
         until("the first", async || count() > 0.0).await;
@@ -74,7 +74,7 @@ async fn tick_interval_bounds_how_long_a_change_that_leads_to_no_claim_is_left()
         let took = start.elapsed();
         assert!(took <= ms(tick + 100), "{tick}: {took:?}");
         assert!(tick < 60_000 || took > ms(4000), "{tick}: {took:?}");
-        let retries = "tenure_acquire_retry_attempts_total";
+        let retries = "tenure_claim_retries_total";
         assert_eq!(b.metrics().value(retries, ""), 0.0, "a window of zero");
     }
 }
@@ -353,7 +353,7 @@ async fn stall_limit_is_how_long_the_application_may_stand_still() {
         let node = builder.keyspace("orders", Hashed(2), Counter::default());
         let node = node.start().await.unwrap();
         std::thread::sleep(ms(1700));
-        let wedged = node.metrics().value("tenure_wedged_total", "");
+        let wedged = node.metrics().value("tenure_runtime_blocked_total", "");
         node.stop().await.unwrap();
         wedged
     };

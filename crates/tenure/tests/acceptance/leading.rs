@@ -33,7 +33,7 @@ async fn a_sweep_that_fails_is_told_with_its_key_counted_and_tried_again() {
         assert!(!error.is_empty());
     }
     let count = |name: &'static str| leader.metrics().value(name, "");
-    assert!(count("tenure_sweep_failures_total") >= 2.0);
+    assert!(count("tenure_gc_failures_total") >= 2.0);
     // Everything else goes on.
     tokio::time::sleep(TTL * 2).await;
     assert_eq!(leader.owned().len(), 4);
@@ -48,7 +48,7 @@ async fn a_sweep_that_fails_is_told_with_its_key_counted_and_tried_again() {
             != Some("departed")
     });
     assert!(swept.await <= TTL);
-    assert!(count("tenure_stale_assignments_swept_total") >= 1.0);
+    assert!(count("tenure_stale_assignments_removed_total") >= 1.0);
     leader.stop().await.unwrap();
 }
 

@@ -120,7 +120,7 @@ async fn failing_claims_do_not_touch_a_good_lease() {
     assert!(failed() >= 3.0, "{} claims have failed", failed());
     assert_eq!(
         b.metrics()
-            .value("tenure_lease_keepalive_failures_total", ""),
+            .value("tenure_lease_renewal_failures_total", ""),
         0.0
     );
     faults.heal();
@@ -146,7 +146,7 @@ async fn failing_lists_and_writes_of_others_do_not_touch_a_good_lease() {
     }
     assert_eq!(
         node.metrics()
-            .value("tenure_lease_keepalive_failures_total", ""),
+            .value("tenure_lease_renewal_failures_total", ""),
         0.0
     );
 }

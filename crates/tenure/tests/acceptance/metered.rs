@@ -45,7 +45,7 @@ async fn a_leader_counts_its_plans_and_what_is_in_them() {
         value(&a, "tenure_plans_total"),
         value(&a, "tenure_plan_version"),
     );
-    let moved = |node: &Node| labelled(node, "tenure_planned_total", &[("kind", "moved")]);
+    let moved = |node: &Node| labelled(node, "tenure_plan_changes_total", &[("kind", "moved")]);
     assert_eq!(moved(&a), 0.0);
     let (b, _) = world.start("b", &Counter::default()).await;
     owns(&b, 2).await;
@@ -106,7 +106,7 @@ async fn changes_that_a_plan_puts_off_and_its_problems_are_counted() {
         .collect();
     let b = started(node("b", 9)).await.unwrap();
     until("a change is put off", async || {
-        value(&a, "tenure_plan_put_off") >= 1.0
+        value(&a, "tenure_plan_deferred_changes") >= 1.0
     })
     .await;
     drop(work);
@@ -129,7 +129,7 @@ async fn the_end_of_a_session_is_counted_by_its_holder_and_by_whoever_proves_it(
     faults.outage();
     owns(&a, 4).await;
     assert_eq!(
-        labelled(&a, "tenure_sessions_ended_total", &[("why", "expired")]),
+        labelled(&a, "tenure_sessions_ended_total", &[("reason", "expired")]),
         1.0
     );
     assert_eq!(total(&b, "tenure_sessions_lost_total{"), 0.0);
@@ -147,7 +147,7 @@ async fn the_end_of_a_session_is_counted_by_its_holder_and_by_whoever_proves_it(
     assert_eq!(change("attached", "degraded"), 1.0);
     assert_eq!(change("degraded", "detached"), 1.0);
     // The tombstone is removed when nothing refers to it any more.
-    let swept = || value(&a, "tenure_swept_total") + value(&b, "tenure_swept_total");
+    let swept = || value(&a, "tenure_tombstones_removed_total") + value(&b, "tenure_tombstones_removed_total");
     let begun = tokio::time::Instant::now();
     while swept() == 0.0 {
         assert!(begun.elapsed() < Duration::from_secs(3 * 86_400), "never");
@@ -170,30 +170,30 @@ async fn shards_that_nobody_owns_and_shards_that_are_waited_for_are_counted_with
         .collect();
     let (b, faults) = world.start("b", &Counter::default()).await;
     until("b waits", async || {
-        value(&b, "tenure_held_elsewhere_shards") == 2.0
+        value(&b, "tenure_owned_elsewhere_shards") == 2.0
     })
     .await;
     tokio::time::sleep(ms(8000)).await;
-    let age = value(&b, "tenure_held_elsewhere_age_seconds");
+    let age = value(&b, "tenure_owned_elsewhere_age_seconds");
     assert!((6.0..=9.0).contains(&age), "{age}");
-    let retries = value(&b, "tenure_acquire_retry_attempts_total");
+    let retries = value(&b, "tenure_claim_retries_total");
     assert!(retries >= 1.0, "{retries}");
     drop(work);
     owns(&b, 2).await;
     until("nothing is waited for", async || {
-        value(&b, "tenure_held_elsewhere_shards") == 0.0
+        value(&b, "tenure_owned_elsewhere_shards") == 0.0
     })
     .await;
-    assert_eq!(value(&b, "tenure_unclaimed_shards"), 0.0);
+    assert_eq!(value(&b, "tenure_unowned_shards"), 0.0);
     // Nobody is left who could take what a gives up.
     faults.fail_where(|op, key| op == Op::Put && key.contains("/shards/"));
     a.stop().await.unwrap();
     until("they are free", async || {
-        value(&b, "tenure_unclaimed_shards") == 2.0
+        value(&b, "tenure_unowned_shards") == 2.0
     })
     .await;
     tokio::time::sleep(ms(30_000)).await;
-    let age = value(&b, "tenure_unclaimed_age_seconds");
+    let age = value(&b, "tenure_unowned_age_seconds");
     assert!((20.0..=45.0).contains(&age), "{age}");
     let unserved = |reason: &str| labelled(&b, "tenure_unserved_shards", &[("reason", reason)]);
     assert_eq!(unserved("unclaimed"), 2.0);
@@ -202,7 +202,7 @@ async fn shards_that_nobody_owns_and_shards_that_are_waited_for_are_counted_with
     owns(&b, 4).await;
     until("all are served", async || unserved("unclaimed") == 0.0).await;
     until("none is free", async || {
-        value(&b, "tenure_unclaimed_shards") == 0.0
+        value(&b, "tenure_unowned_shards") == 0.0
     })
     .await;
 }
@@ -221,7 +221,7 @@ async fn requests_to_the_store_are_counted_by_kind_and_outcome_and_renewals_are_
     assert_eq!(count("put", "unavailable"), 0.0);
     faults.slow(ms(70));
     tokio::time::sleep(TTL / 2).await;
-    let took = value(&a, "tenure_lease_keepalive_duration_seconds");
+    let took = value(&a, "tenure_lease_renewal_duration_seconds");
     assert!((0.07..0.08).contains(&took), "{took}");
     faults.outage();
     tokio::time::sleep(TTL / 2).await;
@@ -247,11 +247,11 @@ async fn a_process_that_was_not_scheduled_is_counted() {
     let (a, _) = world.start("a", &Counter::default()).await;
     owns(&a, 4).await;
     tokio::time::sleep(TTL).await;
-    assert_eq!(value(&a, "tenure_overslept_total"), 0.0);
+    assert_eq!(value(&a, "tenure_clock_jumps_total"), 0.0);
     // In one step: no timer in between is looked at.
     tokio::time::advance(TTL / 2).await;
     until("it is noticed", async || {
-        value(&a, "tenure_overslept_total") >= 1.0
+        value(&a, "tenure_clock_jumps_total") >= 1.0
     })
     .await;
 }
@@ -267,7 +267,7 @@ async fn a_store_that_was_exchanged_is_counted() {
     };
     let a = started(builder.settings(set)).await.unwrap();
     owns(&a, 4).await;
-    assert_eq!(value(&a, "tenure_store_changes_total"), 0.0);
+    assert_eq!(value(&a, "tenure_store_replacements_total"), 0.0);
     // The records now say that they belong to another store, as after a copy.
     let key = Key::Cluster;
     let entry = world.store.get(&key.path(&world.cluster)).await.unwrap();
@@ -280,7 +280,7 @@ async fn a_store_that_was_exchanged_is_counted() {
     let bytes = Record::Cluster(record.into()).encode();
     world.overwrite(&key, &bytes).await;
     until("it is noticed", async || {
-        value(&a, "tenure_store_changes_total") == 1.0
+        value(&a, "tenure_store_replacements_total") == 1.0
     })
     .await;
 }
@@ -338,10 +338,10 @@ async fn cancelled_work_that_does_not_stop_is_counted() {
     let node = node.start().await.unwrap();
     let entered = node.enter_shard::<Counter>(&shard(0)).unwrap();
     let work = tokio::spawn(entered.run(async |_, _| std::thread::sleep(ms(3000))));
-    assert_eq!(value(&node, "tenure_overdue_total"), 0.0);
+    assert_eq!(value(&node, "tenure_overdue_cancellations_total"), 0.0);
     faults.outage();
     let counted = async {
-        while value(&node, "tenure_overdue_total") < 1.0 {
+        while value(&node, "tenure_overdue_cancellations_total") < 1.0 {
             tokio::time::sleep(ms(10)).await;
         }
     };

@@ -34,7 +34,7 @@ async fn an_observer_joins_and_owns_nothing() {
     tokio::time::sleep(TTL).await;
     let would = watcher
         .metrics()
-        .value("tenure_would_total", "{step=\"claimed\",why=\"free\"}");
+        .value("tenure_shadow_transitions_total", "{step=\"claimed\",reason=\"free\"}");
     assert!(would >= 4.0, "{would}");
     assert!(watcher.owned().is_empty());
     assert_eq!(world.epochs().await, epochs);

@@ -22,7 +22,7 @@ async fn node(settings: Settings) -> Node {
 }
 
 fn renewals(node: &Node) -> f64 {
-    let name = "tenure_lease_keepalive_successes_total";
+    let name = "tenure_lease_renewals_total";
     node.metrics().value(name, "")
 }
 
@@ -40,7 +40,7 @@ async fn a_busy_application_does_not_keep_the_node_from_renewing() {
         assert!(begun.elapsed() < ms(60_000), "no renewals");
         std::thread::sleep(ms(20));
     }
-    assert_eq!(node.metrics().value("tenure_wedged_total", ""), 0.0);
+    assert_eq!(node.metrics().value("tenure_runtime_blocked_total", ""), 0.0);
     assert_eq!(node.owned().len(), 2);
     node.stop().await.unwrap();
 }
@@ -50,7 +50,7 @@ async fn an_application_that_stands_still_loses_the_lease_and_gets_it_back() {
     let node = node(with_ttl(800)).await;
     std::thread::sleep(ms(2000));
     assert!(node.owned().is_empty());
-    assert!(node.metrics().value("tenure_wedged_total", "") >= 1.0);
+    assert!(node.metrics().value("tenure_runtime_blocked_total", "") >= 1.0);
     let back = tokio::time::timeout(Duration::from_secs(10), async {
         while node.owned().len() < 2 {
             tokio::time::sleep(ms(10)).await;

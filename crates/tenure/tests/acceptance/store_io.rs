@@ -65,7 +65,7 @@ async fn keys_that_are_not_ours_are_left_alone() {
         assert_eq!(&*entry.value, b"hello");
     }
     assert_eq!(
-        node.metrics().value("tenure_damaged_records_total", ""),
+        node.metrics().value("tenure_unreadable_records_total", ""),
         0.0
     );
 }

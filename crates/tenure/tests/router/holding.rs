@@ -35,11 +35,11 @@ async fn a_request_is_held_for_as_long_as_its_age_and_no_longer() {
     let expected = RouteError::HeldTooLong {
         shard: shard_of("k"),
         age: ms(2000),
-        why: HoldReason::Unowned,
+        reason: HoldReason::Unowned,
     };
     assert_eq!(error, expected);
     assert_eq!(metric(&router, "tenure_router_expired_total"), 1.0);
-    assert_eq!(metric(&router, "tenure_router_held"), 0.0);
+    assert_eq!(metric(&router, "tenure_router_held_requests"), 0.0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -48,7 +48,7 @@ async fn more_than_the_limits_allow_is_refused_at_once() {
     let full = |key: &str, what| RouteError::Full {
         shard: shard_of(key),
         what,
-        why: HoldReason::Unowned,
+        reason: HoldReason::Unowned,
     };
     let keys: Vec<String> = (0..3)
         .map(|i| key_of(&format!("orders/{i}").parse().unwrap()))
@@ -67,7 +67,7 @@ async fn more_than_the_limits_allow_is_refused_at_once() {
     let error = site.send(&router, &keys[2], 1).await.unwrap_err();
     assert_eq!(error, full(&keys[2], "all requests"));
     assert_eq!(metric(&router, "tenure_router_overflows_total"), 3.0);
-    assert_eq!(metric(&router, "tenure_router_held"), 8.0);
+    assert_eq!(metric(&router, "tenure_router_held_requests"), 8.0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -103,10 +103,10 @@ async fn a_caller_that_goes_away_leaves_its_place_to_the_next() {
     let first = site.begin(&router, "k", 1);
     let second = site.begin(&router, "k", 2);
     tokio::time::sleep(ms(10)).await;
-    assert_eq!(metric(&router, "tenure_router_held"), 2.0);
+    assert_eq!(metric(&router, "tenure_router_held_requests"), 2.0);
     first.abort();
     tokio::time::sleep(ms(10)).await;
-    assert_eq!(metric(&router, "tenure_router_held"), 1.0);
+    assert_eq!(metric(&router, "tenure_router_held_requests"), 1.0);
     site.node("b").await;
     second.await.unwrap().unwrap();
 }

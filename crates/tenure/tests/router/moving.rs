@@ -41,7 +41,7 @@ async fn requests_that_come_during_a_move_are_answered_by_the_new_owner_in_the_o
     let mut sent: Vec<_> = (1..=40).map(|n| site.begin(&router, &key, n)).collect();
     tokio::time::sleep(ms(100)).await;
     assert!(order(&site, &key).is_empty(), "nothing passes");
-    assert_eq!(metric(&router, "tenure_router_held"), 40.0);
+    assert_eq!(metric(&router, "tenure_router_held_requests"), 40.0);
     site.sealing.send_replace(Sealing::Go);
     // More come while what was held is on its way.
     until("the flush has begun", async || {
@@ -166,14 +166,14 @@ async fn one_write_tells_owners_of_all_moves_of_a_batch() {
         session.held.values().map(|held| held.len()).sum::<usize>(),
         4
     );
-    assert_eq!(metric(&router, "tenure_router_published_total"), 1.0);
+    assert_eq!(metric(&router, "tenure_router_hold_acknowledgements_total"), 1.0);
     site.sealing.send_replace(Sealing::Go);
     site.owns(&b, 4).await;
     until("the next renewal says that nothing is held", async || {
         site.session_of("r1").await.1.held.is_empty()
     })
     .await;
-    assert_eq!(metric(&router, "tenure_router_published_total"), 1.0);
+    assert_eq!(metric(&router, "tenure_router_hold_acknowledgements_total"), 1.0);
 }
 
 #[tokio::test(start_paused = true)]

@@ -77,7 +77,7 @@ async fn requests() -> Result<(f64, f64), Exit> {
     let count = |text: String| {
         let line = text
             .lines()
-            .find(|l| l.starts_with("tenure_lease_keepalive_successes_total "))
+            .find(|l| l.starts_with("tenure_lease_renewals_total "))
             .map(str::to_owned);
         line.and_then(|l| l.rsplit_once(' ').and_then(|(_, n)| n.parse::<f64>().ok()))
             .unwrap_or(0.0)

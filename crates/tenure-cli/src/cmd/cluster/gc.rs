@@ -51,7 +51,7 @@ pub(crate) struct Gc {
 struct Line {
     key: String,
     /// What is stale about it, as one word.
-    why: &'static str,
+    reason: &'static str,
     /// The same as half a sentence.
     because: &'static str,
     /// `found`, `swept`, `left` (to nodes and leader), `changed` (by somebody else meanwhile) or `failed`.
@@ -103,7 +103,7 @@ impl Swept {
     fn new(dry_run: bool, stale: Vec<Line>) -> Self {
         let mut counts = BTreeMap::new();
         for line in &stale {
-            *counts.entry(line.why).or_default() += 1;
+            *counts.entry(line.reason).or_default() += 1;
         }
         let of = |outcome: &str| stale.iter().filter(|l| l.outcome == outcome).count();
         Self {
@@ -122,7 +122,7 @@ impl Swept {
         let counts: Vec<String> = self
             .counts
             .iter()
-            .map(|(why, n)| format!("{n} {why}"))
+            .map(|(reason, n)| format!("{n} {reason}"))
             .collect();
         stdout::line(format!("{} stale: {}", self.stale.len(), counts.join(", ")));
         for line in self.stale.iter().take(SHOWN) {
@@ -147,8 +147,8 @@ impl Swept {
 fn line(stale: &Stale, outcome: &'static str, error: Option<String>) -> Line {
     Line {
         key: stale.key.to_string(),
-        why: stale.why.as_str(),
-        because: stale.why.text(),
+        reason: stale.reason.as_str(),
+        because: stale.reason.text(),
         outcome,
         error,
     }
@@ -173,7 +173,7 @@ async fn put_right(
     let mut lines = Vec::new();
     let mut unused: Vec<(&Stale, SessionId, Version)> = Vec::new();
     for one in stale {
-        match (&one.key, one.why) {
+        match (&one.key, one.reason) {
             (Key::Shard(id), StaleReason::IntendedGone) => {
                 let wrote = take_back(place, snapshot, id).await;
                 lines.push(told(one, wrote));
@@ -218,7 +218,7 @@ async fn take_back(
         plan: seen.record.plan,
     };
     let record = ownership::apply(&seen.record, &writer, change, &facts)
-        .map_err(|why| Exit::failed(format!("the intention cannot be taken back: {why:?}")))?;
+        .map_err(|reason| Exit::failed(format!("the intention cannot be taken back: {reason:?}")))?;
     let expect = Expect::Version(seen.version.clone());
     let key = Key::Shard(id.clone());
     let record = Record::Shard(Arc::new(record));

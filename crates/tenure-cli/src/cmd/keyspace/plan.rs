@@ -166,15 +166,15 @@ fn ask(
     for (.., view, _) in all {
         match what_if::apply(view, changes, Time::ZERO) {
             Ok(changed) => answers.push(Some(changed)),
-            Err(why) => {
-                unclear.get_or_insert(why);
+            Err(reason) => {
+                unclear.get_or_insert(reason);
                 answers.push(None);
             }
         }
     }
     match unclear {
-        Some(why) if answers.iter().all(Option::is_none) => Err(Exit::usage(format!(
-            "{why} (of nodes {})",
+        Some(reason) if answers.iter().all(Option::is_none) => Err(Exit::usage(format!(
+            "{reason} (of nodes {})",
             snapshot.nodes_there_are()
         ))),
         _ => Ok(answers),

@@ -129,15 +129,15 @@ impl From<QueueError> for Exit {
     fn from(error: QueueError) -> Self {
         match error {
             QueueError::Invalid(problems) => Self::usage(problems.join("\n")),
-            QueueError::Store(StoreError::Denied { why }) => Self::usage(why),
+            QueueError::Store(StoreError::Denied { reason }) => Self::usage(reason),
             QueueError::NoQueue { ref queue, .. } => {
                 Self::failed(format!("{error}: `tenure queue create {queue}`"))
             }
             QueueError::Deleted(queue) => Self::failed(format!(
                 "queue {queue:?} was deleted, or its deletion was interrupted; `tenure queue delete {queue}` finishes it"
             )),
-            QueueError::Corrupt { key, why } => Self::failed(format!(
-                "key {key:?} is corrupt: {why}; `tenure queue repair-index` reports all such keys, and removing the \
+            QueueError::Corrupt { key, reason } => Self::failed(format!(
+                "key {key:?} is corrupt: {reason}; `tenure queue repair-index` reports all such keys, and removing the \
                  key is safe"
             )),
             other => Self::failed(other.to_string()),

@@ -149,8 +149,8 @@ impl RepairIndex {
         let work = async { Ok(queue.rebuild_index().await?) };
         let left = || "part of the indexes is rebuilt; run the command again".to_owned();
         let rebuilt = or_interrupted(work, left).await?;
-        for (key, why) in &rebuilt.corrupt {
-            eprintln!("warning: {key} is corrupt: {why}");
+        for (key, reason) in &rebuilt.corrupt {
+            eprintln!("warning: {key} is corrupt: {reason}");
         }
         for key in &rebuilt.foreign {
             eprintln!("warning: {key} is not a task");

@@ -156,8 +156,8 @@ impl Shard<'_> {
             rules: Rules::sound(),
         };
         let lifted = ownership::apply(record, &writer, Transition::ClearQuarantine, &facts)
-            .map_err(|why| {
-                Exit::failed(format!("shard {} cannot be released: {why:?}", self.shard))
+            .map_err(|reason| {
+                Exit::failed(format!("shard {} cannot be released: {reason:?}", self.shard))
             })?;
         let record = Record::Shard(Arc::new(lifted));
         self.put(place, Expect::Version(version), &record).await

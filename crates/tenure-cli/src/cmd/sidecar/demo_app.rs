@@ -105,8 +105,8 @@ impl Counter {
             std::future::pending::<()>().await;
         }
         if self.app.fail.as_deref() == Some(hook) {
-            let why = format!("told to fail at {hook}");
-            return Ok(text(StatusCode::INTERNAL_SERVER_ERROR, why));
+            let reason = format!("told to fail at {hook}");
+            return Ok(text(StatusCode::INTERNAL_SERVER_ERROR, reason));
         }
         match hook {
             "load" => {

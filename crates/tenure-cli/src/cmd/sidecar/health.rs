@@ -15,10 +15,10 @@ const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// Waits until the application takes connections.
 pub(super) async fn up(application: &Application) {
     let mut said = false;
-    while let Err(why) = application.answers().await {
+    while let Err(reason) = application.answers().await {
         if !std::mem::replace(&mut said, true) {
             tracing::warn!(
-                why,
+                reason,
                 "the application takes no connections yet; waiting for it"
             );
         }
@@ -74,7 +74,7 @@ impl Health for Doing {
             self.application
                 .answers()
                 .await
-                .map_err(|why| format!("the application takes no connections: {why}"))
+                .map_err(|reason| format!("the application takes no connections: {reason}"))
         })
     }
 

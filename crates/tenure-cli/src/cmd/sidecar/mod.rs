@@ -144,11 +144,11 @@ impl SidecarCommand {
         let admin = bind_admin(config.text("metrics")).await?;
         let advertised = self.advertise.clone();
         if advertised.is_none() && address.ip().is_unspecified() {
-            let why = format!(
+            let reason = format!(
                 "--listen {} has no specific host; pass the address for routers with --advertise",
                 self.listen
             );
-            return Err(Exit::usage(why));
+            return Err(Exit::usage(reason));
         }
         let timing = config.timing().map_err(unfit)?;
         // Before the application is started: it holds on to the lock, too.

@@ -46,7 +46,7 @@ fn drained(snapshot: &Snapshot, problems: &mut Vec<Problem>) {
         let NodeMode::Drained(reason) = mode else {
             continue;
         };
-        let why = match reason.as_str() {
+        let reason = match reason.as_str() {
             NodeMode::STALE_RESTART => "its process was away for longer than its ttl",
             NodeMode::REGISTRATION_EXPIRED => "its session ran out while others lived",
             NodeMode::JOINED => "its first start was told only to join",
@@ -55,7 +55,7 @@ fn drained(snapshot: &Snapshot, problems: &mut Vec<Problem>) {
         problems.push(problem(
             "drained",
             &Key::Node(name.clone()),
-            format!("node {name} takes no shards: {mode}: {why}"),
+            format!("node {name} takes no shards: {mode}: {reason}"),
             format!("look into it, then tenure node resume {name}"),
         ));
     }
@@ -303,15 +303,15 @@ fn why_unserved(stuck: &Stuck) -> String {
 
 /// The reason, and of the nodes that could not load the shard those that it does not name.
 fn why_quarantined(quarantine: &Quarantine, failures: &[Failure]) -> String {
-    let mut why = quarantine.reason.clone();
+    let mut reason = quarantine.reason.clone();
     for Failure { node, error, .. } in failures {
         let said = format!("{node}: {error}");
-        if !why.contains(&said) {
-            why.push_str("; ");
-            why.push_str(&said);
+        if !reason.contains(&said) {
+            reason.push_str("; ");
+            reason.push_str(&said);
         }
     }
-    why
+    reason
 }
 
 /// Sessions that something refers to and that are not as they should be.

@@ -81,8 +81,8 @@ impl List {
             let page = queue
                 .list(filter, PAGE.min(most - count).max(1), from.as_deref())
                 .await?;
-            for (key, why) in page.corrupt {
-                eprintln!("warning: {key} is corrupt: {why}");
+            for (key, reason) in page.corrupt {
+                eprintln!("warning: {key} is corrupt: {reason}");
                 corrupt += 1;
             }
             for task in page.tasks.iter().take(most - count) {
@@ -131,7 +131,7 @@ fn row(task: &Task, now: StoreTime) -> Vec<String> {
             let text = String::from_utf8_lossy(&result.to_bytes()).into_owned();
             (*at, text.lines().next().unwrap_or("").to_owned())
         }
-        State::Dead { at, why } => (*at, why.lines().next().unwrap_or("").to_owned()),
+        State::Dead { at, reason } => (*at, reason.lines().next().unwrap_or("").to_owned()),
         State::Cancelled { at } => (*at, String::new()),
     };
     vec![

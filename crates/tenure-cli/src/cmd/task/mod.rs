@@ -76,8 +76,8 @@ fn print_result(task: &Task, print: bool) -> Result<ExitCode, Exit> {
             }
             Ok(ExitCode::SUCCESS)
         }
-        State::Dead { why, .. } => Err(Exit::failed(format!(
-            "task {} is a dead letter after {} attempts: {why}",
+        State::Dead { reason, .. } => Err(Exit::failed(format!(
+            "task {} is a dead letter after {} attempts: {reason}",
             task.id, task.attempts
         ))),
         state => Err(Exit::failed(format!("task {} is {}", task.id, state.is()))),

@@ -148,7 +148,7 @@ fn state(task: &Task) -> String {
             )
         }
         State::Done { at, .. } => format!("done {at}"),
-        State::Dead { at, why } => format!("dead {at}: {why}"),
+        State::Dead { at, reason } => format!("dead {at}: {reason}"),
         State::Cancelled { at } => format!("cancelled {at}"),
     }
 }

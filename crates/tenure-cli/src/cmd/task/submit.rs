@@ -239,8 +239,8 @@ impl SubmitCommand {
     ) -> Result<u64, Exit> {
         let mut lines = input(file)?.lines().enumerate();
         let (retry, mut failed) = (queue.settings().retry, 0);
-        let mut report = |number: usize, why: &str| {
-            eprintln!("error: {}, line {number}: {why}", file.display());
+        let mut report = |number: usize, reason: &str| {
+            eprintln!("error: {}, line {number}: {reason}", file.display());
             failed += 1;
         };
         loop {
@@ -255,7 +255,7 @@ impl SubmitCommand {
                         numbers.push(n + 1);
                         batch.push(submit);
                     }
-                    Err(why) => report(n + 1, &why),
+                    Err(reason) => report(n + 1, &reason),
                 }
                 if batch.len() >= BATCH {
                     break;

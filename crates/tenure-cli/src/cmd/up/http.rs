@@ -89,14 +89,14 @@ impl Seat {
                     }
                     failed => {
                         self.state = State::Away(Instant::now());
-                        let why = failed.map_or_else(
+                        let reason = failed.map_or_else(
                             |e| e.to_string(),
                             |f| match f {
                                 Err(fail) => fail.to_string(),
                                 Ok(_) => String::new(),
                             },
                         );
-                        Some(format!("{why}; tried again in {AWAY:?}"))
+                        Some(format!("{reason}; tried again in {AWAY:?}"))
                     }
                 }
             }

@@ -67,8 +67,8 @@ impl View {
                 step,
                 epoch,
                 from,
-                why,
-            } => self.step(node, shard, &step, epoch, from, &why),
+                reason,
+            } => self.step(node, shard, &step, epoch, from, &reason),
         }
     }
 
@@ -79,7 +79,7 @@ impl View {
         step: &str,
         epoch: u64,
         from: Option<String>,
-        why: &str,
+        reason: &str,
     ) {
         let Some(owner) = self.owners.get_mut(shard as usize) else {
             return;
@@ -105,7 +105,7 @@ impl View {
         }
         if !what.is_empty() {
             self.steps
-                .entry((node, what, why.to_owned()))
+                .entry((node, what, reason.to_owned()))
                 .or_default()
                 .push(shard);
         }
@@ -113,14 +113,14 @@ impl View {
 
     /// Shows what has happened since the last time.
     pub(super) fn flush(&mut self) {
-        for ((node, what, why), mut shards) in std::mem::take(&mut self.steps) {
+        for ((node, what, reason), mut shards) in std::mem::take(&mut self.steps) {
             shards.sort_unstable();
             let (count, noun) = (
                 shards.len(),
                 if shards.len() == 1 { "shard" } else { "shards" },
             );
             self.say(&format!(
-                "n{node} {what} {count} {noun} ({why}): {}",
+                "n{node} {what} {count} {noun} ({reason}): {}",
                 listed(&shards)
             ));
         }

@@ -17,7 +17,7 @@ pub(super) enum News {
         /// The node that had it before.
         from: Option<String>,
         /// Why, in one word.
-        why: String,
+        reason: String,
     },
     /// The lease changed phase, or the session ended.
     Lease(String),

@@ -253,7 +253,7 @@ fn owned(node: &Node) -> Vec<News> {
             step: ShardStep::Claimed.to_string(),
             epoch: epoch.0,
             from: None,
-            why: "at its start".to_owned(),
+            reason: "at its start".to_owned(),
         })
     };
     node.owned().iter().filter_map(first).collect()
@@ -266,13 +266,13 @@ fn news_of(note: &NodeEvent) -> Option<News> {
             step: step.step.to_string(),
             epoch: step.epoch.0,
             from: step.from.as_ref().map(ToString::to_string),
-            why: step.reason.to_string(),
+            reason: step.reason.to_string(),
         }),
         NodeEvent::Lease { from, to } => Some(News::Lease(
             format!("lease {from:?} -> {to:?}").to_lowercase(),
         )),
-        NodeEvent::SessionLost { reason: why, .. } => {
-            Some(News::Lease(format!("session is over ({why})")))
+        NodeEvent::SessionLost { reason, .. } => {
+            Some(News::Lease(format!("session is over ({reason})")))
         }
         NodeEvent::ClockJump { gap } => {
             Some(News::Lease(format!("was not scheduled for {gap:.1?}")))

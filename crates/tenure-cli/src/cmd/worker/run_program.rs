@@ -74,7 +74,7 @@ impl TaskHandler for Program {
                 "command did not stop on SIGTERM and was killed",
             )),
             Ended::Exited(code) => self.outcome(code, output, &words),
-            Ended::Unknown(why) => Err(Failure::new(why)),
+            Ended::Unknown(reason) => Err(Failure::new(reason)),
         }
     }
 }
@@ -141,7 +141,7 @@ impl Program {
     }
 
     fn outcome(&self, code: i32, output: Output, words: &str) -> Result<Outcome, Failure> {
-        let why = || {
+        let reason = || {
             let how = match code {
                 126 | 127 => format!("command cannot be run (code {code})"),
                 code if code > 128 => format!("command was killed by signal {}", code - 128),
@@ -160,10 +160,10 @@ impl Program {
             ))),
             (LATER, _) => Ok(Outcome::Reschedule {
                 at: RetryAt::In(self.reschedule_delay),
-                note: Some(why()),
+                note: Some(reason()),
             }),
-            (GIVE_UP, _) => Err(Failure::for_good(why())),
-            _ => Err(Failure::new(why())),
+            (GIVE_UP, _) => Err(Failure::for_good(reason())),
+            _ => Err(Failure::new(reason())),
         }
     }
 }

@@ -134,10 +134,10 @@ impl Node {
         let (record, floor) = match self.readable(id) {
             Ok((seen, floor)) => (Arc::clone(&seen.record), floor),
             Err(Reason::KeyspaceDeleted) => {
-                let why = Reason::KeyspaceDeleted;
-                return Decision::Close(Close::Drain, why, AfterClose::Release { to: None, why });
+                let reason = Reason::KeyspaceDeleted;
+                return Decision::Close(Close::Drain, reason, AfterClose::Release { to: None, reason });
             }
-            Err(why) => return Decision::Close(Close::Cancel, why, AfterClose::Reevaluate),
+            Err(reason) => return Decision::Close(Close::Cancel, reason, AfterClose::Reevaluate),
         };
         if !self.is_mine(&record) || record.epoch != epoch || is_sealed(&record) {
             return Decision::Close(Close::Cancel, Reason::Superseded, AfterClose::Reevaluate);
@@ -154,19 +154,19 @@ impl Node {
         }
         self.note_called_off(id, writing);
         if record.deleting {
-            let why = Reason::Deleted;
-            return Decision::Close(Close::Drain, why, AfterClose::Release { to: None, why });
+            let reason = Reason::Deleted;
+            return Decision::Close(Close::Drain, reason, AfterClose::Release { to: None, reason });
         }
-        if let Some((to, why)) = self.release_target(id, &record)
-            && (why != Reason::Rebalance || self.leaving.len() < self.config.timing.release_batch)
+        if let Some((to, reason)) = self.release_target(id, &record)
+            && (reason != Reason::Rebalance || self.leaving.len() < self.config.timing.release_batch)
         {
             if self.config.rules.broken_by(Mutant::ReleaseBeforeStop) && !writing {
-                return Decision::Write(Transition::Release { to, why });
+                return Decision::Write(Transition::Release { to, reason });
             }
-            return match self.begin_move(id, &record, to.as_ref(), why) {
+            return match self.begin_move(id, &record, to.as_ref(), reason) {
                 Some(_) if writing => Decision::Nothing,
                 Some(decision) => decision,
-                None => Decision::Close(Close::Drain, why, AfterClose::Release { to, why }),
+                None => Decision::Close(Close::Drain, reason, AfterClose::Release { to, reason }),
             };
         }
         if let Some(Phase::Loading { since, .. }) = self.shards.get(id).map(|s| &s.phase) {
@@ -225,8 +225,8 @@ impl Node {
                 return Decision::Write(Transition::Claim);
             }
             if record.deleting && record.ownership.moving().is_none() {
-                let why = Reason::Deleted;
-                return Decision::Write(Transition::Release { to: None, why });
+                let reason = Reason::Deleted;
+                return Decision::Write(Transition::Release { to: None, reason });
             }
             let given_up = self.shards.get(id).map_or(Epoch(0), |s| s.given_up);
             let rules = self.config.rules;
@@ -239,13 +239,13 @@ impl Node {
                 let given = self.release_target(id, &record).and_then(|(to, _)| to);
                 return Decision::Write(Transition::Release {
                     to: given.or_else(|| record.assigned.clone()),
-                    why: Reason::Rebalance,
+                    reason: Reason::Rebalance,
                 });
             }
-            if let Some((to, why)) = self.release_target(id, &record)
+            if let Some((to, reason)) = self.release_target(id, &record)
                 && record.ownership.moving().is_none()
             {
-                return Decision::Write(Transition::Release { to, why });
+                return Decision::Write(Transition::Release { to, reason });
             }
             return Decision::Adopt(record.epoch);
         }
@@ -317,12 +317,12 @@ impl Node {
             return Decision::Nothing;
         }
         if self.config.role == Role::Shadow {
-            let why = if record.owner().is_some() {
+            let reason = if record.owner().is_some() {
                 Reason::OwnerEnded
             } else {
                 Reason::Free
             };
-            return Decision::WouldDo(ShardStep::Claimed, why);
+            return Decision::WouldDo(ShardStep::Claimed, reason);
         }
         Decision::Write(Transition::Claim)
     }
@@ -345,7 +345,7 @@ impl Node {
         match record.ownership {
             Ownership::Owned { .. } => Decision::Write(Transition::Release {
                 to: None,
-                why: Reason::KeyspaceDeleted,
+                reason: Reason::KeyspaceDeleted,
             }),
             _ => Decision::Nothing,
         }

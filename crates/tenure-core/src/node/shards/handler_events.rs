@@ -14,39 +14,39 @@ use crate::node::timers::Timer;
 
 impl Node {
     /// The stay that a run is one of, and its shard.
-    pub(super) fn stay_of(&mut self, run: ActivationId) -> Option<(ShardId, &mut ShardSlot)> {
-        let id = self.runs.get(&run)?.clone();
+    pub(super) fn stay_of(&mut self, activation: ActivationId) -> Option<(ShardId, &mut ShardSlot)> {
+        let id = self.runs.get(&activation)?.clone();
         let stay = self.shards.get_mut(&id)?;
         Some((id, stay))
     }
 
-    pub(in crate::node) fn on_loaded(&mut self, run: ActivationId) {
+    pub(in crate::node) fn on_loaded(&mut self, activation: ActivationId) {
         let (may_own, now) = (self.may_own(), self.now);
-        let Some((id, stay)) = self.stay_of(run) else {
+        let Some((id, stay)) = self.stay_of(activation) else {
             return;
         };
-        if stay.phase.is_succeeding() && stay.is_run(run) {
+        if stay.phase.is_succeeding() && stay.is_run(activation) {
             return self.warmed(&id);
         }
         let Phase::Loading {
-            run: current,
+            activation: current,
             epoch,
             ..
         } = stay.phase
         else {
             return;
         };
-        if current != run || !may_own {
+        if current != activation || !may_own {
             return;
         }
         stay.phase = Phase::Serving {
-            run,
+            activation,
             epoch,
             since: now,
         };
         stay.served = epoch;
         self.timers.clear(&Timer::Stay(id.clone()));
-        self.out.push(Action::Open(run));
+        self.out.push(Action::Open(activation));
         self.tell(
             &id,
             ShardStep::Serving,
@@ -58,28 +58,28 @@ impl Node {
     }
 
     /// A load failed; nothing of this stay runs any more.
-    pub(in crate::node) fn on_load_failed(&mut self, run: ActivationId, error: String) {
-        let Some((id, stay)) = self.stay_of(run) else {
+    pub(in crate::node) fn on_load_failed(&mut self, activation: ActivationId, error: String) {
+        let Some((id, stay)) = self.stay_of(activation) else {
             return;
         };
         match stay.phase.clone() {
             Phase::Loading {
-                run: current,
+                activation: current,
                 epoch,
                 ..
-            } if current == run => {
-                self.runs.remove(&run);
+            } if current == activation => {
+                self.runs.remove(&activation);
                 self.rest(&id, epoch, error);
             }
             Phase::Closing {
-                run: current, then, ..
-            } if current == run => {
+                activation: current, then, ..
+            } if current == activation => {
                 stay.phase = Phase::Idle;
-                self.runs.remove(&run);
+                self.runs.remove(&activation);
                 self.after_close(&id, then);
             }
-            Phase::Taking { run: current, .. } if current == run => {
-                self.runs.remove(&run);
+            Phase::Taking { activation: current, .. } if current == activation => {
+                self.runs.remove(&activation);
                 self.could_not_succeed(&id, error);
             }
             _ => {}
@@ -87,20 +87,20 @@ impl Node {
     }
 
     /// The application's loop ended by itself: finish what is in flight and load again.
-    pub(in crate::node) fn on_run_ended(&mut self, run: ActivationId, error: Option<String>) {
+    pub(in crate::node) fn on_run_ended(&mut self, activation: ActivationId, error: Option<String>) {
         let (retry_max, now) = (self.config.timing.load_retry_max, self.now);
-        let Some((id, stay)) = self.stay_of(run) else {
+        let Some((id, stay)) = self.stay_of(activation) else {
             return;
         };
         let Phase::Serving {
-            run: current,
+            activation: current,
             since,
             ..
         } = stay.phase
         else {
             return;
         };
-        if current != run {
+        if current != activation {
             return;
         }
         if now.since(since) >= retry_max {
@@ -116,52 +116,52 @@ impl Node {
     }
 
     /// The application says how a shard fares; the record is to say the same.
-    pub(in crate::node) fn on_trouble(&mut self, run: ActivationId, said: Option<String>) {
-        let Some((id, stay)) = self.stay_of(run) else {
+    pub(in crate::node) fn on_trouble(&mut self, activation: ActivationId, said: Option<String>) {
+        let Some((id, stay)) = self.stay_of(activation) else {
             return;
         };
-        let (Phase::Loading { run: current, .. } | Phase::Serving { run: current, .. }) =
+        let (Phase::Loading { activation: current, .. } | Phase::Serving { activation: current, .. }) =
             stay.phase
         else {
             return;
         };
-        if current == run {
+        if current == activation {
             // Cut as the record has it, so that the two can be compared.
             stay.trouble = said.map(ownership::brief);
             self.look_at(&id);
         }
     }
 
-    pub(in crate::node) fn on_drained(&mut self, run: ActivationId) {
-        let Some((id, stay)) = self.stay_of(run) else {
+    pub(in crate::node) fn on_drained(&mut self, activation: ActivationId) {
+        let Some((id, stay)) = self.stay_of(activation) else {
             return;
         };
         let Phase::Closing {
-            run: current,
+            activation: current,
             epoch,
             then,
-            why,
+            reason,
             ..
         } = stay.phase.clone()
         else {
             return;
         };
-        if current != run {
+        if current != activation {
             return;
         }
         stay.phase = Phase::Idle;
-        self.runs.remove(&run);
+        self.runs.remove(&activation);
         self.timers.clear(&Timer::Stay(id.clone()));
-        self.tell(&id, ShardStep::Stopped, epoch, why, None);
+        self.tell(&id, ShardStep::Stopped, epoch, reason, None);
         self.after_close(&id, then);
     }
 
     fn after_close(&mut self, id: &ShardId, then: AfterClose) {
         match then {
-            AfterClose::Release { to, why } if self.may_own() && self.owns_in_record(id) => {
+            AfterClose::Release { to, reason } if self.may_own() && self.owns_in_record(id) => {
                 let writing = self.shards.get(id).is_some_and(|s| s.writing.is_some());
                 if !writing {
-                    self.write(id, Transition::Release { to, why });
+                    self.write(id, Transition::Release { to, reason });
                 }
             }
             AfterClose::Seal { mv, seal } if self.may_own() => self.write_seal(id, mv, seal),

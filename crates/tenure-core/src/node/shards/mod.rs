@@ -55,7 +55,7 @@ enum AfterClose {
     /// Look at the record again.
     Reevaluate,
     /// Give it up.
-    Release { to: Option<NodeName>, why: Reason },
+    Release { to: Option<NodeName>, reason: Reason },
     /// Load it again after a while.
     RetryLater,
     /// Give it up although its state has no end that a successor could go on from: it is loaded from nothing elsewhere.
@@ -79,43 +79,43 @@ enum Phase {
     #[default]
     Idle,
     Loading {
-        run: ActivationId,
+        activation: ActivationId,
         epoch: Epoch,
         since: Time,
     },
     Serving {
-        run: ActivationId,
+        activation: ActivationId,
         epoch: Epoch,
         since: Time,
     },
     Closing {
-        run: ActivationId,
+        activation: ActivationId,
         epoch: Epoch,
         how: Close,
         cut_at: Time,
         then: AfterClose,
-        why: Reason,
+        reason: Reason,
     },
     RetryDelay {
         until: Time,
     },
     /// Its gate is shut for this move; what is in flight finishes.
     Frozen {
-        run: ActivationId,
+        activation: ActivationId,
         epoch: Epoch,
         mv: u64,
         limit: Time,
     },
     /// Nothing is in flight; the application writes out what must outlive the stay.
     Sealing {
-        run: ActivationId,
+        activation: ActivationId,
         epoch: Epoch,
         mv: u64,
         limit: Time,
     },
     /// Another node owns it, and it moves here.
     Taking {
-        run: ActivationId,
+        activation: ActivationId,
         mv: u64,
         step: Readiness,
         limit: Time,
@@ -127,12 +127,12 @@ impl Phase {
     fn run(&self) -> Option<ActivationId> {
         match self {
             Self::Idle | Self::RetryDelay { .. } => None,
-            Self::Loading { run, .. }
-            | Self::Serving { run, .. }
-            | Self::Closing { run, .. }
-            | Self::Frozen { run, .. }
-            | Self::Sealing { run, .. }
-            | Self::Taking { run, .. } => Some(*run),
+            Self::Loading { activation, .. }
+            | Self::Serving { activation, .. }
+            | Self::Closing { activation, .. }
+            | Self::Frozen { activation, .. }
+            | Self::Sealing { activation, .. }
+            | Self::Taking { activation, .. } => Some(*activation),
         }
     }
 }
@@ -331,7 +331,7 @@ impl Node {
                 }
             }
             Decision::WaitUntil(at) => self.timers.set(Timer::Stay(id.clone()), at),
-            Decision::Close(how, why, then) => self.close(id, how, why, then),
+            Decision::Close(how, reason, then) => self.close(id, how, reason, then),
             Decision::Adopt(epoch) => self.adopt(id, epoch),
             Decision::Write(change) => self.write(id, change),
             Decision::Warm(mv) => self.warm(id, mv),
@@ -339,7 +339,7 @@ impl Node {
             Decision::Promote(epoch) => self.promote(id, epoch),
             Decision::Freeze(mv) => self.freeze(id, mv),
             Decision::Thaw => self.thaw(id),
-            Decision::WouldDo(step, why) => {
+            Decision::WouldDo(step, reason) => {
                 let rev = self.view.mark(&Key::Shard(id.clone()));
                 let stay = self.shards.entry(id.clone()).or_default();
                 if stay.would != rev {
@@ -347,7 +347,7 @@ impl Node {
                     self.note(NodeEvent::WouldDo {
                         shard: id.clone(),
                         step,
-                        reason: why,
+                        reason,
                     });
                 }
             }
@@ -394,7 +394,7 @@ impl Node {
         }
     }
 
-    fn close(&mut self, id: &ShardId, how: Close, why: Reason, then: AfterClose) {
+    fn close(&mut self, id: &ShardId, how: Close, reason: Reason, then: AfterClose) {
         let limits = [
             self.config.timing.drain_timeout,
             self.config.timing.kill_grace,
@@ -402,26 +402,26 @@ impl Node {
         let Some(stay) = self.shards.get_mut(id) else {
             return;
         };
-        let (run, epoch, how) = match &stay.phase {
+        let (activation, epoch, how) = match &stay.phase {
             // Its gate is shut, or was never open.
-            Phase::Frozen { run, epoch, .. } | Phase::Sealing { run, epoch, .. } => {
-                (*run, *epoch, Close::Cancel)
+            Phase::Frozen { activation, epoch, .. } | Phase::Sealing { activation, epoch, .. } => {
+                (*activation, *epoch, Close::Cancel)
             }
-            Phase::Taking { run, .. } => (*run, Epoch(0), Close::Cancel),
-            Phase::Serving { run, epoch, .. } => (*run, *epoch, how),
+            Phase::Taking { activation, .. } => (*activation, Epoch(0), Close::Cancel),
+            Phase::Serving { activation, epoch, .. } => (*activation, *epoch, how),
             // Nothing was admitted yet, so there is nothing to let finish.
-            Phase::Loading { run, epoch, .. } => (*run, *epoch, Close::Cancel),
+            Phase::Loading { activation, epoch, .. } => (*activation, *epoch, Close::Cancel),
             Phase::Closing {
-                run,
+                activation,
                 epoch,
                 how: Close::Drain,
                 ..
-            } if how == Close::Cancel => (*run, *epoch, how),
+            } if how == Close::Cancel => (*activation, *epoch, how),
             _ => return,
         };
         let first = match &stay.phase {
-            Phase::Closing { why: first, .. } => *first,
-            _ => why,
+            Phase::Closing { reason: first, .. } => *first,
+            _ => reason,
         };
         let cut_at = self.now
             + if how == Close::Drain {
@@ -433,7 +433,7 @@ impl Node {
         if matches!(
             then,
             AfterClose::Release {
-                why: Reason::Rebalance,
+                reason: Reason::Rebalance,
                 ..
             }
         ) {
@@ -445,38 +445,38 @@ impl Node {
             stay.attempts = 0;
         }
         stay.phase = Phase::Closing {
-            run,
+            activation,
             epoch,
             how,
             cut_at,
             then,
-            why: first,
+            reason: first,
         };
         self.forget_ahead(id);
         self.out.push(Action::Close {
-            activation: run,
+            activation,
             how,
         });
         let step = match how {
             Close::Drain => ShardStep::Draining,
-            Close::Cancel if why == Reason::MoveAborted => ShardStep::Aborted,
+            Close::Cancel if reason == Reason::MoveAborted => ShardStep::Aborted,
             Close::Cancel => ShardStep::Cancelled,
         };
-        if why != Reason::Moving {
-            self.tell(id, step, epoch, why, None);
+        if reason != Reason::Moving {
+            self.tell(id, step, epoch, reason, None);
         }
         self.timers.set(Timer::Stay(id.clone()), cut_at);
     }
 
     /// Closes every gate and cancels all work; the records are left alone.
-    pub(super) fn cut_all(&mut self, why: Reason) {
+    pub(super) fn cut_all(&mut self, reason: Reason) {
         let active: Vec<_> = self.runs.values().cloned().collect();
         for id in active {
             let then = match self.shards.get(&id).map(|s| &s.phase) {
                 Some(Phase::Closing { then, .. }) => then.clone(),
                 _ => AfterClose::Reevaluate,
             };
-            self.close(&id, Close::Cancel, why, then);
+            self.close(&id, Close::Cancel, reason, then);
         }
     }
 
@@ -486,7 +486,7 @@ impl Node {
             return;
         };
         self.run_count += 1;
-        let run = ActivationId(self.run_count);
+        let activation = ActivationId(self.run_count);
         let now = self.now;
         let record = self.view.shards.get(id);
         let meta = record.and_then(|r| r.meta.clone());
@@ -495,32 +495,32 @@ impl Node {
             .filter(|p| p.epoch == epoch)
             .map(|p| p.reason);
         let stay = self.shards.entry(id.clone()).or_default();
-        let why = if stay.served == epoch {
+        let reason = if stay.served == epoch {
             Reason::Recovered
         } else {
             claimed.unwrap_or(Reason::ClaimFound)
         };
         stay.phase = Phase::Loading {
-            run,
+            activation,
             epoch,
             since: now,
         };
         stay.trouble = None;
         stay.load = None;
-        if why != Reason::TargetGone {
+        if reason != Reason::TargetGone {
             stay.came_back();
         }
-        self.runs.insert(run, id.clone());
+        self.runs.insert(activation, id.clone());
         self.timers.clear(&Timer::Stay(id.clone()));
         self.tell(
             id,
             ShardStep::Loading,
             epoch,
-            why,
+            reason,
             Some(self.config.name.clone()),
         );
         self.out.push(Action::Load {
-            activation: run,
+            activation,
             shard: id.clone(),
             epoch,
             session,
@@ -559,7 +559,7 @@ impl Node {
         let writing = match &change {
             Transition::Claim => Writing::Claim,
             Transition::Serve => Writing::Serve,
-            Transition::Release { why, .. } => Writing::Release(*why),
+            Transition::Release { reason, .. } => Writing::Release(*reason),
             Transition::Fail { .. } => Writing::Fail,
             Transition::DisclaimOwnership { .. } => Writing::Disclaim,
             Transition::ReportTrouble { .. } => Writing::ReportTrouble,
@@ -637,9 +637,9 @@ impl Node {
                     last.unwrap_or(Reason::Free),
                     me,
                 ),
-                Some(Writing::Release(why)) => {
+                Some(Writing::Release(reason)) => {
                     let to = self.view.shards.get(&id).and_then(|r| r.assigned.clone());
-                    self.tell(&id, ShardStep::Released, epoch, why, to);
+                    self.tell(&id, ShardStep::Released, epoch, reason, to);
                 }
                 Some(Writing::Fail) => {
                     let quarantined = self

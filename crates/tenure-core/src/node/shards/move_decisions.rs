@@ -25,7 +25,7 @@ impl Node {
         id: &ShardId,
         record: &ShardRecord,
         to: Option<&NodeName>,
-        why: Reason,
+        reason: Reason,
     ) -> Option<Decision> {
         let Ownership::Owned { serving: true, .. } = record.ownership else {
             return None;
@@ -45,7 +45,7 @@ impl Node {
             id: mv,
             to,
             plan: record.plan,
-            why,
+            reason,
             more: false,
         }))
     }
@@ -158,7 +158,7 @@ impl Node {
     ) -> Decision {
         let record = match self.still_mine(id, epoch) {
             Ok(record) => record,
-            Err(why) => return Decision::Close(Close::Cancel, why, AfterClose::Reevaluate),
+            Err(reason) => return Decision::Close(Close::Cancel, reason, AfterClose::Reevaluate),
         };
         let goes_on = is_freezing(&record, mv);
         if !goes_on {
@@ -187,7 +187,7 @@ impl Node {
         limit: Time,
     ) -> Decision {
         match self.still_mine(id, epoch) {
-            Err(why) => Decision::Close(Close::Cancel, why, AfterClose::Reevaluate),
+            Err(reason) => Decision::Close(Close::Cancel, reason, AfterClose::Reevaluate),
             Ok(record) if !is_freezing(&record, mv) => {
                 Decision::Close(Close::Cancel, Reason::MoveAborted, AfterClose::Reevaluate)
             }
@@ -310,7 +310,7 @@ impl Node {
         }
         let (record, floor) = match self.readable(id) {
             Ok((seen, floor)) => (Arc::clone(&seen.record), floor),
-            Err(why) => return Decision::Close(Close::Cancel, why, AfterClose::Reevaluate),
+            Err(reason) => return Decision::Close(Close::Cancel, reason, AfterClose::Reevaluate),
         };
         let given_up = self.shards.get(id).map_or(Epoch(0), |s| s.given_up);
         let taken = matches!(&record.ownership, Ownership::Owned { serving: true, .. })

@@ -19,22 +19,22 @@ impl Node {
             return;
         };
         self.run_count += 1;
-        let run = ActivationId(self.run_count);
+        let activation = ActivationId(self.run_count);
         let limit = self.now + self.config.timing.load_timeout;
         let stay = self.shards.entry(id.clone()).or_default();
         stay.phase = Phase::Taking {
-            run,
+            activation,
             mv,
             step: Readiness::Loading,
             limit,
         };
         (stay.trouble, stay.load) = (None, None);
         self.loads_ahead(id);
-        self.runs.insert(run, id.clone());
+        self.runs.insert(activation, id.clone());
         let me = Some(self.config.name.clone());
         self.tell(id, ShardStep::Warming, record.epoch, Reason::Moving, me);
         self.out.push(Action::Warm {
-            activation: run,
+            activation,
             shard: id.clone(),
             epoch: record.epoch,
             session,
@@ -64,22 +64,22 @@ impl Node {
             return;
         };
         let Phase::Taking {
-            run, step, limit, ..
+            activation, step, limit, ..
         } = &mut stay.phase
         else {
             return;
         };
         (*step, *limit) = (Readiness::CatchingUp, until);
-        let run = *run;
+        let activation = *activation;
         self.out.push(Action::CatchUp {
-            activation: run,
+            activation,
             seal,
         });
         self.timers.set(Timer::Stay(id.clone()), until);
     }
 
-    pub(in crate::node) fn on_caught_up(&mut self, run: ActivationId) {
-        if let Some(id) = self.runs.get(&run).cloned() {
+    pub(in crate::node) fn on_caught_up(&mut self, activation: ActivationId) {
+        if let Some(id) = self.runs.get(&activation).cloned() {
             self.get_ready(&id, Readiness::CatchingUp, Readiness::Ready);
         }
     }
@@ -90,11 +90,11 @@ impl Node {
         let Some(stay) = self.shards.get_mut(id) else {
             return;
         };
-        let Phase::Taking { run, .. } = stay.phase else {
+        let Phase::Taking { activation, .. } = stay.phase else {
             return;
         };
         stay.phase = Phase::Serving {
-            run,
+            activation,
             epoch,
             since: now,
         };
@@ -104,10 +104,10 @@ impl Node {
         self.wait_for(id, false);
         self.timers.clear(&Timer::Stay(id.clone()));
         self.out.push(Action::Own {
-            activation: run,
+            activation,
             epoch,
         });
-        self.out.push(Action::Open(run));
+        self.out.push(Action::Open(activation));
         let me = Some(self.config.name.clone());
         self.tell(id, ShardStep::Serving, epoch, Reason::Taken, me);
         self.look_at(id);
@@ -148,11 +148,11 @@ impl Node {
         let Some(stay) = self.shards.get_mut(id) else {
             return;
         };
-        let Phase::Serving { run, epoch, .. } = stay.phase else {
+        let Phase::Serving { activation, epoch, .. } = stay.phase else {
             return;
         };
         stay.phase = Phase::Frozen {
-            run,
+            activation,
             epoch,
             mv,
             limit,
@@ -160,14 +160,14 @@ impl Node {
         // What is cut gets some time to end before the move is called off for its sake.
         let cut_at = self.now + self.config.timing.drain_timeout / 4 * 3;
         self.out.push(Action::Freeze {
-            activation: run,
+            activation,
             move_id: mv,
             cancel_at: cut_at,
         });
         self.tell(id, ShardStep::Frozen, epoch, Reason::Moving, None);
         self.timers.set(Timer::Stay(id.clone()), limit);
         if self.config.rules.broken_by(Mutant::SealWithoutDrain) {
-            self.on_frozen(run, mv);
+            self.on_frozen(activation, mv);
         }
     }
 
@@ -177,24 +177,24 @@ impl Node {
         let Some(stay) = self.shards.get_mut(id) else {
             return;
         };
-        let Phase::Frozen { run, epoch, .. } = stay.phase else {
+        let Phase::Frozen { activation, epoch, .. } = stay.phase else {
             return;
         };
         stay.phase = Phase::Serving {
-            run,
+            activation,
             epoch,
             since: now,
         };
         self.timers.clear(&Timer::Stay(id.clone()));
-        self.out.push(Action::Thaw(run));
+        self.out.push(Action::Thaw(activation));
         self.tell(id, ShardStep::Thawed, epoch, Reason::MoveAborted, None);
         self.look_at(id);
     }
 
     /// Nothing is in flight behind a gate that was shut for a move.
-    pub(in crate::node) fn on_frozen(&mut self, run: ActivationId, shut_for: u64) {
+    pub(in crate::node) fn on_frozen(&mut self, activation: ActivationId, shut_for: u64) {
         let limit = self.now + self.config.timing.drain_timeout;
-        let Some(id) = self.runs.get(&run).cloned() else {
+        let Some(id) = self.runs.get(&activation).cloned() else {
             return;
         };
         // The move may have been called off meanwhile.
@@ -203,7 +203,7 @@ impl Node {
             return;
         };
         let Phase::Frozen {
-            run: current,
+            activation: current,
             epoch,
             mv,
             ..
@@ -211,30 +211,30 @@ impl Node {
         else {
             return;
         };
-        if current != run || mv != shut_for {
+        if current != activation || mv != shut_for {
             return;
         }
         stay.phase = Phase::Sealing {
-            run,
+            activation,
             epoch,
             mv,
             limit,
         };
-        self.out.push(Action::Seal(run));
+        self.out.push(Action::Seal(activation));
         self.timers.set(Timer::Stay(id), limit);
     }
 
-    pub(in crate::node) fn on_sealed(&mut self, run: ActivationId, seal: String) {
-        let Some(id) = self.runs.get(&run).cloned() else {
+    pub(in crate::node) fn on_sealed(&mut self, activation: ActivationId, seal: String) {
+        let Some(id) = self.runs.get(&activation).cloned() else {
             return;
         };
         let Some(Phase::Sealing {
-            run: current, mv, ..
+            activation: current, mv, ..
         }) = self.shards.get(&id).map(|s| s.phase.clone())
         else {
             return;
         };
-        if current == run {
+        if current == activation {
             self.close(
                 &id,
                 Close::Cancel,
@@ -245,12 +245,12 @@ impl Node {
     }
 
     /// The application could not write out its state: the move is called off, and the shard loaded again.
-    pub(in crate::node) fn on_seal_failed(&mut self, run: ActivationId, error: String) {
-        let Some((id, stay)) = self.stay_of(run) else {
+    pub(in crate::node) fn on_seal_failed(&mut self, activation: ActivationId, error: String) {
+        let Some((id, stay)) = self.stay_of(activation) else {
             return;
         };
         let Phase::Sealing {
-            run: current,
+            activation: current,
             epoch,
             mv,
             ..
@@ -258,7 +258,7 @@ impl Node {
         else {
             return;
         };
-        if current != run {
+        if current != activation {
             return;
         }
         stay.unsealable = Some(mv);
@@ -285,10 +285,10 @@ impl Node {
         let to = record
             .and_then(|r| r.ownership.moving())
             .map(|(mv, _)| (mv.to.node.clone(), mv.reason));
-        let (target, why) = to.map_or((None, Reason::Moving), |(node, why)| (Some(node), why));
+        let (target, reason) = to.map_or((None, Reason::Moving), |(node, reason)| (Some(node), reason));
         match writing {
-            Writing::Move => self.tell(id, ShardStep::MoveStarted, epoch, why, target),
-            Writing::Seal => self.tell(id, ShardStep::Sealed, epoch, why, target),
+            Writing::Move => self.tell(id, ShardStep::MoveStarted, epoch, reason, target),
+            Writing::Seal => self.tell(id, ShardStep::Sealed, epoch, reason, target),
             Writing::Take => self.tell(id, ShardStep::Taken, epoch, Reason::Taken, me),
             Writing::Cancel => {
                 self.tell(id, ShardStep::Aborted, epoch, Reason::MoveAborted, None);

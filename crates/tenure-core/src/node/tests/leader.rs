@@ -535,8 +535,8 @@ fn an_observer_says_what_a_leader_would_give_it_and_gets_nothing() {
         NodeEvent::WouldDo {
             shard,
             step,
-            reason: why,
-        } => Some((shard.clone(), *step, *why)),
+            reason,
+        } => Some((shard.clone(), *step, *reason)),
         _ => None,
     });
     let would: BTreeSet<_> = would.collect();

@@ -535,8 +535,8 @@ fn a_doomed_shard_on_the_move_is_deleted_by_its_next_owner() {
         assert_eq!(phase, Some(MovePhase::Warming));
         bench.edit_shard(&id, |record| record.deleting = true);
         bench.hold_warm.clear();
-        for (i, run) in std::mem::take(&mut bench.held) {
-            bench.send(i, Event::Loaded(run));
+        for (i, activation) in std::mem::take(&mut bench.held) {
+            bench.send(i, Event::Loaded(activation));
         }
         bench.run(ms(5000));
         assert_eq!(bench.shard(&id).ownership, Ownership::Deleted);

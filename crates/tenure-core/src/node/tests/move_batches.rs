@@ -103,8 +103,8 @@ fn nobody_waits_for_a_load_that_takes_much_longer_than_its_own_or_fails() {
     bench.run(ms(200));
     assert_eq!(frozen(&bench, 3), 2, "all but the one that loads");
     assert!(bench.served_by(n1).contains(&shard(2)));
-    let (i, run) = bench.held.pop().unwrap();
-    bench.send(i, Event::Loaded(run));
+    let (i, activation) = bench.held.pop().unwrap();
+    bench.send(i, Event::Loaded(activation));
     bench.run(ms(100));
     assert_eq!(phase(&bench, &shard(2)), Some(MovePhase::Freezing));
 }

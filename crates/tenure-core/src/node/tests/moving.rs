@@ -48,11 +48,11 @@ pub(super) fn plan_one(bench: &mut TestCluster, id: &ShardId, to: usize, more: b
         let Some(by) = record.owner().cloned() else {
             panic!("nobody has it")
         };
-        let why = Reason::Planned;
+        let reason = Reason::Planned;
         let mv = Move {
             id: 77,
             to,
-            reason: why,
+            reason,
             more,
         };
         record.assigned = Some(mv.to.node.clone());
@@ -86,8 +86,8 @@ fn a_move_goes_from_owner_to_target_in_four_writes_and_the_target_loads_while_th
     assert_eq!(bench.warmed, [(n2, id.clone())]);
     assert_eq!(phase(&bench, &id), Some(MovePhase::Warming));
     let (rev, epoch) = (bench.shard(&id).head.rev, bench.shard(&id).epoch);
-    let (i, run) = bench.held.pop().unwrap();
-    bench.send(i, Event::Loaded(run));
+    let (i, activation) = bench.held.pop().unwrap();
+    bench.send(i, Event::Loaded(activation));
     bench.run(ms(10));
     assert!(bench.served_by(n2).contains(&id));
     assert_eq!(bench.caught_up, [(n2, "sealed by n1".to_owned())]);
@@ -120,18 +120,18 @@ fn what_is_in_flight_ends_before_the_shard_is_sealed() {
     bench.run(ms(500));
     assert_eq!(phase(&bench, &id), Some(MovePhase::Freezing));
     assert!(!bench.served_by(n1).contains(&id) && !bench.served_by(n2).contains(&id));
-    let (i, run) = bench.held.pop().unwrap();
+    let (i, activation) = bench.held.pop().unwrap();
     bench.send(
         i,
         Event::Frozen {
-            activation: run,
+            activation,
             move_id: 77,
         },
     );
     bench.run(ms(10));
     // The stay that was sealed is closed: that is held up, too.
-    let (i, run) = bench.held.pop().unwrap();
-    bench.send(i, Event::Drained(run));
+    let (i, activation) = bench.held.pop().unwrap();
+    bench.send(i, Event::Drained(activation));
     bench.run(ms(10));
     assert!(bench.served_by(n2).contains(&id));
     assert_eq!(bench.overlaps(), 0);
@@ -208,19 +208,19 @@ fn a_target_that_dies_after_the_seal_leaves_the_shard_to_its_last_owner_at_a_new
     bench.hold_drain.insert(id.clone());
     plan(&mut bench, &id, n2);
     bench.run(ms(100));
-    let (i, run) = bench.held.pop().unwrap();
+    let (i, activation) = bench.held.pop().unwrap();
     bench.kill(n2);
     bench.send(
         i,
         Event::Frozen {
-            activation: run,
+            activation,
             move_id: 77,
         },
     );
     bench.run(ms(10));
-    let (i, run) = bench.held.pop().unwrap();
+    let (i, activation) = bench.held.pop().unwrap();
     bench.hold_drain.clear();
-    bench.send(i, Event::Drained(run));
+    bench.send(i, Event::Drained(activation));
     bench.run(ms(10));
     assert_eq!(phase(&bench, &id), Some(MovePhase::Sealed));
     bench.run(bench.ttl() * 2);
@@ -292,19 +292,19 @@ fn a_seal_whose_outcome_is_unknown_bars_the_owner_and_is_sent_again() {
     bench.hold_drain.insert(id.clone());
     plan(&mut bench, &id, n2);
     bench.run(ms(100));
-    let (i, run) = bench.held.pop().unwrap();
+    let (i, activation) = bench.held.pop().unwrap();
     bench.send(
         i,
         Event::Frozen {
-            activation: run,
+            activation,
             move_id: 77,
         },
     );
     bench.run(ms(10));
-    let (i, run) = bench.held.pop().unwrap();
+    let (i, activation) = bench.held.pop().unwrap();
     bench.hold_drain.clear();
     bench.unknown_puts.insert(n1);
-    bench.send(i, Event::Drained(run));
+    bench.send(i, Event::Drained(activation));
     bench.run(ms(300));
     assert_eq!(phase(&bench, &id), Some(MovePhase::Freezing));
     assert!(!bench.served_by(n1).contains(&id));

@@ -540,15 +540,15 @@ fn a_drained_that_nobody_asked_for_does_not_lose_the_run() {
     let mut bench = TestCluster::new(2);
     let n1 = bench.start("n1");
     bench.run(ms(1000));
-    let run = bench
+    let activation = bench
         .log(n1)
         .iter()
         .find_map(|a| match a {
-            Action::Open(run) => Some(*run),
+            Action::Open(activation) => Some(*activation),
             _ => None,
         })
         .unwrap();
-    bench.send(n1, Event::Drained(run));
+    bench.send(n1, Event::Drained(activation));
     bench.run(ms(10));
     bench.delete(Key::Session(bench.node(n1).session().unwrap()));
     bench.run(bench.ttl() * 10);

@@ -363,8 +363,8 @@ fn a_restart_within_the_ttl_takes_everything_back_at_once_and_for_good() {
         let again = bench.start_with("n0", |config| config.last_session = Some(old));
         bench.run(ms(100));
         assert_eq!(bench.serving(again), SHARDS);
-        let why = bench.session(old).ended.map(|ended| ended.reason);
-        assert_eq!(why, Some(EndReason::Replaced));
+        let reason = bench.session(old).ended.map(|ended| ended.reason);
+        assert_eq!(reason, Some(EndReason::Replaced));
         bench.run(bench.ttl() * 2);
         assert!(!bench.has_lease(old));
         assert!(
@@ -476,11 +476,11 @@ fn a_node_that_is_slow_to_stop_keeps_its_lease_although_it_cannot_say_that_it_le
     assert!(bench.session(id).stopping);
     bench.hold_drain.clear();
     let mv = bench.shard(&shard).ownership.moving().unwrap().0.id;
-    for (i, run) in std::mem::take(&mut bench.held) {
+    for (i, activation) in std::mem::take(&mut bench.held) {
         bench.send(
             i,
             Event::Frozen {
-                activation: run,
+                activation,
                 move_id: mv,
             },
         );
@@ -500,8 +500,8 @@ fn a_node_whose_lease_goes_while_it_stops_is_done() {
     bench.revoke(id);
     bench.send(0, Event::Stop);
     bench.run(ms(100));
-    for (i, run) in std::mem::take(&mut bench.held) {
-        bench.send(i, Event::Drained(run));
+    for (i, activation) in std::mem::take(&mut bench.held) {
+        bench.send(i, Event::Drained(activation));
     }
     bench.run(bench.ttl() * 2);
     assert!(bench.log(0).contains(&Action::Stopped));

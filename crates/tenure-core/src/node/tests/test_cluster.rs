@@ -332,7 +332,7 @@ impl TestCluster {
                     .push_back(Event::Reply { op, reply });
             }
             Action::Load {
-                activation: run,
+                activation,
                 shard,
                 session,
                 epoch,
@@ -342,17 +342,17 @@ impl TestCluster {
                 let fails =
                     self.failing.contains(&shard) || self.failing_at.contains(&(i, shard.clone()));
                 let process = &mut self.processes[i];
-                process.runs.insert(run, (shard, session));
+                process.runs.insert(activation, (shard, session));
                 process.events.push_back(match fails {
                     true => Event::LoadFailed {
-                        activation: run,
+                        activation,
                         error: "no".to_owned(),
                     },
-                    false => Event::Loaded(run),
+                    false => Event::Loaded(activation),
                 });
             }
             Action::Warm {
-                activation: run,
+                activation,
                 shard,
                 session,
                 ..
@@ -361,68 +361,68 @@ impl TestCluster {
                 let fails = self.failing_at.contains(&(i, shard.clone()));
                 let silent = self.hold_warm.contains(&shard);
                 let process = &mut self.processes[i];
-                process.runs.insert(run, (shard, session));
+                process.runs.insert(activation, (shard, session));
                 let error = "no".to_owned();
                 match fails {
                     true => process.events.push_back(Event::LoadFailed {
-                        activation: run,
+                        activation,
                         error,
                     }),
-                    false if silent => self.held.push((i, run)),
-                    false => process.events.push_back(Event::Loaded(run)),
+                    false if silent => self.held.push((i, activation)),
+                    false => process.events.push_back(Event::Loaded(activation)),
                 }
             }
             Action::CatchUp {
-                activation: run,
+                activation,
                 seal,
             } => {
                 self.caught_up.push((i, seal));
-                self.processes[i].events.push_back(Event::CaughtUp(run));
+                self.processes[i].events.push_back(Event::CaughtUp(activation));
             }
-            Action::Open(run) | Action::Thaw(run) => {
-                self.processes[i].open.insert(run);
+            Action::Open(activation) | Action::Thaw(activation) => {
+                self.processes[i].open.insert(activation);
             }
             Action::Freeze {
-                activation: run,
+                activation,
                 move_id: mv,
                 ..
             } => {
-                self.processes[i].open.remove(&run);
-                let shard = self.processes[i].runs[&run].0.clone();
+                self.processes[i].open.remove(&activation);
+                let shard = self.processes[i].runs[&activation].0.clone();
                 match self.hold_drain.contains(&shard) {
-                    true => self.held.push((i, run)),
+                    true => self.held.push((i, activation)),
                     false => self.processes[i].events.push_back(Event::Frozen {
-                        activation: run,
+                        activation,
                         move_id: mv,
                     }),
                 }
             }
-            Action::Seal(run) => {
+            Action::Seal(activation) => {
                 let seal = format!("sealed by {}", self.processes[i].name);
                 let error = "no".to_owned();
-                let shard = &self.processes[i].runs[&run].0;
+                let shard = &self.processes[i].runs[&activation].0;
                 let event = match self.unsealable.contains(shard) {
                     true => Event::SealFailed {
-                        activation: run,
+                        activation,
                         error,
                     },
                     false => Event::Sealed {
-                        activation: run,
+                        activation,
                         seal,
                     },
                 };
                 self.processes[i].events.push_back(event);
             }
             Action::Close {
-                activation: run, ..
+                activation, ..
             } => {
-                self.processes[i].open.remove(&run);
-                let shard = self.processes[i].runs[&run].0.clone();
+                self.processes[i].open.remove(&activation);
+                let shard = self.processes[i].runs[&activation].0.clone();
                 if self.hold_drain.contains(&shard) {
-                    self.held.push((i, run));
+                    self.held.push((i, activation));
                     return;
                 }
-                self.processes[i].events.push_back(Event::Drained(run));
+                self.processes[i].events.push_back(Event::Drained(activation));
             }
             Action::Lease {
                 session,
@@ -553,8 +553,8 @@ impl TestCluster {
     fn check(&mut self) {
         let mut open = BTreeSet::new();
         for process in self.processes.iter().filter(|p| p.alive) {
-            for run in &process.open {
-                let (shard, session) = &process.runs[run];
+            for activation in &process.open {
+                let (shard, session) = &process.runs[activation];
                 if admits(true, self.now, process.closes_at[session]) && !open.insert(shard.clone())
                 {
                     self.overlaps += 1;
@@ -681,12 +681,12 @@ impl TestCluster {
     /// Reports this load for every shard that a process serves.
     pub(super) fn report_loads(&mut self, i: usize, load: impl Fn(&ShardId) -> u32) {
         let runs: Vec<_> = self.processes[i].open.iter().copied().collect();
-        for run in runs {
-            let load = load(&self.processes[i].runs[&run].0);
+        for activation in runs {
+            let load = load(&self.processes[i].runs[&activation].0);
             self.send(
                 i,
                 Event::Cost {
-                    activation: run,
+                    activation,
                     cost: load,
                 },
             );
@@ -721,7 +721,7 @@ impl TestCluster {
 
     pub(super) fn served_by(&self, i: usize) -> BTreeSet<ShardId> {
         let process = &self.processes[i];
-        let open = process.open.iter().map(|run| &process.runs[run]);
+        let open = process.open.iter().map(|activation| &process.runs[activation]);
         open.filter(|(_, session)| admits(true, self.now, process.closes_at[session]))
             .map(|(id, _)| id.clone())
             .collect()

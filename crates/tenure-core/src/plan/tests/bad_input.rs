@@ -79,8 +79,8 @@ fn with_all_nodes_cordoned_shards_stay_and_free_ones_say_why() {
     shards.push(ShardSpec::free(ShardName::index(4)));
     let plan = plan(&view(all, shards), &at_once(), LATER);
     assert!(plan.is_quiet());
-    let why: Vec<PlanReason> = plan.decisions.iter().map(Decision::why).collect();
-    assert_eq!(why, [PlanReason::NoNode]);
+    let reason: Vec<PlanReason> = plan.decisions.iter().map(Decision::reason).collect();
+    assert_eq!(reason, [PlanReason::NoNode]);
     assert_eq!(plan.problems, [PlanProblem::NoNode]);
 }
 
@@ -89,8 +89,8 @@ fn without_another_node_a_drain_waits_and_says_why() {
     let mut all = nodes(1);
     all[0].state = NodeState::Draining;
     let plan = plan(&view(all, owned([0, 0])), &at_once(), LATER);
-    let why: Vec<PlanReason> = plan.decisions.iter().map(Decision::why).collect();
-    assert_eq!(why, [PlanReason::NoNode; 2]);
+    let reason: Vec<PlanReason> = plan.decisions.iter().map(Decision::reason).collect();
+    assert_eq!(reason, [PlanReason::NoNode; 2]);
     assert_eq!((plan.before, plan.before.homeless), (plan.after, 0));
 }
 
@@ -101,7 +101,7 @@ fn with_all_nodes_full_shards_stay_and_the_lack_is_counted() {
     all[2].state = NodeState::Draining;
     let plan = plan(&view(all, owned([0, 0, 1, 2, 2])), &at_once(), LATER);
     assert_eq!(plan.actions().count(), 1);
-    assert_eq!(plan.decisions[1].why(), PlanReason::NoRoom);
+    assert_eq!(plan.decisions[1].reason(), PlanReason::NoRoom);
     assert_eq!(plan.problems, [PlanProblem::NoRoom { shards: 1 }]);
 }
 
@@ -111,7 +111,7 @@ fn a_pin_to_an_unknown_node_leaves_the_shard_where_it_is() {
     shards[0].pin = Some(name("nobody"));
     let plan = plan(&view(nodes(2), shards), &at_once(), LATER);
     assert!(plan.is_quiet());
-    assert_eq!(plan.decisions[0].why(), PlanReason::PinUnknown);
+    assert_eq!(plan.decisions[0].reason(), PlanReason::PinUnknown);
 }
 
 #[test]
@@ -124,10 +124,10 @@ fn a_free_shard_with_a_pin_that_cannot_be_kept_is_served_nevertheless() {
         let mut world = World::new(view(all, shards), at_once());
         world.round();
         assert_eq!(world.has("n1"), 1, "{pin}");
-        let why = world.round().decisions[0].why();
+        let reason = world.round().decisions[0].reason();
         assert!(
-            matches!(why, PlanReason::PinUnknown | PlanReason::PinWaits),
-            "{why}"
+            matches!(reason, PlanReason::PinUnknown | PlanReason::PinWaits),
+            "{reason}"
         );
     }
 }

@@ -178,7 +178,7 @@ fn balance_waits_for_calm_but_failover_and_drain_do_not() {
     world.set("n1", NodeState::Draining);
     let plan = world.round();
     assert_eq!((world.claims, world.moves), (10, 10));
-    let put_off = plan.put_off.map(|p| p.why);
+    let put_off = plan.put_off.map(|p| p.reason);
     // The new node got what had to move anyway; nothing moves only for balance.
     assert!(
         matches!(put_off, None | Some(PlanReason::Debounce)),
@@ -200,8 +200,8 @@ fn balance_waits_while_a_node_is_drained_but_not_for_ever() {
     world.join("n9");
     world.wait(SECOND * 4);
     let plan = world.round();
-    assert_eq!(plan.put_off.unwrap().why, PlanReason::DrainFirst);
-    let moved: Vec<PlanReason> = plan.actions().map(Decision::why).collect();
+    assert_eq!(plan.put_off.unwrap().reason, PlanReason::DrainFirst);
+    let moved: Vec<PlanReason> = plan.actions().map(Decision::reason).collect();
     assert_eq!(moved, [PlanReason::NodeDraining]);
     world.wait(SECOND * 20);
     let plan = world.round();
@@ -232,7 +232,7 @@ fn a_node_that_has_come_back_is_not_filled_at_once() {
     world.set("n0", NodeState::Active);
     world.wait(SECOND * 10);
     let plan = world.round();
-    assert_eq!(plan.put_off.unwrap().why, PlanReason::Probation);
+    assert_eq!(plan.put_off.unwrap().reason, PlanReason::Probation);
     assert_eq!(plan.put_off.unwrap().shards, 10);
     // It says when to look again, and then it is filled.
     world.now = plan.look_again.unwrap();
@@ -249,7 +249,7 @@ fn a_small_imbalance_within_the_band_moves_nothing() {
         );
         let plan = world.round();
         assert_eq!(world.moves, moves, "{owners:?}");
-        plan.put_off.map(|p| p.why)
+        plan.put_off.map(|p| p.reason)
     };
     let within = check(&[0, 0, 0, 0, 0, 0, 1, 1], 0);
     assert_eq!(within, Some(PlanReason::WithinBand));
@@ -264,7 +264,7 @@ fn a_shard_that_was_just_moved_stays_until_it_has_cooled_down() {
     world.wait(SECOND * 59);
     let plan = world.round();
     assert_eq!(world.moves, 0);
-    let stays: Vec<PlanReason> = plan.decisions.iter().map(Decision::why).collect();
+    let stays: Vec<PlanReason> = plan.decisions.iter().map(Decision::reason).collect();
     assert_eq!(stays, [PlanReason::CoolDown; 2]);
     assert_eq!(plan.look_again, Some(LATER + SECOND * 60));
     world.wait(SECOND);
@@ -284,7 +284,7 @@ fn a_cool_down_does_not_hold_up_a_drain() {
 
 #[test]
 fn each_budget_holds_moves_back_and_says_so() {
-    let check = |total, per_source, per_target, allowed: u32, why: PlanReason| {
+    let check = |total, per_source, per_target, allowed: u32, reason: PlanReason| {
         let shards = owned((0..40).map(|i| i % 2));
         let rules = rules(|s| {
             s.budgets.total = total;
@@ -297,9 +297,9 @@ fn each_budget_holds_moves_back_and_says_so() {
             .decisions
             .iter()
             .filter(|d| !d.acts())
-            .map(Decision::why)
+            .map(Decision::reason)
             .collect();
-        assert_eq!(stays, vec![why; 20 - allowed as usize]);
+        assert_eq!(stays, vec![reason; 20 - allowed as usize]);
     };
     check(3, 99, 99, 3, PlanReason::BudgetTotal);
     check(99, 2, 99, 4, PlanReason::BudgetSource);
@@ -355,7 +355,7 @@ fn an_owner_that_may_return_is_waited_for_as_long_as_set() {
     let plan = world.round();
     assert!(plan.is_quiet());
     assert_eq!(plan.decisions.len(), 3);
-    assert_eq!(plan.decisions[0].why(), PlanReason::OwnerMayReturn);
+    assert_eq!(plan.decisions[0].reason(), PlanReason::OwnerMayReturn);
     world.now = plan.look_again.unwrap();
     world.round();
     assert_eq!((world.claims, world.has("n1")), (3, 6));

@@ -205,7 +205,7 @@ fn zones_that_are_not_preferred_are_emptied_under_load_too() {
     assert!(
         first
             .actions()
-            .all(|d| d.why() == PlanReason::ZonePreference)
+            .all(|d| d.reason() == PlanReason::ZonePreference)
     );
     settle(&mut world);
     assert_eq!(counts(&world.view), [15, 15, 0]);

@@ -134,7 +134,7 @@ fn shards_for_which_there_is_no_room_stay_and_say_so() {
         all.iter_mut().for_each(|n| n.capacity = Some(2));
         let plan = plan(&view(all, free(6)), &by(policy), LATER);
         assert_eq!(plan.actions().count(), 4);
-        let stays: Vec<PlanReason> = plan.decisions[4..].iter().map(Decision::why).collect();
+        let stays: Vec<PlanReason> = plan.decisions[4..].iter().map(Decision::reason).collect();
         assert_eq!(stays, [PlanReason::NoRoom; 2]);
     }
 }
@@ -151,7 +151,7 @@ fn a_policys_wishes_are_followed_at_the_planners_pace() {
     assert!(plan.moves_wanted > 50);
     world.join("n9");
     let plan = world.round();
-    assert_eq!(plan.put_off.unwrap().why, PlanReason::Debounce);
+    assert_eq!(plan.put_off.unwrap().reason, PlanReason::Debounce);
 }
 
 /// Answers with whatever it was made with.
@@ -197,7 +197,7 @@ fn nonsense_is_refused_and_the_old_plan_stands() {
         assert!(plan.is_quiet());
         // The free shard says why it is not given to anyone.
         assert_eq!(plan.decisions.len(), 1);
-        assert_eq!(plan.decisions[0].why(), PlanReason::PolicyRefused);
+        assert_eq!(plan.decisions[0].reason(), PlanReason::PolicyRefused);
         let [PlanProblem::PolicyRefused(nonsense)] = &plan.problems[..] else {
             panic!("{:?}", plan.problems);
         };

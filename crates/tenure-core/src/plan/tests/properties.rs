@@ -331,7 +331,7 @@ proptest! {
         for (zone, count) in zones(&done(&view, &plan)) {
             // A zone that has more already does not get more still. What could not leave, or comes back, is beyond it.
             let stuck = plan.decisions.iter().filter(|d| {
-                matches!(d, Decision::Cancel { .. }) || d.why() == crate::plan::PlanReason::NoRoom
+                matches!(d, Decision::Cancel { .. }) || d.reason() == crate::plan::PlanReason::NoRoom
             });
             let most = limit.max(before[&zone]) + stuck.count() as u32;
             prop_assert!(count <= most, "{zone:?}: {count} of {limit}");

@@ -33,7 +33,7 @@ struct Heard(BTreeSet<PlanReason>);
 
 impl Heard {
     fn plan(&mut self, view: &PlanView, plan: &Plan) {
-        self.0.extend(plan.put_off.map(|p| p.why));
+        self.0.extend(plan.put_off.map(|p| p.reason));
         self.0
             .extend(view.shards().map(|(ix, _)| plan.reason(view, ix)));
     }

@@ -99,7 +99,7 @@ fn loads_and_zones_and_pins_reach_the_view() {
     let report = ask(&view, "unpin orders/2");
     assert_eq!(report.nodes[0].zone.as_deref(), Some("eu"));
     assert_eq!(report.nodes[0].load, (77, 77));
-    assert_eq!(report.stays[0].why, "pin_unknown");
+    assert_eq!(report.stays[0].reason, "pin_unknown");
     assert_eq!(report.stays[0].such_as, ["1"]);
 }
 
@@ -144,7 +144,7 @@ fn stays_cancels_and_problems_are_part_of_the_report() {
     );
     let json = serde_json::to_value(&report).unwrap();
     assert_eq!(json["changes"][0]["action"], "cancel");
-    assert_eq!(json["changes"][0]["why"], "target_draining");
+    assert_eq!(json["changes"][0]["reason"], "target_draining");
     assert_eq!(json["balance"]["before"]["most"], 1);
 }
 

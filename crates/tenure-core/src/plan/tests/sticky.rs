@@ -64,7 +64,7 @@ fn a_dead_nodes_shards_are_claimed_by_others() {
     assert!(first.actions().all(|d| matches!(
         d,
         Decision::Intend {
-            why: PlanReason::OwnerAway,
+            reason: PlanReason::OwnerAway,
             ..
         }
     )));
@@ -93,7 +93,7 @@ fn a_lowered_capacity_moves_shards_away() {
     let nodes = with(nodes(2), |i, n| n.capacity = [Some(1), None][i]);
     let mut view = view(nodes, owned([0, 0, 0, 1, 1, 1]));
     let moves = plan(&view, &at_once(), LATER);
-    let whys: Vec<PlanReason> = moves.actions().map(Decision::why).collect();
+    let whys: Vec<PlanReason> = moves.actions().map(Decision::reason).collect();
     assert_eq!(whys, [PlanReason::OverCapacity, PlanReason::OverCapacity]);
     assert_eq!(settle(&mut view, &at_once()), (vec![1, 5], 2));
 }
@@ -226,7 +226,7 @@ fn urgent_changes_come_first_where_the_budget_is_short() {
     let view = view(nodes, owned([0, 1, 1, 1, 1, 2, 2, 2, 2]));
     let plan = plan(&view, &rules, LATER);
     let first = plan.actions().next().unwrap();
-    assert_eq!(first.why(), PlanReason::NodeDraining);
+    assert_eq!(first.reason(), PlanReason::NodeDraining);
     assert_eq!(plan.moves_allowed, 1);
     assert_eq!(plan.moves_wanted, 3);
 }
@@ -245,7 +245,7 @@ fn a_move_whose_target_is_gone_is_cancelled_and_planned_anew() {
     assert!(first.decisions.iter().any(|d| matches!(
         d,
         Decision::Cancel {
-            why: PlanReason::TargetAway,
+            reason: PlanReason::TargetAway,
             ..
         }
     )));
@@ -267,7 +267,7 @@ fn a_sealed_move_whose_target_is_gone_is_left_to_the_last_owner() {
     shards[0].sealed = true;
     let plan = plan(&view(nodes, shards), &at_once(), LATER);
     assert!(plan.is_quiet());
-    assert_eq!(plan.decisions[0].why(), PlanReason::AwaitsOwner);
+    assert_eq!(plan.decisions[0].reason(), PlanReason::AwaitsOwner);
 }
 
 #[test]

@@ -123,7 +123,7 @@ fn what_never_comes_never_comes() {
 
 #[test]
 fn wrong_texts_are_refused_with_the_reason() {
-    for (text, why) in [
+    for (text, reason) in [
         ("* * * *", "has 4 fields"),
         ("60 * * * *", "\"60\" is not between 0 and 59"),
         ("* * 0 * *", "between 1 and 31"),
@@ -133,7 +133,7 @@ fn wrong_texts_are_refused_with_the_reason() {
         ("", "has 0 fields"),
     ] {
         let e = text.parse::<Cron>().unwrap_err();
-        assert!(e.contains(why), "{text}: {e}");
+        assert!(e.contains(reason), "{text}: {e}");
     }
 }
 

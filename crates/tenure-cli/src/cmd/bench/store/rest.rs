@@ -139,7 +139,7 @@ pub(super) async fn settled(
 fn renewed(nodes: &[Node]) -> f64 {
     let of = |node: &Node| {
         let metrics = node.metrics();
-        metrics.value("tenure_lease_keepalive_successes_total", "")
+        metrics.value("tenure_lease_renewals_total", "")
     };
     nodes.iter().map(of).sum()
 }

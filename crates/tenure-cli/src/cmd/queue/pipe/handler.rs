@@ -54,14 +54,14 @@ impl Desk {
             }
             Order::Done { claim, result } => match result.payload() {
                 Ok(payload) => (claim, Ok(Outcome::Done(payload))),
-                Err(why) => (claim, Err(Failure::for_good(format!("the result: {why}")))),
+                Err(reason) => (claim, Err(Failure::for_good(format!("the result: {reason}")))),
             },
             Order::Fail {
                 claim,
-                why,
+                reason,
                 for_good,
                 after_ms,
-            } => (claim, Err(failure(why, for_good, after_ms))),
+            } => (claim, Err(failure(reason, for_good, after_ms))),
             Order::Later {
                 claim,
                 in_ms,
@@ -80,10 +80,10 @@ impl Desk {
     }
 }
 
-fn failure(why: String, for_good: bool, after_ms: Option<u64>) -> Failure {
+fn failure(reason: String, for_good: bool, after_ms: Option<u64>) -> Failure {
     let failure = match for_good {
-        true => Failure::for_good(why),
-        false => Failure::new(why),
+        true => Failure::for_good(reason),
+        false => Failure::new(reason),
     };
     match after_ms {
         Some(after) => failure.again_after(Duration::from_millis(after)),

@@ -56,7 +56,7 @@ pub(super) enum Order {
     /// An attempt has failed.
     Fail {
         claim: ClaimId,
-        why: String,
+        reason: String,
         #[serde(default)]
         for_good: bool,
         #[serde(default)]

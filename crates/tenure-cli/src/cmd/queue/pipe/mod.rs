@@ -120,18 +120,18 @@ impl Session {
     }
 
     /// A line that cannot be read is answered with its number, if it has one.
-    fn refuse(&self, line: &str, why: &str) {
+    fn refuse(&self, line: &str, reason: &str) {
         let id = serde_json::from_str::<serde_json::Value>(line).ok();
         let id = id.and_then(|value| value.get("id").cloned());
-        let e = WireError::new("invalid", format!("invalid request: {why}"));
+        let e = WireError::new("invalid", format!("invalid request: {reason}"));
         self.out.send(&json!({ "id": id, "error": e }));
     }
 
     async fn work(&self, work: messages::WorkOrder) -> Result<serde_json::Value, WireError> {
         let mut worker = self.worker.lock().await;
         if worker.is_some() {
-            let why = "this pipe already has a worker; a pipe has at most one";
-            return Err(WireError::new("invalid", why.to_owned()));
+            let reason = "this pipe already has a worker; a pipe has at most one";
+            return Err(WireError::new("invalid", reason.to_owned()));
         }
         let limit = Duration::from_millis(work.stop_timeout_ms.unwrap_or(30_000));
         let concurrency = work.concurrency.unwrap_or(4);

@@ -46,7 +46,7 @@ async fn submit(queue: &Queue, tasks: Vec<TaskSpec>) -> Result<Value, WireError>
                 answers.push(Value::Null);
                 fit.push(submit);
             }
-            Err(why) => answers.push(json!({ "error": WireError::new("invalid", why) })),
+            Err(reason) => answers.push(json!({ "error": WireError::new("invalid", reason) })),
         }
     }
     let mut submitted = queue.submit_many(fit).await.into_iter();
