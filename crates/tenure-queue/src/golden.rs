@@ -50,9 +50,9 @@ fn metadata() -> BTreeMap<String, String> {
 
 fn retry() -> Retry {
     Retry {
-        attempts: 3,
-        first: Duration::from_millis(500),
-        longest: Duration::from_secs(60),
+        max_attempts: 3,
+        delay: Duration::from_millis(500),
+        delay_max: Duration::from_secs(60),
     }
 }
 
@@ -96,8 +96,8 @@ fn tasks() -> Vec<Task> {
         What::Failed,
         What::Expired,
         What::Rescheduled,
-        What::GivenBack,
-        What::CancelAsked,
+        What::Released,
+        What::CancelRequested,
         What::Cancelled,
         What::Retried,
     ];
@@ -121,13 +121,13 @@ fn tasks() -> Vec<Task> {
         priority: 5,
         created: at(0),
         payload: Payload::Text("x".to_owned()),
-        timeout: Some(Duration::from_secs(9)),
-        lease: Duration::from_secs(30),
+        attempt_timeout: Some(Duration::from_secs(9)),
+        claim_timeout: Duration::from_secs(30),
         retry: retry(),
         metadata: metadata(),
         key: Some("order-1".to_owned()),
         history: events.into_iter().map(history).collect(),
-        forgotten: 3,
+        dropped_events: 3,
         unknown: BTreeMap::new(),
     };
     states.into_iter().map(task).collect()
@@ -144,11 +144,11 @@ fn every_kind() -> Vec<(&'static str, Value)> {
             shards: 16,
             payload_max: 1000,
             result_max: 2000,
-            lease: Duration::from_secs(30),
-            timeout: Some(Duration::from_secs(9)),
+            claim_timeout: Duration::from_secs(30),
+            attempt_timeout: Some(Duration::from_secs(9)),
             retry: retry(),
-            keep_done: Duration::from_secs(60),
-            keep_dead: Duration::from_secs(70),
+            retain_done: Duration::from_secs(60),
+            retain_dead: Duration::from_secs(70),
         },
         unknown: BTreeMap::new(),
     };
@@ -159,10 +159,10 @@ fn every_kind() -> Vec<(&'static str, Value)> {
         name: ScheduleName::new("nightly").unwrap(),
         spec: ScheduleSpec {
             cron: "0 3 * * *".to_owned(),
-            zone: "Europe/Berlin".to_owned(),
+            time_zone: "Europe/Berlin".to_owned(),
             payload: Payload::none(),
             priority: 5,
-            timeout: Some(Duration::from_secs(9)),
+            attempt_timeout: Some(Duration::from_secs(9)),
             retry: Some(retry()),
             metadata: metadata(),
         },

@@ -85,7 +85,7 @@ pub struct Entry {
 impl Entry {
     /// The entry that leads to a task as it is.
     pub fn of(task: &Task) -> Self {
-        let index = Index::of(task.is());
+        let index = Index::of(task.status());
         let (rank, at) = match &task.state {
             State::Ready { due } => (9 - task.priority.min(9), *due),
             State::Running(running) => (0, running.expires),

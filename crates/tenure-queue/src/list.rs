@@ -37,7 +37,7 @@ impl Filter {
     }
 
     fn fits(&self, task: &Task) -> bool {
-        (self.states.is_empty() || self.states.contains(&task.is()))
+        (self.states.is_empty() || self.states.contains(&task.status()))
             && self
                 .metadata
                 .iter()

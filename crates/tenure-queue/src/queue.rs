@@ -395,14 +395,14 @@ impl Queue {
         let mut pause = LOOK_FIRST;
         loop {
             let task = self.get(id).await?;
-            if task.is().is_final() {
+            if task.status().is_final() {
                 return Ok(task);
             }
             let left = limit.saturating_sub(begun.elapsed());
             if left.is_zero() {
                 return Err(QueueError::StillGoing {
                     id: id.clone(),
-                    is: task.is(),
+                    is: task.status(),
                     waited: limit,
                 });
             }
@@ -425,7 +425,7 @@ impl Queue {
         match &task.state {
             State::Done { result, .. } => result.decode().map_err(|e| failed(e.to_string())),
             State::Dead { reason, .. } => Err(failed(reason.clone())),
-            state => Err(failed(format!("it was {}", state.is()))),
+            state => Err(failed(format!("it was {}", state.status()))),
         }
     }
 
@@ -436,7 +436,7 @@ impl Queue {
             by: by.map(ToOwned::to_owned),
         };
         let is = match self.shelf().alter_and_index(id, &change).await? {
-            UpdateOutcome::Made { now, .. } => now.task.is(),
+            UpdateOutcome::Made { now, .. } => now.task.status(),
             UpdateOutcome::Gone => return Err(QueueError::NoTask(id.clone())),
             UpdateOutcome::Refused(
                 TransitionError::Is(is @ (TaskStatus::Running | TaskStatus::Cancelled)),

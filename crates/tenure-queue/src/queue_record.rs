@@ -26,19 +26,19 @@ pub struct QueueSettings {
     /// The most that a result may take, in bytes.
     pub result_max: usize,
     /// How long a claim is good without being extended, unless the task says otherwise.
-    #[serde(rename = "lease_ms", with = "millis")]
-    pub lease: Duration,
+    #[serde(rename = "claim_timeout_ms", with = "millis")]
+    pub claim_timeout: Duration,
     /// How long one attempt may take, unless the task says otherwise. None: as long as it likes.
-    #[serde(rename = "timeout_ms", with = "maybe_millis")]
-    pub timeout: Option<Duration>,
+    #[serde(rename = "attempt_timeout_ms", with = "maybe_millis")]
+    pub attempt_timeout: Option<Duration>,
     /// How often a task is tried, unless it says otherwise.
     pub retry: Retry,
     /// For how long tasks that are done or cancelled are kept.
-    #[serde(rename = "keep_done_ms", with = "millis")]
-    pub keep_done: Duration,
+    #[serde(rename = "retain_done_ms", with = "millis")]
+    pub retain_done: Duration,
     /// For how long dead letters are kept.
-    #[serde(rename = "keep_dead_ms", with = "millis")]
-    pub keep_dead: Duration,
+    #[serde(rename = "retain_dead_ms", with = "millis")]
+    pub retain_dead: Duration,
 }
 
 impl Default for QueueSettings {
@@ -48,11 +48,11 @@ impl Default for QueueSettings {
             shards: 16,
             payload_max: 32 << 10,
             result_max: 16 << 10,
-            lease: Duration::from_secs(30),
-            timeout: None,
+            claim_timeout: Duration::from_secs(30),
+            attempt_timeout: None,
             retry: Retry::default(),
-            keep_done: 7 * DAY,
-            keep_dead: 30 * DAY,
+            retain_done: 7 * DAY,
+            retain_dead: 30 * DAY,
         }
     }
 }
@@ -82,8 +82,8 @@ impl QueueSettings {
                 format!("{name} is {bytes}; it must be at most {PAYLOAD_LIMIT} bytes"),
             );
         }
-        check_lease(self.lease, &mut need);
-        check_timeout(self.timeout, &mut need);
+        check_lease(self.claim_timeout, &mut need);
+        check_timeout(self.attempt_timeout, &mut need);
         check_retry(&self.retry, &mut need);
         match problems.is_empty() {
             true => Ok(()),
@@ -111,14 +111,14 @@ pub(crate) fn check_timeout(timeout: Option<Duration>, need: Need<'_>) {
 
 pub(crate) fn check_retry(retry: &Retry, need: Need<'_>) {
     need(
-        retry.attempts >= 1,
+        retry.max_attempts >= 1,
         "max attempts is 0; it must be at least 1".to_owned(),
     );
     need(
-        retry.first <= retry.longest,
+        retry.delay <= retry.delay_max,
         format!(
             "retry delay {:?} is longer than its maximum, {:?}",
-            retry.first, retry.longest
+            retry.delay, retry.delay_max
         ),
     );
 }
@@ -193,12 +193,12 @@ mod tests {
         let bad = QueueSettings {
             shards: 0,
             payload_max: 1 << 30,
-            lease: Duration::ZERO,
-            timeout: Some(Duration::ZERO),
+            claim_timeout: Duration::ZERO,
+            attempt_timeout: Some(Duration::ZERO),
             retry: Retry {
-                attempts: 0,
-                first: Duration::from_secs(9),
-                longest: Duration::from_secs(1),
+                max_attempts: 0,
+                delay: Duration::from_secs(9),
+                delay_max: Duration::from_secs(1),
             },
             ..QueueSettings::default()
         };

@@ -45,8 +45,8 @@ impl Purge {
     /// What the queue's own settings say.
     pub fn by(settings: &QueueSettings) -> Self {
         Self {
-            done: Some(settings.keep_done),
-            dead: Some(settings.keep_dead),
+            done: Some(settings.retain_done),
+            dead: Some(settings.retain_dead),
         }
     }
 }

@@ -11,21 +11,21 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Retry {
     /// How often it is tried in all, at least once.
-    pub attempts: u32,
+    pub max_attempts: u32,
     /// The wait after the first failure.
-    #[serde(rename = "first_ms", with = "millis")]
-    pub first: Duration,
+    #[serde(rename = "delay_ms", with = "millis")]
+    pub delay: Duration,
     /// The longest wait.
-    #[serde(rename = "longest_ms", with = "millis")]
-    pub longest: Duration,
+    #[serde(rename = "delay_max_ms", with = "millis")]
+    pub delay_max: Duration,
 }
 
 impl Default for Retry {
     fn default() -> Self {
         Self {
-            attempts: 5,
-            first: Duration::from_secs(1),
-            longest: Duration::from_secs(300),
+            max_attempts: 5,
+            delay: Duration::from_secs(1),
+            delay_max: Duration::from_secs(300),
         }
     }
 }
@@ -34,7 +34,7 @@ impl Retry {
     /// No second try.
     pub fn never() -> Self {
         Self {
-            attempts: 1,
+            max_attempts: 1,
             ..Self::default()
         }
     }
@@ -42,7 +42,7 @@ impl Retry {
     /// How long to wait after so many failures. `chance` is any number: it decides on the part that is left to chance.
     pub fn wait(&self, failures: u32, chance: u64) -> Duration {
         let doublings = failures.saturating_sub(1).min(31);
-        let wait = self.first.saturating_mul(1 << doublings).min(self.longest);
+        let wait = self.delay.saturating_mul(1 << doublings).min(self.delay_max);
         let millis = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
         let quarter = millis / 4;
         let spread = chance.checked_rem(2 * quarter + 1).unwrap_or(0);
@@ -96,9 +96,9 @@ mod tests {
     #[test]
     fn waits_double_up_to_the_longest_and_stray_by_a_quarter_at_most() {
         let retry = Retry {
-            attempts: 9,
-            first: Duration::from_millis(100),
-            longest: Duration::from_secs(1),
+            max_attempts: 9,
+            delay: Duration::from_millis(100),
+            delay_max: Duration::from_secs(1),
         };
         for (failures, middle) in [
             (1, 100),
@@ -121,13 +121,13 @@ mod tests {
     #[test]
     fn no_wait_and_no_end_are_no_trouble() {
         let none = Retry {
-            first: Duration::ZERO,
+            delay: Duration::ZERO,
             ..Retry::default()
         };
         assert_eq!(none.wait(3, 7), Duration::ZERO);
         let long = Retry {
-            first: Duration::MAX,
-            longest: Duration::MAX,
+            delay: Duration::MAX,
+            delay_max: Duration::MAX,
             ..Retry::default()
         };
         assert!(long.wait(40, u64::MAX) > Duration::from_secs(1 << 40));

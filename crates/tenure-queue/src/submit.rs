@@ -182,7 +182,7 @@ impl Submit {
 
     fn retries(&self, queue: &QueueSettings) -> Retry {
         let mut retry = self.retry.unwrap_or(queue.retry);
-        retry.attempts = self.attempts.unwrap_or(retry.attempts);
+        retry.max_attempts = self.attempts.unwrap_or(retry.max_attempts);
         retry
     }
 
@@ -209,8 +209,8 @@ impl Submit {
         let spec = Spec {
             payload: self.payload,
             priority: self.priority,
-            timeout: self.timeout.or(queue.timeout),
-            lease: self.lease.unwrap_or(queue.lease),
+            attempt_timeout: self.timeout.or(queue.attempt_timeout),
+            claim_timeout: self.lease.unwrap_or(queue.claim_timeout),
             retry,
             metadata: self.metadata,
             key: self.key,

@@ -28,9 +28,9 @@ pub struct Spec {
     /// From 0 to 9; of the tasks that are due, those with the greatest come first.
     pub priority: u8,
     /// How long one attempt may take. None: as long as it likes.
-    pub timeout: Option<Duration>,
+    pub attempt_timeout: Option<Duration>,
     /// How long a claim is good without being extended.
-    pub lease: Duration,
+    pub claim_timeout: Duration,
     /// How often it is tried.
     pub retry: Retry,
     /// What the submitter wants to find it by.
@@ -63,12 +63,12 @@ pub struct Task {
     /// What the handler gets.
     pub payload: Payload,
     /// How long one attempt may take.
-    #[serde(rename = "timeout_ms", with = "maybe_millis", default)]
+    #[serde(rename = "attempt_timeout_ms", with = "maybe_millis", default)]
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub timeout: Option<Duration>,
+    pub attempt_timeout: Option<Duration>,
     /// How long a claim is good without being extended.
-    #[serde(rename = "lease_ms", with = "millis")]
-    pub lease: Duration,
+    #[serde(rename = "claim_timeout_ms", with = "millis")]
+    pub claim_timeout: Duration,
     /// How often it is tried.
     pub retry: Retry,
     /// What the submitter wants to find it by.
@@ -81,7 +81,7 @@ pub struct Task {
     pub history: Vec<Event>,
     /// How many events between the first and the second of `history` are no longer there.
     #[serde(default, skip_serializing_if = "is_zero")]
-    pub forgotten: u64,
+    pub dropped_events: u64,
     /// Fields that this version does not know, kept as they came.
     #[serde(flatten)]
     pub unknown: BTreeMap<String, serde_json::Value>,
@@ -93,7 +93,7 @@ fn is_zero(count: &u64) -> bool {
 
 /// What is going on with a task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "is", rename_all = "snake_case")]
+#[serde(tag = "status", rename_all = "snake_case")]
 pub enum State {
     /// Waits for a worker, or for its time.
     Ready {
@@ -198,9 +198,9 @@ pub enum What {
     /// Its worker wants it to be tried at another time; that is no failure.
     Rescheduled,
     /// Its worker gave it back untouched or unfinished, because it stops.
-    GivenBack,
+    Released,
     /// Somebody wants it to stop.
-    CancelAsked,
+    CancelRequested,
     /// It was called off.
     Cancelled,
     /// Somebody wants it to be tried again from the beginning.
@@ -261,7 +261,7 @@ impl fmt::Display for TaskStatus {
 
 impl State {
     /// Which state it is.
-    pub fn is(&self) -> TaskStatus {
+    pub fn status(&self) -> TaskStatus {
         match self {
             Self::Ready { .. } => TaskStatus::Ready,
             Self::Running(_) => TaskStatus::Running,
@@ -286,8 +286,8 @@ impl Task {
             priority: spec.priority.min(9),
             created: now,
             payload: spec.payload,
-            timeout: spec.timeout,
-            lease: spec.lease,
+            attempt_timeout: spec.attempt_timeout,
+            claim_timeout: spec.claim_timeout,
             retry: spec.retry,
             metadata: spec.metadata,
             key: spec.key,
@@ -300,14 +300,14 @@ impl Task {
                 attempt: None,
                 note: None,
             }],
-            forgotten: 0,
+            dropped_events: 0,
             unknown: BTreeMap::new(),
         }
     }
 
     /// Which state it is in.
-    pub fn is(&self) -> TaskStatus {
-        self.state.is()
+    pub fn status(&self) -> TaskStatus {
+        self.state.status()
     }
 
     /// The claim under way.

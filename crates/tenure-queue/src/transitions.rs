@@ -154,7 +154,7 @@ pub fn apply(
         }
         Transition::GiveBack { claim } => {
             let running = next.held_by(*claim)?;
-            let about = About::of(What::GivenBack, &running, next.attempts);
+            let about = About::of(What::Released, &running, next.attempts);
             next.attempts = next.attempts.saturating_sub(1);
             next.free(&running, now, now);
             about
@@ -217,18 +217,18 @@ impl Task {
         now: StoreTime,
     ) -> Result<About, TransitionError> {
         let State::Ready { due } = self.state else {
-            return Err(TransitionError::Is(self.is()));
+            return Err(TransitionError::Is(self.status()));
         };
         if due > now {
             return Err(TransitionError::NotDue(due));
         }
         self.attempts = self.attempts.saturating_add(1);
-        let deadline = self.timeout.map(|timeout| now.plus(timeout));
+        let deadline = self.attempt_timeout.map(|timeout| now.plus(timeout));
         let running = Running {
             claim,
             worker: worker.clone(),
             since: now,
-            expires: expiry(self.lease, deadline, now),
+            expires: expiry(self.claim_timeout, deadline, now),
             deadline,
             progress: None,
             cancel: false,
@@ -244,7 +244,7 @@ impl Task {
         progress: Option<Progress>,
         now: StoreTime,
     ) -> Result<(), TransitionError> {
-        let lease = self.lease;
+        let lease = self.claim_timeout;
         match &mut self.state {
             State::Running(running) if running.claim == claim => {
                 let until = expiry(lease, running.deadline, now);
@@ -282,7 +282,7 @@ impl Task {
         now: StoreTime,
     ) -> Result<About, TransitionError> {
         let State::Running(running) = self.state.clone() else {
-            return Err(TransitionError::Is(self.is()));
+            return Err(TransitionError::Is(self.status()));
         };
         if running.expires > now {
             return Err(TransitionError::StillClaimed(running.expires));
@@ -307,10 +307,10 @@ impl Task {
             }
             State::Running(running) if !running.cancel => {
                 running.cancel = true;
-                Ok(About::by(What::CancelAsked, by))
+                Ok(About::by(What::CancelRequested, by))
             }
             // Asked for already, or too late.
-            state => Err(TransitionError::Is(state.is())),
+            state => Err(TransitionError::Is(state.status())),
         }
     }
 
@@ -321,7 +321,7 @@ impl Task {
                 self.enter(State::Ready { due: now });
                 Ok(About::by(What::Retried, by))
             }
-            _ => Err(TransitionError::Is(self.is())),
+            _ => Err(TransitionError::Is(self.status())),
         }
     }
 
@@ -335,7 +335,7 @@ impl Task {
         chance: u64,
         now: StoreTime,
     ) {
-        if for_good || self.attempts >= self.retry.attempts {
+        if for_good || self.attempts >= self.retry.max_attempts {
             let reason = shortened(reason);
             self.enter(match running.cancel {
                 true => State::Cancelled { at: now },
@@ -370,7 +370,7 @@ impl Task {
     fn note(&mut self, about: About, at: StoreTime, nonce: Nonce) {
         if self.history.len() >= HISTORY_MAX {
             self.history.remove(1);
-            self.forgotten += 1;
+            self.dropped_events += 1;
         }
         self.history.push(Event {
             at,

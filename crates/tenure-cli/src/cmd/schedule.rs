@@ -139,7 +139,7 @@ impl List {
             table.row(vec![
                 schedule.name.to_string(),
                 schedule.spec.cron.clone(),
-                schedule.spec.zone.clone(),
+                schedule.spec.time_zone.clone(),
                 next.map(|next| next.to_string()).unwrap_or_default(),
                 schedule.submitted.to_string(),
                 schedule.missed.to_string(),
@@ -165,9 +165,9 @@ impl PutCommand {
         let queue = open(config, &self.queue).await?;
         let mut spec = ScheduleSpec::new(&self.cron, payload).zone(&self.time_zone);
         spec.priority = self.priority.unwrap_or(spec.priority);
-        spec.timeout = self.attempt_timeout;
+        spec.attempt_timeout = self.attempt_timeout;
         spec.retry = self.max_attempts.map(|attempts| Retry {
-            attempts,
+            max_attempts: attempts,
             ..queue.settings().retry
         });
         spec.metadata = self.metadata.iter().cloned().collect();

@@ -33,16 +33,16 @@ pub struct ScheduleSpec {
     pub cron: String,
     /// By the clocks of which zone: `Europe/Berlin`.
     #[serde(default = "utc")]
-    pub zone: String,
+    pub time_zone: String,
     /// What each task carries.
     pub payload: Payload,
     /// The priority of each task.
     #[serde(default = "middle")]
     pub priority: u8,
     /// How long one attempt may take.
-    #[serde(rename = "timeout_ms", with = "maybe_millis", default)]
+    #[serde(rename = "attempt_timeout_ms", with = "maybe_millis", default)]
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub timeout: Option<Duration>,
+    pub attempt_timeout: Option<Duration>,
     /// How often each task is tried.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry: Option<Retry>,
@@ -64,10 +64,10 @@ impl ScheduleSpec {
     pub fn new(cron: impl Into<String>, payload: Payload) -> Self {
         Self {
             cron: cron.into(),
-            zone: utc(),
+            time_zone: utc(),
             payload,
             priority: middle(),
-            timeout: None,
+            attempt_timeout: None,
             retry: None,
             metadata: BTreeMap::new(),
         }
@@ -76,14 +76,14 @@ impl ScheduleSpec {
     /// The same by the clocks of another zone.
     #[must_use]
     pub fn zone(mut self, zone: impl Into<String>) -> Self {
-        self.zone = zone.into();
+        self.time_zone = zone.into();
         self
     }
 
     fn times(&self) -> Result<(Cron, TimeZone), QueueError> {
         let cron = self.cron.parse::<Cron>();
-        let zone = TimeZone::get(&self.zone);
-        let zone = zone.map_err(|e| format!("time zone {:?}: {e}", self.zone));
+        let zone = TimeZone::get(&self.time_zone);
+        let zone = zone.map_err(|e| format!("time zone {:?}: {e}", self.time_zone));
         match (cron, zone) {
             (Ok(cron), Ok(zone)) => Ok((cron, zone)),
             (cron, zone) => {
@@ -101,7 +101,7 @@ impl ScheduleSpec {
 
     fn submit(&self) -> Submit {
         let mut submit = Submit::new(self.payload.clone()).priority(self.priority);
-        if let Some(timeout) = self.timeout {
+        if let Some(timeout) = self.attempt_timeout {
             submit = submit.timeout(timeout);
         }
         if let Some(retry) = self.retry {

@@ -15,12 +15,12 @@ fn new(attempts: u32) -> Task {
     let spec = Spec {
         payload: Payload::none(),
         priority: 5,
-        timeout: None,
-        lease: Duration::from_secs(30),
+        attempt_timeout: None,
+        claim_timeout: Duration::from_secs(30),
         retry: Retry {
-            attempts,
-            first: Duration::from_secs(4),
-            longest: Duration::from_secs(60),
+            max_attempts: attempts,
+            delay: Duration::from_secs(4),
+            delay_max: Duration::from_secs(60),
         },
         metadata: BTreeMap::new(),
         key: None,
@@ -141,13 +141,13 @@ fn a_claim_is_extended_and_runs_out_only_then() {
         refused(&task, 59, &expire()),
         TransitionError::StillClaimed(at(60))
     );
-    assert_eq!(after(task, &[(60, expire())]).is(), TaskStatus::Ready);
+    assert_eq!(after(task, &[(60, expire())]).status(), TaskStatus::Ready);
 }
 
 #[test]
 fn a_claim_is_never_good_for_much_longer_than_the_attempt_may_take() {
     let mut task = new(3);
-    task.timeout = Some(Duration::from_secs(12));
+    task.attempt_timeout = Some(Duration::from_secs(12));
     let extend = Transition::Extend {
         claim: ClaimId(1),
         progress: None,
@@ -171,7 +171,7 @@ fn failures_wait_longer_each_time_and_end_as_a_dead_letter() {
     let reason = "broken".to_owned();
     assert_eq!(task.state, State::Dead { at: at(27), reason });
     let task = after(task, &[(50, Transition::Retry { by: None })]);
-    assert_eq!((task.attempts, task.is()), (0, TaskStatus::Ready));
+    assert_eq!((task.attempts, task.status()), (0, TaskStatus::Ready));
 }
 
 #[test]
@@ -185,7 +185,7 @@ fn some_failures_are_for_good_and_some_name_their_wait() {
     };
     let task = after(new(3), &[(10, claim(1))]);
     let dead = after(task.clone(), &[(11, change(true, None))]);
-    assert_eq!(dead.is(), TaskStatus::Dead);
+    assert_eq!(dead.status(), TaskStatus::Dead);
     let wait = Duration::from_secs(100);
     let later = after(task, &[(11, change(false, Some(wait)))]);
     assert_eq!(later.state, State::Ready { due: at(111) });
@@ -225,17 +225,17 @@ fn a_cancelled_task_ends_however_its_attempt_does() {
     );
     for end in [fail(1), Transition::Stopped { claim: ClaimId(1) }] {
         assert_eq!(
-            after(asked.clone(), &[(12, end)]).is(),
+            after(asked.clone(), &[(12, end)]).status(),
             TaskStatus::Cancelled
         );
     }
     assert_eq!(
-        after(asked.clone(), &[(40, expire())]).is(),
+        after(asked.clone(), &[(40, expire())]).status(),
         TaskStatus::Cancelled
     );
     // What is done is done.
     let done = after(asked, &[(12, finish(1))]);
-    assert_eq!(done.is(), TaskStatus::Done);
+    assert_eq!(done.status(), TaskStatus::Done);
     assert_eq!(
         refused(&done, 13, &cancel),
         TransitionError::Is(TaskStatus::Done)
@@ -255,7 +255,7 @@ fn history_keeps_its_beginning_and_its_end() {
         task = after(task, &[(now, claim(n)), (now + 1, fail(n))]);
     }
     assert_eq!(task.history.len(), HISTORY_MAX);
-    assert_eq!(task.forgotten as usize + HISTORY_MAX, 201);
+    assert_eq!(task.dropped_events as usize + HISTORY_MAX, 201);
     assert_eq!(task.history[0].event, What::Submitted);
     assert_eq!(task.history.last().unwrap().attempt, Some(100));
 }
@@ -335,7 +335,7 @@ proptest! {
             }
             finished += u32::from(matches!(change, Transition::Finish { .. }));
             prop_assert!(finished <= 1, "nothing is finished twice");
-            prop_assert!(task.is() != TaskStatus::Done, "nothing follows the end");
+            prop_assert!(task.status() != TaskStatus::Done, "nothing follows the end");
             prop_assert!(next.contains(Nonce(1000 + n as u64)));
             let text = serde_json::to_vec(&next).unwrap();
             prop_assert_eq!(serde_json::from_slice::<Task>(&text).unwrap(), next.clone());

@@ -60,8 +60,8 @@ pub(super) fn start<H: TaskHandler>(
     let Some(running) = held.task.running() else {
         return;
     };
-    let (claim, lease) = (running.claim, held.task.lease);
-    let deadline = held.task.timeout.map(|timeout| sent + timeout);
+    let (claim, lease) = (running.claim, held.task.claim_timeout);
+    let deadline = held.task.attempt_timeout.map(|timeout| sent + timeout);
     let cancel = CancellationToken::new();
     let (said, progress) = watch::channel(None);
     let job = Job {
@@ -123,7 +123,7 @@ impl Attempt {
         sent: Instant,
         deadline: Option<Instant>,
     ) -> End {
-        let third = self.held.task.lease / 3;
+        let third = self.held.task.claim_timeout / 3;
         let (mut extend_at, mut index_at) = (sent + third, Some(sent + INDEX_AFTER));
         let mut extending: Option<JoinHandle<Extension>> = None;
         let mut stop_by: Option<Instant> = None;
@@ -200,7 +200,7 @@ impl Attempt {
 
     fn extended(&mut self, held: Versioned, asked: Instant) {
         self.engine.shelf.metrics.extended.one();
-        self.good_until = asked + held.task.lease;
+        self.good_until = asked + held.task.claim_timeout;
         self.asked_to_stop = held.task.running().is_some_and(|running| running.cancel);
         self.held = held;
     }

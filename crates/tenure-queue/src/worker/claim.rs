@@ -192,7 +192,7 @@ async fn settle<H: TaskHandler>(
     sent: Instant,
 ) {
     let (shelf, id) = (&engine.shelf, &bid.next.id);
-    let until = sent + bid.next.lease;
+    let until = sent + bid.next.claim_timeout;
     let mut pause = SETTLE_FIRST;
     while Instant::now() < until {
         match shelf.read(id).await {

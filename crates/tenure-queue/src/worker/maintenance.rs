@@ -111,7 +111,7 @@ fn sync(engine: &WorkerContext, rounds: &mut BTreeMap<u32, Round>) {
 
 /// How often claims that may have run out are looked at.
 fn lease_pause(engine: &WorkerContext) -> Duration {
-    let quarter = engine.queue.settings().lease / 4;
+    let quarter = engine.queue.settings().claim_timeout / 4;
     quarter.clamp(Duration::from_millis(100), Duration::from_secs(15))
 }
 
@@ -237,8 +237,8 @@ async fn look_at(engine: &WorkerContext, entry: &Entry, held: Versioned) -> Resu
         shelf.alter(&id, Some(held), &change, shelf.nonce()).await?
     {
         shelf.metrics.expired.one();
-        tracing::info!(task = %id, is = %now.task.is(), "a claim has run out");
-        match now.task.is() {
+        tracing::info!(task = %id, is = %now.task.status(), "a claim has run out");
+        match now.task.status() {
             TaskStatus::Dead => shelf.metrics.dead.one(),
             TaskStatus::Cancelled => shelf.metrics.cancelled.one(),
             _ => {}

@@ -63,7 +63,7 @@ pub(super) async fn record(attempt: Attempt, end: End) {
             Ok(UpdateOutcome::Refused(reason, held)) => {
                 debug_assert_eq!(reason, TransitionError::ClaimLost);
                 shelf.metrics.taken_away.one();
-                tracing::info!(task = %id, now = %held.task.is(), "an attempt ended after its claim was lost");
+                tracing::info!(task = %id, now = %held.task.status(), "an attempt ended after its claim was lost");
                 break;
             }
             Ok(UpdateOutcome::Gone) => break,
@@ -110,7 +110,7 @@ async fn change(attempt: &Attempt, end: End) -> Option<Transition> {
         End::Failed(failure) => failed(failure),
         End::Panicked(reason) => failed(Failure::new(reason)),
         End::TimedOut => {
-            let limit = task.timeout.unwrap_or_default();
+            let limit = task.attempt_timeout.unwrap_or_default();
             failed(Failure::new(format!(
                 "the attempt took longer than {limit:?}"
             )))
@@ -154,7 +154,7 @@ fn made(engine: &WorkerContext, change: &Transition, task: &Task) {
         Transition::GiveBack { .. } => metrics.given_back.one(),
         _ => {}
     }
-    match task.is() {
+    match task.status() {
         TaskStatus::Dead => {
             metrics.dead.one();
             tracing::warn!(task = %task.id, attempts = task.attempts, "a task is a dead letter");

@@ -147,7 +147,7 @@ async fn damaged_objects_are_named_and_passed_over_and_everything_else_goes_on()
         .unwrap();
     for n in 0..20 {
         let id = submitted(&queue, text(format!("task {n}"))).await;
-        assert_eq!(ended(&queue, &id).await.is(), TaskStatus::Done);
+        assert_eq!(ended(&queue, &id).await.status(), TaskStatus::Done);
     }
     assert!(count(&queue, "corrupt_total") >= 2);
     worker.stop().await.unwrap();
@@ -177,7 +177,7 @@ async fn damaged_objects_are_named_and_passed_over_and_everything_else_goes_on()
         .start(Hand::default())
         .await
         .unwrap();
-    assert_eq!(ended(&queue, &wrong).await.is(), TaskStatus::Done);
+    assert_eq!(ended(&queue, &wrong).await.status(), TaskStatus::Done);
     worker.stop().await.unwrap();
 }
 

@@ -119,7 +119,7 @@ async fn a_step_of_the_stores_clock_ends_no_owner_and_finishes_nothing_twice() {
         assert_eq!(worker.shards(), shards);
     }
     let task = ended(&queue, &id).await;
-    assert_eq!(task.is(), TaskStatus::Done);
+    assert_eq!(task.status(), TaskStatus::Done);
     worker.stop().await.unwrap();
 }
 

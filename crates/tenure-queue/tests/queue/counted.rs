@@ -144,7 +144,7 @@ async fn probes_of_a_worker_tell_whether_it_can_work_and_whether_it_has_ended() 
         says(Ok(())).await;
         let id = submitted(&queue, crate::world::text("sleep:3000")).await;
         until("it runs", async || {
-            queue.get(&id).await.unwrap().is() == TaskStatus::Running
+            queue.get(&id).await.unwrap().status() == TaskStatus::Running
         })
         .await;
         let stopping = tokio::spawn(worker.stop());

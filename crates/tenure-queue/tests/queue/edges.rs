@@ -27,13 +27,13 @@ async fn a_write_that_is_never_answered_holds_up_no_other() {
     until("it is running", async || worker.running() == 1).await;
     faults.slow_replies(secs(36_000));
     until("it is done", async || {
-        watcher.get(&first).await.unwrap().is() == TaskStatus::Done
+        watcher.get(&first).await.unwrap().status() == TaskStatus::Done
     })
     .await;
     faults.heal();
     let second = submitted(&watcher, text("second")).await;
     let task = watcher.wait(&second, secs(60)).await.unwrap();
-    assert_eq!((task.is(), task.attempts), (TaskStatus::Done, 1));
+    assert_eq!((task.status(), task.attempts), (TaskStatus::Done, 1));
     drop(worker);
 }
 
@@ -47,7 +47,7 @@ async fn a_claim_under_way_when_its_worker_stops_is_seen_through() {
     let worker = sweeper.unwrap();
     let id = submitted(&watcher, text("once").attempts(1)).await;
     until("it is claimed", async || {
-        watcher.get(&id).await.unwrap().is() == TaskStatus::Running
+        watcher.get(&id).await.unwrap().status() == TaskStatus::Running
     })
     .await;
     assert_eq!(worker.running(), 0, "the answer is still on its way");
@@ -58,7 +58,7 @@ async fn a_claim_under_way_when_its_worker_stops_is_seen_through() {
         .await;
     let task = ended(&watcher, &id).await;
     assert_eq!(
-        (task.is(), task.attempts),
+        (task.status(), task.attempts),
         (TaskStatus::Done, 1),
         "{task:?}"
     );
@@ -83,14 +83,14 @@ async fn a_claim_whose_answer_is_lost_is_read_back_as_soon_as_the_store_can_be_r
     let submit = text("once").attempts(1).lease(secs(60));
     let id = submitted(&watcher, submit).await;
     until("it is claimed", async || {
-        watcher.get(&id).await.unwrap().is() == TaskStatus::Running
+        watcher.get(&id).await.unwrap().status() == TaskStatus::Running
     })
     .await;
     tokio::time::sleep(secs(12)).await;
     faults.heal();
     let task = ended(&watcher, &id).await;
     assert_eq!(
-        (task.is(), task.attempts),
+        (task.status(), task.attempts),
         (TaskStatus::Done, 1),
         "{task:?}"
     );
@@ -112,7 +112,7 @@ async fn a_sweeper_that_waits_for_a_task_goes_on_sweeping() {
     for n in 0..20 {
         let id = submitted(&other, text(format!("{n}"))).await;
         let task = other.wait(&id, secs(300)).await.unwrap();
-        assert_eq!(task.is(), TaskStatus::Done);
+        assert_eq!(task.status(), TaskStatus::Done);
     }
     drop(worker);
 }
@@ -127,7 +127,7 @@ async fn a_task_that_was_due_long_ago_is_not_lost_between_its_entry_and_itself()
     faults.slow(ms(500));
     let id = submitted(&producer, text("late").at(past)).await;
     let task = queue.wait(&id, secs(60)).await.unwrap();
-    assert_eq!(task.is(), TaskStatus::Done);
+    assert_eq!(task.status(), TaskStatus::Done);
     drop(worker);
 }
 
@@ -198,7 +198,7 @@ async fn a_claim_that_cannot_be_taken_back_does_not_hold_up_the_others() {
     faults.fail_where(move |op, key| op == Op::Put && key == bad);
     let second = world.sweeper(&queue, "second").start(Hand::default()).await;
     let task = dies.wait(&ids[1], secs(120)).await.unwrap();
-    assert_eq!((task.is(), task.attempts), (TaskStatus::Done, 2));
+    assert_eq!((task.status(), task.attempts), (TaskStatus::Done, 2));
     drop(second);
 }
 
@@ -216,7 +216,7 @@ async fn a_queue_whose_name_is_as_long_as_it_may_be_has_workers() {
         let worker = world.worker(&queue, "w").start(Hand::default()).await;
         let worker = worker.unwrap();
         let id = submitted(&queue, text("1")).await;
-        assert_eq!(ended(&queue, &id).await.is(), TaskStatus::Done);
+        assert_eq!(ended(&queue, &id).await.status(), TaskStatus::Done);
         worker.stop().await.unwrap();
     }
 }

@@ -28,7 +28,7 @@ async fn what_fails_is_tried_again_with_growing_waits_and_becomes_a_dead_letter(
     let id = submitted(&queue, text("fail").attempts(4)).await;
     let task = ended(&queue, &id).await;
     assert_eq!(
-        (task.is(), task.attempts, reason(&task)),
+        (task.status(), task.attempts, reason(&task)),
         (TaskStatus::Dead, 4, "it failed".to_owned())
     );
     let claims: Vec<_> = task
@@ -52,7 +52,7 @@ async fn what_fails_is_tried_again_with_growing_waits_and_becomes_a_dead_letter(
     // Somebody looks at it and wants it tried again.
     queue.retry(&id, Some("anna")).await.unwrap();
     let task = ended(&queue, &id).await;
-    assert_eq!((task.is(), task.attempts), (TaskStatus::Dead, 4));
+    assert_eq!((task.status(), task.attempts), (TaskStatus::Dead, 4));
     assert_eq!(hand.0.lines().len(), 8);
     worker.stop().await.unwrap();
 }
@@ -78,7 +78,7 @@ async fn panics_hangs_and_failures_for_good_are_told_apart() {
     assert_eq!(count(&queue, "panicked_total"), 2);
     assert_eq!(count(&queue, "timed_out_total"), 1);
     let id = submitted(&queue, text("fine")).await;
-    assert_eq!(ended(&queue, &id).await.is(), TaskStatus::Done);
+    assert_eq!(ended(&queue, &id).await.status(), TaskStatus::Done);
     worker.stop().await.unwrap();
 }
 
@@ -110,7 +110,7 @@ async fn a_handler_may_put_a_task_off_without_failing() {
     let (queue, worker) = one(&world, Later).await;
     let id = submitted(&queue, text("x").attempts(1)).await;
     let task = ended(&queue, &id).await;
-    assert_eq!((task.is(), task.attempts), (TaskStatus::Done, 1));
+    assert_eq!((task.status(), task.attempts), (TaskStatus::Done, 1));
     let took = task.ended().unwrap().since(task.created);
     assert!(took >= secs(200) && took < secs(203), "{took:?}");
     assert_eq!(count(&queue, "rescheduled_total"), 2);
@@ -123,10 +123,10 @@ async fn a_handler_may_give_a_task_back_and_that_is_no_attempt() {
     let (queue, worker) = one(&world, Hand::default()).await;
     let id = submitted(&queue, text("back").attempts(1)).await;
     let task = ended(&queue, &id).await;
-    assert_eq!((task.is(), task.attempts), (TaskStatus::Done, 1));
+    assert_eq!((task.status(), task.attempts), (TaskStatus::Done, 1));
     let events: Vec<What> = task.history.iter().map(|e| e.event).collect();
-    use What::{Claimed, Finished, GivenBack, Submitted};
-    assert_eq!(events, [Submitted, Claimed, GivenBack, Claimed, Finished]);
+    use What::{Claimed, Finished, Released, Submitted};
+    assert_eq!(events, [Submitted, Claimed, Released, Claimed, Finished]);
     let took = task.ended().unwrap().since(task.created);
     assert!(took < secs(1), "due at once: {took:?}");
     assert_eq!(count(&queue, "given_back_total"), 1);
@@ -147,13 +147,13 @@ async fn cancelling_reaches_the_handler_and_what_nobody_works_on_at_once() {
     for payload in ["wait", "hang"] {
         let id = submitted(&queue, text(payload)).await;
         until("it is running", async || {
-            queue.get(&id).await.unwrap().is() == TaskStatus::Running
+            queue.get(&id).await.unwrap().status() == TaskStatus::Running
         })
         .await;
         assert_eq!(queue.cancel(&id, None).await, Ok(TaskStatus::Running));
         assert_eq!(queue.cancel(&id, None).await, Ok(TaskStatus::Running));
         let task = ended(&queue, &id).await;
-        assert_eq!(task.is(), TaskStatus::Cancelled, "{payload}");
+        assert_eq!(task.status(), TaskStatus::Cancelled, "{payload}");
         let took = task.ended().unwrap().since(task.created);
         assert!(took < LEASE / 3 + secs(6), "{payload}: {took:?}");
     }
@@ -164,7 +164,7 @@ async fn cancelling_reaches_the_handler_and_what_nobody_works_on_at_once() {
     assert!(matches!(e, QueueError::Refused { .. }), "{e}");
     // A cancelled one may be tried again.
     queue.retry(&later, None).await.unwrap();
-    assert_eq!(ended(&queue, &later).await.is(), TaskStatus::Done);
+    assert_eq!(ended(&queue, &later).await.status(), TaskStatus::Done);
     worker.stop().await.unwrap();
 }
 
@@ -202,12 +202,12 @@ async fn a_stopping_worker_finishes_what_it_can_and_gives_back_the_rest() {
     let unseen = submitted(&late, text("after the stop")).await;
     stopping.await.unwrap().unwrap();
     assert!(begun.elapsed() < secs(8), "{:?}", begun.elapsed());
-    assert_eq!(queue.get(&quick).await.unwrap().is(), TaskStatus::Done);
+    assert_eq!(queue.get(&quick).await.unwrap().status(), TaskStatus::Done);
     let back = queue.get(&slow).await.unwrap();
-    assert_eq!((back.is(), back.attempts), (TaskStatus::Ready, 0));
-    assert_eq!(back.history.last().unwrap().event, What::GivenBack);
+    assert_eq!((back.status(), back.attempts), (TaskStatus::Ready, 0));
+    assert_eq!(back.history.last().unwrap().event, What::Released);
     assert_eq!(
-        queue.get(&unseen).await.unwrap().is(),
+        queue.get(&unseen).await.unwrap().status(),
         TaskStatus::Ready,
         "nothing was claimed after the stop"
     );
@@ -219,7 +219,7 @@ async fn a_stopping_worker_finishes_what_it_can_and_gives_back_the_rest() {
         .await
         .unwrap();
     until("it runs again", async || {
-        queue.get(&slow).await.unwrap().is() == TaskStatus::Running
+        queue.get(&slow).await.unwrap().status() == TaskStatus::Running
     })
     .await;
     ended(&queue, &unseen).await;
@@ -237,15 +237,15 @@ async fn a_paused_queue_claims_nothing_until_it_is_resumed() {
     tokio::time::sleep(secs(8)).await;
     let id = submitted(&operator, text("x")).await;
     assert_eq!(
-        ended(&queue, &running).await.is(),
+        ended(&queue, &running).await.status(),
         TaskStatus::Done,
         "what is running goes on"
     );
     tokio::time::sleep(secs(30)).await;
-    assert_eq!(queue.get(&id).await.unwrap().is(), TaskStatus::Ready);
+    assert_eq!(queue.get(&id).await.unwrap().status(), TaskStatus::Ready);
     assert!(operator.stats().await.unwrap().paused);
     operator.resume().await.unwrap();
-    assert_eq!(ended(&queue, &id).await.is(), TaskStatus::Done);
+    assert_eq!(ended(&queue, &id).await.status(), TaskStatus::Done);
     worker.stop().await.unwrap();
 }
 
@@ -254,20 +254,20 @@ async fn what_a_task_does_not_say_its_queue_does() {
     let world = World::new();
     let (queue, worker) = one(&world, Hand::default()).await;
     let change = |s: &mut tenure_queue::QueueSettings| {
-        s.timeout = Some(secs(2));
+        s.attempt_timeout = Some(secs(2));
         s.retry = Retry::never();
         s.result_max = 10;
-        s.lease = secs(9);
+        s.claim_timeout = secs(9);
     };
     queue.configure(change).await.unwrap();
     let slow = submitted(&queue, text("hang")).await;
     let task = ended(&queue, &slow).await;
-    assert_eq!((task.attempts, task.lease), (1, secs(9)));
+    assert_eq!((task.attempts, task.claim_timeout), (1, secs(9)));
     assert_eq!(reason(&task), "the attempt took longer than 2s");
     let own = text("sleep:3000").timeout(secs(5)).lease(secs(4));
     let own = submitted(&queue, own).await;
     let task = ended(&queue, &own).await;
-    assert_eq!((task.is(), task.lease), (TaskStatus::Done, secs(4)));
+    assert_eq!((task.status(), task.claim_timeout), (TaskStatus::Done, secs(4)));
     let large = submitted(&queue, text("a result of its own length")).await;
     assert!(reason(&ended(&queue, &large).await).contains("up to 10"));
     worker.stop().await.unwrap();

@@ -17,10 +17,10 @@ async fn an_outcome_waits_for_the_store_to_come_back() {
     until("it is running", async || worker.running() == 1).await;
     faults.outage();
     tokio::time::sleep(secs(3)).await;
-    assert_eq!(watcher.get(&id).await.unwrap().is(), TaskStatus::Running);
+    assert_eq!(watcher.get(&id).await.unwrap().status(), TaskStatus::Running);
     faults.heal();
     let task = ended(&watcher, &id).await;
-    assert_eq!((task.is(), task.attempts), (TaskStatus::Done, 1));
+    assert_eq!((task.status(), task.attempts), (TaskStatus::Done, 1));
     assert!(count(&queue, "store_failures_total") > 0);
     assert_eq!(hand.0.lines().len(), 1);
     drop(worker);
@@ -46,7 +46,7 @@ async fn a_worker_cut_off_for_longer_than_the_lease_stops_its_attempt_and_cannot
         .unwrap();
     until("the attempt is dropped", async || cut.running() == 0).await;
     let task = ended(&other, &id).await;
-    assert_eq!((task.is(), task.attempts), (TaskStatus::Done, 2));
+    assert_eq!((task.status(), task.attempts), (TaskStatus::Done, 2));
     assert_eq!(task.history.last().unwrap().by.as_deref(), Some("second"));
     faults.heal();
     tokio::time::sleep(secs(30)).await;
@@ -86,7 +86,7 @@ async fn lost_answers_are_read_back_and_count_once() {
     let watcher = world.queue(settings(2)).await;
     for id in &ids {
         let task = ended(&watcher, id).await;
-        assert_eq!(task.is(), TaskStatus::Done);
+        assert_eq!(task.status(), TaskStatus::Done);
         let finished = task
             .history
             .iter()
@@ -163,11 +163,11 @@ async fn chaos(seed: u64) {
         );
         match payload.starts_with("fail") {
             true => assert_eq!(
-                (task.is(), task.attempts),
+                (task.status(), task.attempts),
                 (TaskStatus::Dead, 6),
                 "seed {seed}"
             ),
-            false => assert_eq!(task.is(), TaskStatus::Done, "seed {seed}: {task:?}"),
+            false => assert_eq!(task.status(), TaskStatus::Done, "seed {seed}: {task:?}"),
         }
         let ran = hand.0.counts()[&payload];
         assert!(

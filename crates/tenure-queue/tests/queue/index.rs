@@ -61,7 +61,7 @@ async fn the_owner_finds_tasks_that_no_index_leads_to() {
             false => world.worker(&queue, "w"),
         };
         let worker = worker.settings(set).start(Hand::default()).await.unwrap();
-        assert_eq!(ended(&queue, &id).await.is(), TaskStatus::Done);
+        assert_eq!(ended(&queue, &id).await.status(), TaskStatus::Done);
         assert_eq!(count(&queue, "repaired_total"), 1, "sweeps: {sweeps}");
         drop(worker);
     }
@@ -102,8 +102,8 @@ async fn entries_that_lead_nowhere_are_removed_but_not_those_of_a_submission_und
 async fn tasks_are_kept_for_as_long_as_the_queue_says_and_removed_by_their_owner() {
     let world = World::new();
     let kept = QueueSettings {
-        keep_done: secs(600),
-        keep_dead: secs(3000),
+        retain_done: secs(600),
+        retain_dead: secs(3000),
         ..settings(2)
     };
     let queue = world.queue(kept).await;

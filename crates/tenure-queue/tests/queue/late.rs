@@ -33,7 +33,7 @@ async fn a_retry_that_takes_long(
     let queue = world.queue(settings(1)).await;
     let worker = world.worker(&queue, "first").start(Hand::default()).await;
     let id = submitted(&queue, text("fail").attempts(1)).await;
-    assert_eq!(ended(&queue, &id).await.is(), TaskStatus::Dead);
+    assert_eq!(ended(&queue, &id).await.status(), TaskStatus::Dead);
     worker.unwrap().stop().await.unwrap();
 
     let (operator, faults) = world.faulty(settings(1)).await;
@@ -59,7 +59,7 @@ async fn is_led_to(queue: &Queue, id: &TaskId) {
     assert!(entry.is_some(), "nothing leads to {task:?}");
     assert_eq!(
         ready(queue).await,
-        usize::from(task.is() == TaskStatus::Ready)
+        usize::from(task.status() == TaskStatus::Ready)
     );
 }
 

@@ -183,7 +183,7 @@ async fn a_sweeper_alone_looks_into_every_shard_and_takes_over_from_the_dead() {
         .unwrap();
     let id = submitted(&one, text("sleep:4000")).await;
     until("it is running", async || {
-        one.get(&id).await.unwrap().is() == tenure_queue::TaskStatus::Running
+        one.get(&id).await.unwrap().status() == tenure_queue::TaskStatus::Running
     })
     .await;
     tokio::time::sleep(secs(2)).await;

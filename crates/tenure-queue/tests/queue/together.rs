@@ -88,7 +88,7 @@ fn sweeper(queue: &Queue) -> (tokio::runtime::Runtime, Worker) {
 async fn is_worked_on(queue: &Queue) {
     let id = submitted(queue, Submit::json(&1).unwrap()).await;
     let task = queue.wait(&id, secs(60)).await.unwrap();
-    assert_eq!((task.is(), task.attempts), (TaskStatus::Done, 1));
+    assert_eq!((task.status(), task.attempts), (TaskStatus::Done, 1));
 }
 
 #[test]

@@ -18,7 +18,7 @@ async fn a_task_is_done_and_its_result_comes_back() {
     let odd = submitted(&queue, text("no numbers")).await;
     let task = ended(&queue, &odd).await;
     assert_eq!(
-        (task.is(), task.attempts),
+        (task.status(), task.attempts),
         (TaskStatus::Dead, 1),
         "no other attempt could read it"
     );
@@ -81,7 +81,7 @@ async fn two_sweepers(concurrency: usize) -> [tenure_queue::Queue; 2] {
     }
     for answer in answers {
         let task = ended(&one, &answer.unwrap().id).await;
-        assert_eq!((task.is(), task.attempts), (TaskStatus::Done, 1));
+        assert_eq!((task.status(), task.attempts), (TaskStatus::Done, 1));
     }
     assert!(hand.0.counts().values().all(|n| *n == 1));
     [one, two]
@@ -112,14 +112,14 @@ async fn a_killed_workers_task_runs_once_more_and_its_history_shows_both_attempt
     let first = world.worker(&one, "one").start(hand.clone()).await.unwrap();
     let id = submitted(&two, text("sleep:5000")).await;
     until("it is running", async || {
-        two.get(&id).await.unwrap().is() == TaskStatus::Running
+        two.get(&id).await.unwrap().status() == TaskStatus::Running
     })
     .await;
     tokio::time::sleep(secs(2)).await;
     drop(first);
     let second = world.worker(&two, "two").start(hand.clone()).await.unwrap();
     let task = ended(&two, &id).await;
-    assert_eq!((task.is(), task.attempts), (TaskStatus::Done, 2));
+    assert_eq!((task.status(), task.attempts), (TaskStatus::Done, 2));
     assert_eq!(hand.0.counts()["sleep:5000"], 2);
     let events: Vec<What> = task.history.iter().map(|e| e.event).collect();
     use What::{Claimed, Expired, Finished, Submitted};
@@ -146,7 +146,7 @@ async fn a_task_longer_than_its_lease_and_the_workers_keeps_both() {
     assert_eq!(shards.len(), 4);
     let id = submitted(&one, text("sleep:60000")).await;
     let task = ended(&one, &id).await;
-    assert_eq!((task.is(), task.attempts), (TaskStatus::Done, 1));
+    assert_eq!((task.status(), task.attempts), (TaskStatus::Done, 1));
     assert!(
         count(&one, "extended_total") >= 25,
         "{}",
@@ -157,7 +157,7 @@ async fn a_task_longer_than_its_lease_and_the_workers_keeps_both() {
     // Somebody else who looks at the claims meanwhile leaves them alone.
     let id = submitted(&one, text("sleep:30000")).await;
     until("it is running", async || {
-        one.get(&id).await.unwrap().is() == TaskStatus::Running
+        one.get(&id).await.unwrap().status() == TaskStatus::Running
     })
     .await;
     let second = world

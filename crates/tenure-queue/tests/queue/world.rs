@@ -27,10 +27,10 @@ pub(crate) fn ms(ms: u64) -> Duration {
 pub(crate) fn settings(shards: u32) -> QueueSettings {
     let mut settings = QueueSettings {
         shards,
-        lease: LEASE,
+        claim_timeout: LEASE,
         ..QueueSettings::default()
     };
-    settings.retry.first = ms(400);
+    settings.retry.delay = ms(400);
     settings
 }
 

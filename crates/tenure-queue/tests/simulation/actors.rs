@@ -134,7 +134,7 @@ impl Process {
         let Some(held) = held else {
             return self.store.discard(entry).await;
         };
-        match (entry.index, held.0.is()) {
+        match (entry.index, held.0.status()) {
             (Index::Ready, TaskStatus::Ready) if entry == Entry::of(&held.0) => {
                 self.attempt(entry, held).await
             }
@@ -351,12 +351,12 @@ fn spec() -> Spec {
     Spec {
         payload: Payload::none(),
         priority: 5,
-        timeout: None,
-        lease: LEASE,
+        attempt_timeout: None,
+        claim_timeout: LEASE,
         retry: Retry {
-            attempts: 40,
-            first: Duration::from_millis(500),
-            longest: Duration::from_secs(5),
+            max_attempts: 40,
+            delay: Duration::from_millis(500),
+            delay_max: Duration::from_secs(5),
         },
         metadata: BTreeMap::new(),
         key: None,

@@ -74,8 +74,8 @@ impl Checker {
             format!("{id} goes from {} to {}", before.rev, after.rev)
         });
         self.demand(
-            !matches!(before.is(), TaskStatus::Done | TaskStatus::Dead),
-            || format!("{id} was {} and is {}", before.is(), after.is()),
+            !matches!(before.status(), TaskStatus::Done | TaskStatus::Dead),
+            || format!("{id} was {} and is {}", before.status(), after.status()),
         );
         self.demand(after.history.len() >= before.history.len(), || {
             format!("{id} forgets what happened")
@@ -115,13 +115,13 @@ impl Checker {
             let retried = task.history.iter().rposition(|e| e.event == What::Retried);
             let since = &task.history[retried.unwrap_or(0)..];
             let count = |what: What| since.iter().filter(|e| e.event == what).count();
-            if !task.is().is_final() {
+            if !task.status().is_final() {
                 return Err(format!(
                     "{id} is still {}, and nobody comes by: {task:?}",
-                    task.is()
+                    task.status()
                 ));
             }
-            if count(What::Finished) != usize::from(task.is() == TaskStatus::Done) {
+            if count(What::Finished) != usize::from(task.status() == TaskStatus::Done) {
                 return Err(format!("{id} was finished {} times", count(What::Finished)));
             }
             let over = count(What::Failed) + count(What::Expired) + count(What::Finished);

@@ -88,7 +88,7 @@ impl Process {
 
     async fn in_state(&self, id: &TaskId, is: TaskStatus) -> Result<Option<Versioned>, Trouble> {
         let held = self.store.read(id).await?;
-        Ok(held.filter(|(task, _)| task.is() == is))
+        Ok(held.filter(|(task, _)| task.status() == is))
     }
 
     fn after(&self, held: &Versioned, change: &Transition) -> Option<Task> {

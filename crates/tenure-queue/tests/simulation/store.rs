@@ -95,7 +95,7 @@ impl SimStore {
         }
         let contents = self.contents.lock().unwrap();
         let mut tasks = contents.tasks.values();
-        tasks.all(|(task, _)| task.is().is_final())
+        tasks.all(|(task, _)| task.status().is_final())
     }
 
     /// Takes a call to the store and its answer back. What is under way goes on though its caller dies.

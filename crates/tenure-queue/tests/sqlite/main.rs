@@ -28,7 +28,7 @@ impl Site {
         let store = tenure_store::open(&self.url).await.unwrap();
         let (store, observer) = ObservedStore::new(store);
         let settings = QueueSettings {
-            lease: Duration::from_secs(2),
+            claim_timeout: Duration::from_secs(2),
             ..QueueSettings::default()
         };
         let queue = Queue::create(Arc::new(store), "shop", "jobs", settings).await;
@@ -114,7 +114,7 @@ async fn a_long_task_keeps_its_claim_and_a_dead_workers_task_goes_to_another() {
     let long = producer.submit(Submit::json(&1).unwrap()).await.unwrap().id;
     let task = producer.wait(&long, Duration::from_secs(30)).await.unwrap();
     assert_eq!(
-        (task.is(), task.attempts),
+        (task.status(), task.attempts),
         (TaskStatus::Done, 1),
         "more than three leases long"
     );
@@ -122,14 +122,14 @@ async fn a_long_task_keeps_its_claim_and_a_dead_workers_task_goes_to_another() {
     let cut = producer.submit(Submit::json(&2).unwrap()).await.unwrap().id;
     // Claimed, and begun: a claim comes before its handler.
     let begun = || counted.0.lock().unwrap().contains_key(&2);
-    while producer.get(&cut).await.unwrap().is() != TaskStatus::Running || !begun() {
+    while producer.get(&cut).await.unwrap().status() != TaskStatus::Running || !begun() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     drop(first);
     let (two, _) = site.queue().await;
     let second = worker(&two, "second").start(handler()).await.unwrap();
     let task = producer.wait(&cut, Duration::from_secs(30)).await.unwrap();
-    assert_eq!((task.is(), task.attempts), (TaskStatus::Done, 2));
+    assert_eq!((task.status(), task.attempts), (TaskStatus::Done, 2));
     assert_eq!(counted.0.lock().unwrap()[&2], 2);
     second.stop().await.unwrap();
 }

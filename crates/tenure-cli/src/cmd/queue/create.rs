@@ -90,15 +90,15 @@ impl SettingFlags {
         fn set<T: Copy>(field: &mut T, given: Option<T>) {
             *field = given.unwrap_or(*field);
         }
-        set(&mut settings.lease, self.claim_timeout);
-        settings.timeout = self.attempt_timeout.or(settings.timeout);
-        set(&mut settings.retry.attempts, self.max_attempts);
-        set(&mut settings.retry.first, self.retry_delay);
-        set(&mut settings.retry.longest, self.retry_delay_max);
+        set(&mut settings.claim_timeout, self.claim_timeout);
+        settings.attempt_timeout = self.attempt_timeout.or(settings.attempt_timeout);
+        set(&mut settings.retry.max_attempts, self.max_attempts);
+        set(&mut settings.retry.delay, self.retry_delay);
+        set(&mut settings.retry.delay_max, self.retry_delay_max);
         set(&mut settings.payload_max, self.payload_max);
         set(&mut settings.result_max, self.result_max);
-        set(&mut settings.keep_done, self.retain_done);
-        set(&mut settings.keep_dead, self.retain_dead);
+        set(&mut settings.retain_done, self.retain_done);
+        set(&mut settings.retain_dead, self.retain_dead);
     }
 }
 

@@ -77,7 +77,7 @@ impl Show {
 
 fn text(queue: &Queue) -> String {
     let settings = queue.settings();
-    let timeout = settings.timeout.map(duration::show);
+    let timeout = settings.attempt_timeout.map(duration::show);
     let mut text = String::new();
     for (name, value) in [
         ("queue", queue.name().to_string()),
@@ -91,18 +91,18 @@ fn text(queue: &Queue) -> String {
             .to_owned(),
         ),
         ("shards", settings.shards.to_string()),
-        ("claim timeout", duration::show(settings.lease)),
+        ("claim timeout", duration::show(settings.claim_timeout)),
         (
             "attempt timeout",
             timeout.unwrap_or_else(|| "none".to_owned()),
         ),
-        ("max attempts", settings.retry.attempts.to_string()),
-        ("retry delay", duration::show(settings.retry.first)),
-        ("retry delay max", duration::show(settings.retry.longest)),
+        ("max attempts", settings.retry.max_attempts.to_string()),
+        ("retry delay", duration::show(settings.retry.delay)),
+        ("retry delay max", duration::show(settings.retry.delay_max)),
         ("payload max", format!("{} bytes", settings.payload_max)),
         ("result max", format!("{} bytes", settings.result_max)),
-        ("retain done", duration::show(settings.keep_done)),
-        ("retain dead", duration::show(settings.keep_dead)),
+        ("retain done", duration::show(settings.retain_done)),
+        ("retain dead", duration::show(settings.retain_dead)),
     ] {
         let _ = writeln!(text, "{name:<16}{value}");
     }

@@ -136,8 +136,8 @@ fn row(task: &Task, now: StoreTime) -> Vec<String> {
     };
     vec![
         task.id.to_string(),
-        task.is().to_string(),
-        format!("{}/{}", task.attempts, task.retry.attempts),
+        task.status().to_string(),
+        format!("{}/{}", task.attempts, task.retry.max_attempts),
         age(now, since),
         cut(&detail, DETAIL),
     ]

@@ -98,14 +98,14 @@ fn text(task: &Task) -> String {
     line("state", &state(task));
     line(
         "attempts",
-        &format!("{} of {}", task.attempts, task.retry.attempts),
+        &format!("{} of {}", task.attempts, task.retry.max_attempts),
     );
     line("created", &task.created.to_string());
     line("priority", &task.priority.to_string());
-    if let Some(timeout) = task.timeout {
+    if let Some(timeout) = task.attempt_timeout {
         line("attempt timeout", &duration::show(timeout));
     }
-    line("claim timeout", &duration::show(task.lease));
+    line("claim timeout", &duration::show(task.claim_timeout));
     if let Some(key) = &task.key {
         line("idempotency key", key);
     }
@@ -118,8 +118,8 @@ fn text(task: &Task) -> String {
     }
     line("history", "");
     for (n, event) in task.history.iter().enumerate() {
-        if n == 1 && task.forgotten > 0 {
-            let _ = writeln!(text, "  … {} events omitted", task.forgotten);
+        if n == 1 && task.dropped_events > 0 {
+            let _ = writeln!(text, "  … {} events omitted", task.dropped_events);
         }
         let _ = writeln!(text, "  {}", event_line(event));
     }

@@ -26,11 +26,11 @@ pub(in crate::cmd) struct TaskSpec {
     priority: Option<u8>,
     delay_ms: Option<u64>,
     at: Option<StoreTime>,
-    timeout_ms: Option<u64>,
-    lease_ms: Option<u64>,
-    attempts: Option<u32>,
-    retry_first_ms: Option<u64>,
-    retry_longest_ms: Option<u64>,
+    attempt_timeout_ms: Option<u64>,
+    claim_timeout_ms: Option<u64>,
+    max_attempts: Option<u32>,
+    retry_delay_ms: Option<u64>,
+    retry_delay_max_ms: Option<u64>,
     meta: BTreeMap<String, String>,
 }
 
@@ -90,20 +90,20 @@ impl TaskSpec {
             (None, Some(at)) => submit.at(at),
             (None, None) => submit,
         };
-        if let Some(timeout) = self.timeout_ms {
+        if let Some(timeout) = self.attempt_timeout_ms {
             submit = submit.timeout(millis(timeout));
         }
-        if let Some(lease) = self.lease_ms {
+        if let Some(lease) = self.claim_timeout_ms {
             submit = submit.lease(millis(lease));
         }
-        if self.retry_first_ms.is_some() || self.retry_longest_ms.is_some() {
+        if self.retry_delay_ms.is_some() || self.retry_delay_max_ms.is_some() {
             submit = submit.retry(retry(
                 queue,
-                self.retry_first_ms.map(millis),
-                self.retry_longest_ms.map(millis),
+                self.retry_delay_ms.map(millis),
+                self.retry_delay_max_ms.map(millis),
             ));
         }
-        if let Some(attempts) = self.attempts {
+        if let Some(attempts) = self.max_attempts {
             submit = submit.attempts(attempts);
         }
         for (name, value) in self.meta {
@@ -119,10 +119,10 @@ pub(in crate::cmd) fn retry(
     first: Option<Duration>,
     longest: Option<Duration>,
 ) -> Retry {
-    let first = first.unwrap_or(queue.first.min(longest.unwrap_or(queue.first)));
+    let first = first.unwrap_or(queue.delay.min(longest.unwrap_or(queue.delay)));
     Retry {
-        first,
-        longest: longest.unwrap_or(queue.longest.max(first)),
+        delay: first,
+        delay_max: longest.unwrap_or(queue.delay_max.max(first)),
         ..queue
     }
 }
@@ -166,13 +166,13 @@ mod tests {
     fn retry_settings_that_are_not_set_are_those_of_the_queue() {
         let millis = Duration::from_millis;
         let queue = Retry {
-            attempts: 9,
-            first: millis(20),
-            longest: millis(80),
+            max_attempts: 9,
+            delay: millis(20),
+            delay_max: millis(80),
         };
         let with = |first, longest| Retry {
-            first: millis(first),
-            longest: millis(longest),
+            delay: millis(first),
+            delay_max: millis(longest),
             ..queue
         };
         assert_eq!(retry(queue, Some(millis(30)), None), with(30, 80));

@@ -89,7 +89,7 @@ impl Watch {
                 true => {
                     let mut value = serde_json::to_value(event).unwrap_or_default();
                     value["task"] = json!(task.id);
-                    value["state"] = json!(task.is());
+                    value["state"] = json!(task.status());
                     stdout::json_line(&value);
                 }
                 false => stdout::line(format!("{}  {}", event_line(event), task.id)),
@@ -109,7 +109,7 @@ struct Shown {
 impl Shown {
     /// Returns the events of a task that are not printed yet, by their position in its history.
     fn fresh(&mut self, task: &Task) -> Vec<usize> {
-        let all = task.history.len() as u64 + task.forgotten;
+        let all = task.history.len() as u64 + task.dropped_events;
         let known = self.events.get(&task.id).copied();
         let fresh = match known {
             Some(known) => {
@@ -121,7 +121,7 @@ impl Shown {
                 (0..task.history.len()).filter(recent).collect()
             }
         };
-        match task.is().is_final() && known.is_some() {
+        match task.status().is_final() && known.is_some() {
             // A finished task changes at most once more; `since` then excludes most of its history.
             true if self.events.len() > REMEMBERED => drop(self.events.remove(&task.id)),
             _ => drop(self.events.insert(task.id.clone(), all)),

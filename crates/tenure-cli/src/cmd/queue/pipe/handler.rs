@@ -59,10 +59,10 @@ impl Desk {
             Order::Fail {
                 claim,
                 reason,
-                for_good,
+                permanent: for_good,
                 after_ms,
             } => (claim, Err(failure(reason, for_good, after_ms))),
-            Order::Later {
+            Order::Reschedule {
                 claim,
                 in_ms,
                 at,

@@ -58,12 +58,12 @@ pub(super) enum Order {
         claim: ClaimId,
         reason: String,
         #[serde(default)]
-        for_good: bool,
+        permanent: bool,
         #[serde(default)]
         after_ms: Option<u64>,
     },
     /// A task is to be tried at another time.
-    Later {
+    Reschedule {
         claim: ClaimId,
         #[serde(default)]
         in_ms: Option<u64>,
@@ -87,7 +87,7 @@ impl Order {
     pub(super) fn is_of_task(&self) -> bool {
         matches!(
             self,
-            Self::Done { .. } | Self::Fail { .. } | Self::Later { .. } | Self::Progress { .. }
+            Self::Done { .. } | Self::Fail { .. } | Self::Reschedule { .. } | Self::Progress { .. }
         )
     }
 }
