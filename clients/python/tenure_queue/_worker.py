@@ -47,7 +47,7 @@ class Worker:
     """Works on the tasks of a queue.
 
     Handlers get the payload and a ``Job``; what they return is the result. ``concurrency``, ``stop_timeout`` and ``name``
-    (``--node``) are as the flags of ``tenure worker``; ``leasing`` sets ``TENURE_SHARD_LEASING`` for the process.
+    (``--node``) are as the flags of ``tenure worker``; ``leasing`` sets ``TENURE_WORKER_OWNERSHIP`` for the process.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Worker:
         if name is not None:
             options += ["--node", name]
         if leasing is not None:
-            env = {**os.environ, "TENURE_SHARD_LEASING": "true" if leasing else "false"}
+            env = {**os.environ, "TENURE_WORKER_OWNERSHIP": "true" if leasing else "false"}
         self._open: Callable[[], Pipe] = lambda: Pipe(
             queue,
             store=store,

@@ -32,7 +32,7 @@ from tenure_queue import (  # noqa: E402
 
 BINARY = os.environ.get("TENURE_BIN", "tenure")
 # Longer than a disk that is busy with something else may take.
-os.environ["TENURE_SHARD_LEASING_TTL_SECS"] = "6"
+os.environ["TENURE_WORKER_OWNERSHIP_TTL_SECS"] = "6"
 PATIENCE = 60.0
 
 

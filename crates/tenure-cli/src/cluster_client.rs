@@ -43,7 +43,7 @@ pub(crate) async fn ask_for_ttl(config: &Config, signals: &mut Signals) -> Waite
                 Ok(store) => return config.take_store_info(store.info().clone()),
                 Err(error @ (StoreError::Unavailable { .. } | StoreError::Unknown { .. })) => {
                     if !told {
-                        tracing::warn!(%error, "store cannot be reached; waiting for it");
+                        tracing::warn!(%error, "store unreachable, retrying");
                     }
                     told = true;
                     tokio::time::sleep(ASK_AGAIN).await;

@@ -211,12 +211,12 @@ fn a_keyspace_that_differs_is_refused_with_the_way_out() {
     let shop = Shop::with_orders(8);
     for other in [
         &["--shards", "16"][..],
-        &["--shards", "8", "--assigned-by", "greedy"],
+        &["--shards", "8", "--assigned-by", "fair-share"],
         &["--named"],
     ] {
         let args = [&["keyspace", "create", "orders"], other].concat();
         shop.run(&args).with(1).telling(&[
-            "orders exists as hashed(8) in mode coordinated",
+            "orders exists as hashed(8) in mode leader",
             "another name",
             "tenure keyspace delete orders",
         ]);

@@ -232,13 +232,13 @@ fn an_observer_says_what_it_would_do_and_starts_nothing() {
     command
         .args(["exec", "--cluster", "c", "--keyspace", "k", "--node", "a"])
         .args(["--store", &site.store(), "--shards", "2", "--shadow"])
-        .args(["--assigned-by", "symmetric", "--log", "info", "--"])
+        .args(["--assigned-by", "rendezvous", "--log", "info", "--"])
         .args(["sh", "-c", "echo started; sleep 100"])
         .stdin(Stdio::null())
         .stdout(out);
     let mut exec = site.spawn("a", command);
     until("what it would do", || {
-        site.said("a").contains("observer would act")
+        site.said("a").contains("shadow mode: transition skipped")
     });
     assert!(exec.terminate().success());
     assert_eq!(output(&site), "");
@@ -262,7 +262,7 @@ fn a_singleton_runs_once_in_the_fleet() {
                 "1500ms",
             ])
             .args(["--store", &site.store()])
-            .arg("--data")
+            .arg("--data-dir")
             .arg(site.path(node))
             .arg("--trace")
             .arg(site.trace(node))

@@ -82,7 +82,7 @@ fn keyspaces_are_listed_and_shown() {
         "topics",
         "--named",
         "--assigned-by",
-        "greedy",
+        "fair-share",
     ])
     .with(0);
     let listed = shop.run(&["keyspace", "list", "--json"]).with(0).json();
@@ -98,7 +98,7 @@ fn keyspaces_are_listed_and_shown() {
         .with(0)
         .json();
     assert_eq!(shown["kind"], "named");
-    assert_eq!(shown["mode"], "greedy");
+    assert_eq!(shown["mode"], "fair-share");
     assert!(
         shop.run(&["keyspace", "show", "orders"])
             .with(0)

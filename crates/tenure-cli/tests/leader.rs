@@ -65,7 +65,7 @@ impl Drop for Leader {
 
 fn leads(status: &Value, name: &str) -> bool {
     let leader = &status["leader"];
-    leader["node"] == name && leader["state"] == "leads"
+    leader["node"] == name && leader["state"] == "leadership acquired"
 }
 
 // E6
@@ -91,7 +91,7 @@ fn a_leader_alone_plans_for_nodes_and_its_standby_takes_over_when_it_is_stopped(
     assert!(ended.success(), "{}", first.said());
     println!("stopped within {took:?}");
     assert!(took < LIMIT, "{took:?}");
-    let status = shop.until(|status| !leads(status, "p1") && status["leader"]["state"] == "leads");
+    let status = shop.until(|status| !leads(status, "p1") && status["leader"]["state"] == "leadership acquired");
     assert_eq!(status["leader"]["term"], term + 1);
     let gone: Vec<_> = before.difference(&shop.store_keys()).cloned().collect();
     assert_eq!(
@@ -101,9 +101,9 @@ fn a_leader_alone_plans_for_nodes_and_its_standby_takes_over_when_it_is_stopped(
     );
     for line in [
         "leader candidate started",
-        "leads",
+        "leadership acquired",
         "plan published",
-        "leads no longer",
+        "leadership lost",
     ] {
         assert!(first.said().contains(line), "{line}: {}", first.said());
     }

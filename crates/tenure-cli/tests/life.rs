@@ -132,14 +132,14 @@ fn a_move_puts_a_shard_where_it_is_wanted_and_says_what_it_cannot_do() {
         "--shards",
         "2",
         "--assigned-by",
-        "symmetric",
+        "rendezvous",
     ])
     .with(0);
     refused(
         &["shard", "move", "other/0", "--to", "a"],
-        "is in mode symmetric",
+        "is in mode rendezvous",
     );
-    refused(&["keyspace", "rebalance", "other"], "is in mode symmetric");
+    refused(&["keyspace", "rebalance", "other"], "is in mode rendezvous");
 }
 
 #[test]
@@ -151,7 +151,7 @@ fn a_frozen_cluster_says_why_and_a_rebalance_evens_out_without_the_usual_waits()
         "orders",
         "--shards",
         "8",
-        "--debounce",
+        "--planning-settle-time",
         "1h",
     ];
     shop.run(&create).with(0);
@@ -250,7 +250,7 @@ fn exec(shop: &Shop, node: &str, more: &[&str], notify: Option<&std::path::Path>
     let data = data.to_str().unwrap();
     let args = [
         &fixed[..],
-        &["--data", data],
+        &["--data-dir", data],
         more,
         &["--", "sh", "-c", &script],
     ]
@@ -294,7 +294,7 @@ fn exec_runs_a_child_per_named_shard_with_what_is_attached_and_tells_its_service
     socket
         .set_read_timeout(Some(Duration::from_secs(30)))
         .unwrap();
-    let mut node = exec(&shop, "a", &["--metrics", "127.0.0.1:0"], Some(&path));
+    let mut node = exec(&shop, "a", &["--admin-addr", "127.0.0.1:0"], Some(&path));
     assert_eq!(heard(&socket), "READY=1");
     assert_eq!(heard(&socket), "WATCHDOG=1");
     assert_eq!(heard(&socket), "WATCHDOG=1");
@@ -348,7 +348,7 @@ fn probes_of_exec_tell_alive_from_ready() {
         .local_addr()
         .unwrap()
         .port();
-    let _node = exec(&shop, "a", &["--metrics", &format!(":{port}")], None);
+    let _node = exec(&shop, "a", &["--admin-addr", &format!(":{port}")], None);
     let probe = |path: &str| -> Option<String> {
         let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
         stream

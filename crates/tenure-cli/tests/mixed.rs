@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use queue_support::*;
 use serde_json::Value;
 
-const LEASED: &[&str] = &["TENURE_SHARD_LEASING_TTL_SECS=2"];
+const LEASED: &[&str] = &["TENURE_WORKER_OWNERSHIP_TTL_SECS=2"];
 const TTL: Duration = Duration::from_secs(2);
 
 /// The state and owner of each shard of a keyspace, as `tenure status` has them.
@@ -164,7 +164,7 @@ fn a_cordoned_worker_gets_no_shards_when_the_other_dies() {
 
 #[test]
 fn keyspaces_on_different_nodes_are_served_by_them_in_every_mode() {
-    for mode in ["symmetric", "greedy", "coordinated"] {
+    for mode in ["rendezvous", "fair-share", "leader"] {
         let site = Site::new();
         let _a = exec(&site, "a", "na", &["--assigned-by", mode]);
         let _b = exec(&site, "b", "nb", &["--assigned-by", mode]);
@@ -205,20 +205,20 @@ fn settings_without_effect_are_rejected_with_the_reason() {
     let exec = ["exec", "--keyspace", "a", "--shards", "2"];
     for (options, reason) in [
         (
-            &["--assigned-by", "symmetric", "--capacity", "3"][..],
-            "capacity has no effect in mode symmetric",
+            &["--assigned-by", "rendezvous", "--capacity", "3"][..],
+            "capacity has no effect in mode rendezvous",
         ),
         (
-            &["--assigned-by", "greedy", "--labels", "disk=ssd"],
+            &["--assigned-by", "fair-share", "--labels", "disk=ssd"],
             "labels have no effect",
         ),
         (
-            &["--assigned-by", "symmetric", "--zone", "z1"],
+            &["--assigned-by", "rendezvous", "--zone", "z1"],
             "zone has no effect",
         ),
         (
-            &["--assigned-by", "greedy", "--set", "cool_down=5m"],
-            "have no effect in mode greedy",
+            &["--assigned-by", "fair-share", "--set", "cool_down=5m"],
+            "have no effect in mode fair-share",
         ),
         (
             &["--set", "measure=load"],
@@ -237,8 +237,8 @@ fn settings_without_effect_are_rejected_with_the_reason() {
             "weight 50 has no effect with policy jump",
         ),
         (
-            &["--set", "load_floor=5"],
-            "load_floor has no effect without measure",
+            &["--set", "cost_floor=5"],
+            "cost_floor has no effect without measure",
         ),
     ] {
         let ran = run_to_end(&site, &[&exec[..], options, &["--", "true"]].concat());
@@ -254,13 +254,19 @@ fn settings_without_effect_are_rejected_with_the_reason() {
         "--shards",
         "2",
         "--assigned-by",
-        "greedy",
+        "fair-share",
     ];
     let ran = site.run(&[&create[..], &["--zones", "spread:40"]].concat());
-    assert!(ran.code == 2 && ran.err.contains("mode greedy"), "{ran:?}");
+    assert!(
+        ran.code == 2 && ran.err.contains("mode fair-share"),
+        "{ran:?}"
+    );
     site.run(&create).with(0);
     let ran = site.run(&["keyspace", "update", "a", "--cool-down", "5m"]);
-    assert!(ran.code == 2 && ran.err.contains("mode greedy"), "{ran:?}");
+    assert!(
+        ran.code == 2 && ran.err.contains("mode fair-share"),
+        "{ran:?}"
+    );
 }
 
 #[test]
@@ -276,22 +282,22 @@ fn settings_of_load_are_rejected_without_its_measure_when_a_keyspace_is_created_
     site.run(&create).with(0);
     let set = ["keyspace", "update", "a"];
     let ran = site.run(&[&set[..], &["--load-window", "5s"]].concat());
-    assert!(ran.code == 2 && ran.err.contains("load_window"), "{ran:?}");
-    let load = ["--measure", "load", "--load-window", "5s"];
+    assert!(ran.code == 2 && ran.err.contains("cost_window"), "{ran:?}");
+    let load = ["--balance-by", "load", "--load-window", "5s"];
     site.run(&[&set[..], &load].concat()).with(0);
     // Taking back the measure alone would leave a setting without effect.
-    let ran = site.run(&[&set[..], &["--unset", "measure"]].concat());
-    assert!(ran.code == 2 && ran.err.contains("load_window"), "{ran:?}");
-    let both = ["--unset", "measure", "--unset", "load_window"];
+    let ran = site.run(&[&set[..], &["--unset", "balance_by"]].concat());
+    assert!(ran.code == 2 && ran.err.contains("cost_window"), "{ran:?}");
+    let both = ["--unset", "balance_by", "--unset", "cost_window"];
     site.run(&[&set[..], &both].concat()).with(0);
 }
 
 #[test]
-fn commands_whose_applications_cannot_report_load_do_not_start_for_a_keyspace_measured_by_load() {
+fn commands_whose_applications_cannot_report_cost_do_not_start_for_a_keyspace_measured_by_load() {
     let site = Site::new();
     let warning = "only handlers in Rust report load";
     let create = ["keyspace", "create", "a", "--shards", "8"];
-    let ran = site.run(&[&create[..], &["--measure", "load"]].concat());
+    let ran = site.run(&[&create[..], &["--balance-by", "load"]].concat());
     assert!(ran.code == 0 && ran.err.contains(warning), "{ran:?}");
     let exec = ["exec", "--keyspace", "a", "--shards", "8", "--", "true"];
     let node = [
@@ -307,10 +313,10 @@ fn commands_whose_applications_cannot_report_load_do_not_start_for_a_keyspace_me
     ];
     for command in [&exec[..], &node] {
         let ran = run_to_end(&site, command);
-        let way_out = "tenure keyspace update a --measure shards";
+        let way_out = "tenure keyspace update a --balance-by shards";
         assert!(ran.code == 2 && ran.err.contains(way_out), "{ran:?}");
     }
-    let set = ["keyspace", "update", "a", "--measure"];
+    let set = ["keyspace", "update", "a", "--balance-by"];
     let ran = site.run(&[&set[..], &["shards"]].concat());
     assert!(ran.code == 0 && !ran.err.contains(warning), "{ran:?}");
     let ran = site.run(&[&set[..], &["load"]].concat());
@@ -346,7 +352,7 @@ fn routers_and_planners_offer_no_kill_grace_and_routers_serve_metrics_where_the_
     }
     let port = free_port();
     let mut router = site.command(&listen);
-    router.env("TENURE_METRICS", format!("127.0.0.1:{port}"));
+    router.env("TENURE_ADMIN_ADDR", format!("127.0.0.1:{port}"));
     let _router = Process::spawn(router.stderr(Stdio::null()).stdout(Stdio::null()));
     until("the router serves its metrics", || {
         served(port, "/metrics").is_some_and(|(_, body)| body.contains("tenure_router"))

@@ -29,7 +29,7 @@ fn a_plan_tells_moves_with_reasons_and_the_balance_before_and_after_and_changes_
     let now = planned(&shop.run(&["keyspace", "plan", "--json"]).with(0));
     assert_eq!(
         (&now["mode"], &now["followed"]),
-        (&"coordinated".into(), &true.into())
+        (&"leader".into(), &true.into())
     );
     assert_eq!(now["plan"]["changes"], Value::Array(Vec::new()));
     let asked = shop
@@ -87,12 +87,12 @@ fn a_keyspace_that_nobody_plans_is_planned_with_a_word_of_that() {
         "--shards",
         "4",
         "--assigned-by",
-        "symmetric",
+        "rendezvous",
     ])
     .with(0);
     let text = shop.run(&["keyspace", "plan"]).with(0).out;
     assert!(
-        text.contains("in mode symmetric: no leader carries out this plan"),
+        text.contains("in mode rendezvous: no leader carries out this plan"),
         "{text}"
     );
     assert!(text.contains("problem: no node takes shards"), "{text}");
@@ -212,12 +212,12 @@ fn pins_to_what_is_not_there_are_refused_or_warned_of() {
         "--shards",
         "2",
         "--assigned-by",
-        "greedy",
+        "fair-share",
     ])
     .with(0);
     shop.run(&["shard", "pin", "logs/1", "--to", "a"])
         .with(1)
-        .telling(&["in mode greedy, in which no leader plans"]);
+        .telling(&["in mode fair-share, in which no leader plans"]);
 }
 
 #[test]
@@ -361,7 +361,7 @@ fn how_a_keyspace_is_planned_is_checked_as_a_whole_and_can_be_changed_and_shown(
         "0",
         "--zones",
         "spread:0",
-        "--measure",
+        "--balance-by",
         "load",
         "--policy",
         "jump",
@@ -379,14 +379,14 @@ fn how_a_keyspace_is_planned_is_checked_as_a_whole_and_can_be_changed_and_shown(
         "prefer",
         "--required-labels",
         "ssd",
-        "--debounce",
+        "--planning-settle-time",
         "2",
     ];
     shop.run(&[&create[..], &worse].concat()).with(2).telling(&[
         "--policy: unknown policy \"coin\"; known are sticky, rendezvous and jump",
         "--zones: \"prefer\" is no rule for zones",
         "--required-labels: \"ssd\" is no label",
-        "--debounce: ",
+        "--planning-settle-time: ",
     ]);
     assert!(
         shop.run(&["keyspace", "list"]).code != 0,

@@ -99,7 +99,7 @@ fn start(site: &Site, n: usize) -> Process {
         Some(_) => "1.5",
         None => "4",
     };
-    let ttl = format!("TENURE_SHARD_LEASING_TTL_SECS={ttl}");
+    let ttl = format!("TENURE_WORKER_OWNERSHIP_TTL_SECS={ttl}");
     let options = [&ttl, "--concurrency", "3"];
     let mut command = site.worker_command(&name, &options);
     command.env("EFFECTS", site.path("effects"));

@@ -10,7 +10,7 @@ use rustix::process::Signal;
 use tenure_store::servers::s3::{Kind, OPERATOR, S3};
 
 /// A short lease, but longer than a disk that is busy elsewhere may take.
-const QUICK: &[&str] = &["TENURE_SHARD_LEASING_TTL_SECS=4"];
+const QUICK: &[&str] = &["TENURE_WORKER_OWNERSHIP_TTL_SECS=4"];
 
 #[test]
 fn payloads_come_from_arguments_files_and_standard_input_and_results_go_to_standard_output() {
@@ -100,7 +100,10 @@ fn the_exit_code_of_a_program_decides() {
     let failed = submit("3");
     assert_eq!((state(&failed), &failed["attempts"]), ("dead", &2.into()));
     let reason = failed["state"]["reason"].as_str().unwrap();
-    assert!(reason.contains("code 3") && reason.contains("was 3"), "{reason}");
+    assert!(
+        reason.contains("code 3") && reason.contains("was 3"),
+        "{reason}"
+    );
     let killed = submit("kill");
     assert_eq!((state(&killed), &killed["attempts"]), ("dead", &2.into()));
     let reason = killed["state"]["reason"].as_str().unwrap();

@@ -16,8 +16,8 @@ use tenure_store::servers::s3::S3;
 /// Where `.ci/servers` puts libraries unless told otherwise.
 const FETCHED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/servers");
 /// Short, but long enough for a bucket that is looked at every tenth of a second, and for a disk that is busy elsewhere.
-const LEASED: &[&str] = &["TENURE_SHARD_LEASING_TTL_SECS=4"];
-const SWEEPING: &[&str] = &["TENURE_SHARD_LEASING=false"];
+const LEASED: &[&str] = &["TENURE_WORKER_OWNERSHIP_TTL_SECS=4"];
+const SWEEPING: &[&str] = &["TENURE_WORKER_OWNERSHIP=false"];
 
 /// Plays every scene on each store.
 macro_rules! scenes {
@@ -123,7 +123,7 @@ fn a_stopped_owner_that_wakes_up_claims_nothing_and_takes_part_again(site: Site)
     let site = site.with_queue(&["--claim-timeout", "5s"]);
     let script = r#"echo "$TENURE_TASK_ID $WORKER" >> "$MARKS""#;
     let start = |name: &str| {
-        let mut command = site.worker_command(name, &["TENURE_SHARD_LEASING_TTL_SECS=8"]);
+        let mut command = site.worker_command(name, &["TENURE_WORKER_OWNERSHIP_TTL_SECS=8"]);
         command.env("MARKS", site.path("marks")).env("WORKER", name);
         Process::spawn(command.args(["--", "sh", "-c", script]))
     };
@@ -166,7 +166,7 @@ fn a_stopped_owner_that_wakes_up_claims_nothing_and_takes_part_again(site: Site)
 fn a_worker_that_stops_has_its_shards_polled_by_others_at_once(site: Site) {
     let site = site.with_queue(&[]);
     // So long a lease that nothing could come of waiting for its end.
-    let long = ["TENURE_SHARD_LEASING_TTL_SECS=40"];
+    let long = ["TENURE_WORKER_OWNERSHIP_TTL_SECS=40"];
     let mut a = site.worker("a", &long, "cat");
     until_shares(&site, &["a"], &[16]);
     let _b = site.worker("b", &long, "cat");
@@ -216,7 +216,7 @@ fn moment(event: &Value) -> tenure_queue::StoreTime {
 fn a_task_longer_than_the_lease_costs_its_worker_neither_the_task_nor_its_shards(site: Site) {
     // A lease that a slow disk does not cost, and a task that is longer than it all the same.
     let site = site.with_queue(&["--claim-timeout", "5s"]);
-    let long = ["TENURE_SHARD_LEASING_TTL_SECS=5"];
+    let long = ["TENURE_WORKER_OWNERSHIP_TTL_SECS=5"];
     let script = r#"echo 'tenure-progress 45% half way' >&2; echo begun >> "$MARKS"; sleep "$(cat)"; echo slept"#;
     let mut command = site.worker_command("a", &long);
     command.env("MARKS", site.path("marks"));
@@ -367,9 +367,9 @@ fn restarted(site: &Site, options: &[&str]) -> Duration {
 fn a_killed_worker_with_a_data_directory_takes_its_shards_back_at_once(site: Site) {
     let site = site.with_queue(&[]);
     const TTL: Duration = Duration::from_secs(8);
-    let ttl = ["TENURE_SHARD_LEASING_TTL_SECS=8"];
+    let ttl = ["TENURE_WORKER_OWNERSHIP_TTL_SECS=8"];
     let data = site.path("data-a").display().to_string();
-    let with = restarted(&site, &[&ttl[..], &["--data", &data]].concat());
+    let with = restarted(&site, &[&ttl[..], &["--data-dir", &data]].concat());
     assert!(with < TTL, "{with:?} with a data directory");
     let without = restarted(&site, &ttl);
     println!("next task after {with:?} with a data directory, {without:?} without");
@@ -380,7 +380,8 @@ fn a_killed_worker_with_a_data_directory_takes_its_shards_back_at_once(site: Sit
 fn a_data_directory_without_leasing_is_refused() {
     let site = Site::new().with_queue(&[]);
     let data = site.path("data-a").display().to_string();
-    let mut command = site.worker_command("a", &["TENURE_SHARD_LEASING=false", "--data", &data]);
+    let mut command =
+        site.worker_command("a", &["TENURE_WORKER_OWNERSHIP=false", "--data-dir", &data]);
     command.stderr(std::process::Stdio::piped());
     let output = command.args(["--", "true"]).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);

@@ -8,7 +8,7 @@ use std::process::Stdio;
 use queue_support::*;
 
 /// Long enough that nothing expires by itself.
-const LEASED: &[&str] = &["TENURE_SHARD_LEASING_TTL_SECS=6"];
+const LEASED: &[&str] = &["TENURE_WORKER_OWNERSHIP_TTL_SECS=6"];
 
 /// The value of a metric of queue `q`.
 fn value(port: u16, name: &str) -> Option<u64> {
@@ -27,7 +27,7 @@ fn a_worker_serves_its_metrics_beside_those_of_its_node_and_probes() {
     let site = Site::new().with_queue(&[]);
     let port = free_port();
     let address = format!(":{port}");
-    let options = [LEASED, &["--metrics", &address]].concat();
+    let options = [LEASED, &["--admin-addr", &address]].concat();
     let mut worker = site.worker("w", &options, "cat");
     until("it is ready", || status(port, "/readyz") == Some(200));
     until("it has all shards", || value(port, "shards") == Some(16));
@@ -52,8 +52,8 @@ fn a_worker_serves_its_metrics_beside_those_of_its_node_and_probes() {
 fn a_sweeper_serves_the_metrics_of_the_queue_alone() {
     let site = Site::new().with_queue(&[]);
     let port = free_port();
-    let mut command = site.worker_command("w", &["TENURE_SHARD_LEASING=false"]);
-    command.env("TENURE_METRICS", format!("127.0.0.1:{port}"));
+    let mut command = site.worker_command("w", &["TENURE_WORKER_OWNERSHIP=false"]);
+    command.env("TENURE_ADMIN_ADDR", format!("127.0.0.1:{port}"));
     let mut worker = Process::spawn(command.args(["--", "cat"]));
     until("it is ready", || status(port, "/readyz") == Some(200));
     site.ended(&site.submit(&["x"]));
@@ -72,7 +72,7 @@ fn an_address_that_cannot_be_used_is_named_before_anything_is_claimed() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let id = site.submit(&["x"]);
-    site.run(&["worker", "q", "--metrics", &address, "--", "cat"])
+    site.run(&["worker", "q", "--admin-addr", &address, "--", "cat"])
         .with(2)
         .telling(&[&address]);
     assert_eq!(events(&site.task(&id)), ["submitted"]);
@@ -84,7 +84,7 @@ fn a_pipe_serves_metrics_while_it_has_a_worker() {
     let site = Site::new().with_queue(&[]);
     let port = free_port();
     let address = format!(":{port}");
-    let mut command = site.command(&["queue", "pipe", "q", "--metrics", &address]);
+    let mut command = site.command(&["queue", "pipe", "q", "--admin-addr", &address]);
     command.stdin(Stdio::piped()).stdout(Stdio::null());
     add_options(&mut command, LEASED);
     let mut pipe = Process::spawn(&mut command);

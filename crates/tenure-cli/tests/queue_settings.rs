@@ -12,15 +12,15 @@ use tenure_queue::{QueueName, TaskId};
 /// A setting: its name in the file and in the environment.
 type Setting = (&'static str, &'static str);
 
-const ENABLED: Setting = ("enabled", "TENURE_SHARD_LEASING");
+const ENABLED: Setting = ("enabled", "TENURE_WORKER_OWNERSHIP");
 const SHARDS: Setting = (
     "shards_per_worker",
-    "TENURE_SHARD_LEASING_SHARDS_PER_WORKER",
+    "TENURE_WORKER_OWNERSHIP_SHARDS_PER_WORKER",
 );
-const TTL: Setting = ("lease_ttl_secs", "TENURE_SHARD_LEASING_TTL_SECS");
+const TTL: Setting = ("lease_ttl_secs", "TENURE_WORKER_OWNERSHIP_TTL_SECS");
 const RENEW: Setting = (
     "lease_renew_interval_secs",
-    "TENURE_SHARD_LEASING_RENEW_SECS",
+    "TENURE_WORKER_OWNERSHIP_RENEW_SECS",
 );
 
 const SOURCES: [&str; 2] = ["file", "env"];
@@ -32,7 +32,7 @@ fn told(site: &Site, name: &str, source: &str, settings: &[(Setting, &str)]) -> 
         let lines = settings
             .iter()
             .map(|((key, ..), v)| format!("{key} = {v}\n"));
-        let text = format!("[worker.shard_leasing]\n{}", lines.collect::<String>());
+        let text = format!("[worker.worker_ownership]\n{}", lines.collect::<String>());
         let path = site.path(&format!("{name}.toml"));
         fs::write(&path, text).unwrap();
         command.arg("--config").arg(path);
@@ -71,11 +71,14 @@ fn every_setting_of_leasing_is_refused_where_it_is_wrong_whoever_says_it() {
         }
     }
     let odd = site.path("odd.toml");
-    fs::write(&odd, "[worker.shard_leasing]\nenable = true\n").unwrap();
+    fs::write(&odd, "[worker.worker_ownership]\nenable = true\n").unwrap();
     let path = odd.display().to_string();
     site.run(&["--config", &path, "queue", "list"])
         .with(2)
-        .telling(&["worker.shard_leasing.enable", "did you mean \"enabled\"?"]);
+        .telling(&[
+            "worker.worker_ownership.enable",
+            "did you mean \"enabled\"?",
+        ]);
 }
 
 #[test]

@@ -27,7 +27,7 @@ impl Up {
                 "16",
                 "--ttl",
                 "1500ms",
-                "--data",
+                "--data-dir",
             ])
             .arg(dir.path().join("data"))
             .args(options)

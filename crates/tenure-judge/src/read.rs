@@ -52,7 +52,11 @@ impl fmt::Display for Trouble {
                 )
             }
             Trouble::Garbage { file, line, reason } => {
-                write!(f, "{}:{line}: not a line of a log: {reason}", file.display())
+                write!(
+                    f,
+                    "{}:{line}: not a line of a log: {reason}",
+                    file.display()
+                )
             }
         }
     }

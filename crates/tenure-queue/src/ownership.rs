@@ -1,4 +1,4 @@
-//! How a worker comes by shards: the section `[worker.shard_leasing]`, checked as a whole.
+//! How a worker comes by shards: the section `[worker.worker_ownership]`, checked as a whole.
 
 use std::time::Duration;
 
@@ -8,13 +8,13 @@ use tenure::Settings;
 use crate::error::QueueError;
 
 /// The variable that switches leasing on (`1`, `true`) or off (`0`, `false`).
-pub const ENV_ENABLED: &str = "TENURE_SHARD_LEASING";
+pub const ENV_ENABLED: &str = "TENURE_WORKER_OWNERSHIP";
 /// The variable for `shards_per_worker`.
-pub const ENV_SHARDS: &str = "TENURE_SHARD_LEASING_SHARDS_PER_WORKER";
+pub const ENV_SHARDS: &str = "TENURE_WORKER_OWNERSHIP_SHARDS_PER_WORKER";
 /// The variable for `lease_ttl_secs`.
-pub const ENV_TTL: &str = "TENURE_SHARD_LEASING_TTL_SECS";
+pub const ENV_TTL: &str = "TENURE_WORKER_OWNERSHIP_TTL_SECS";
 /// The variable for `lease_renew_interval_secs`.
-pub const ENV_RENEW: &str = "TENURE_SHARD_LEASING_RENEW_SECS";
+pub const ENV_RENEW: &str = "TENURE_WORKER_OWNERSHIP_RENEW_SECS";
 
 /// How a worker comes by shards. What is `None` is as the store suggests.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

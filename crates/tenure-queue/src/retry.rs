@@ -42,7 +42,10 @@ impl Retry {
     /// How long to wait after so many failures. `chance` is any number: it decides on the part that is left to chance.
     pub fn wait(&self, failures: u32, chance: u64) -> Duration {
         let doublings = failures.saturating_sub(1).min(31);
-        let wait = self.delay.saturating_mul(1 << doublings).min(self.delay_max);
+        let wait = self
+            .delay
+            .saturating_mul(1 << doublings)
+            .min(self.delay_max);
         let millis = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
         let quarter = millis / 4;
         let spread = chance.checked_rem(2 * quarter + 1).unwrap_or(0);

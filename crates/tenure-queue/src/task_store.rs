@@ -272,7 +272,7 @@ impl TaskStore {
         }
         if let Some((key, error)) = missing.first_key_value() {
             let count = missing.len();
-            tracing::warn!(count, key, %error, "an index entry was not written");
+            tracing::warn!(count, key, %error, "writing an index entry failed");
         }
         missing
     }
@@ -290,7 +290,7 @@ impl TaskStore {
         let removed = in_time(async { Ok(self.store.discard(keys).await) }).await;
         for answer in removed.unwrap_or_else(|e| vec![Err(e)]) {
             if let Err(error) = self.counted(answer) {
-                tracing::debug!(%error, "an index entry was not removed");
+                tracing::debug!(%error, "removing an index entry failed");
             }
         }
     }
@@ -351,7 +351,7 @@ impl TaskStore {
     pub(crate) fn note_corrupt(&self, error: &QueueError) {
         if error.is_unreadable() {
             self.metrics.corrupt.one();
-            tracing::warn!(%error, "an object of the queue cannot be read and is passed over");
+            tracing::warn!(%error, "unreadable queue object skipped");
         }
     }
 

@@ -271,7 +271,10 @@ mod tests {
             "header:a b",
         ] {
             let reason = bad.parse::<KeySource>().unwrap_err();
-            assert!(reason.contains("header") || reason.contains("from 1"), "{reason}");
+            assert!(
+                reason.contains("header") || reason.contains("from 1"),
+                "{reason}"
+            );
         }
     }
 }

@@ -73,7 +73,9 @@ impl Hooks {
             .body(Body::of(body.to_string()))?;
         let sent = self.pool.send(&self.host, self.protocol, request).await;
         let answer = sent.map_err(|e| match e {
-            SendError::NotSent(reason) | SendError::Unknown(reason) => format!("hook {hook}: {reason}"),
+            SendError::NotSent(reason) | SendError::Unknown(reason) => {
+                format!("hook {hook}: {reason}")
+            }
         })?;
         let status = answer.status();
         let text = Limited::new(answer.into_body(), MOST_BYTES)
@@ -129,7 +131,7 @@ impl Hooks {
         let hooks = self.clone();
         runtime.spawn(async move {
             if let Err(error) = hooks.in_time("release", &grant, json!({})).await {
-                debug!(%shard, %error, "the application was not told that the shard is released");
+                debug!(%shard, %error, "release hook failed");
             }
             let mut releasing = hooks.releasing();
             if releasing
@@ -217,7 +219,7 @@ impl<const WARM: bool> Handler for Hooked<WARM> {
         match hooks.in_time("seal", shard.grant(), json!({})).await {
             Ok(said) => Ok(Seal::new(said.unwrap_or_default().trim())),
             Err(error) => {
-                warn!(shard = %shard.id(), %error, "the application could not seal");
+                warn!(shard = %shard.id(), %error, "seal hook failed");
                 Err(error)
             }
         }

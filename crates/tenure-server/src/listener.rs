@@ -155,7 +155,7 @@ impl<S: Service> Acceptor<S> {
             let begun = accepted.and_then(|(stream, client)| self.begin(stream, client, permit));
             // As when the process has too many files open: it passes.
             if let Err(error) = begun {
-                debug!(%error, "a connection could not be accepted");
+                debug!(%error, "accepting a connection failed");
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         }

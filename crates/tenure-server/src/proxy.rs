@@ -240,12 +240,13 @@ impl Proxy {
         if !carried.body.is_whole() {
             // Refused after it was sent in part: no owner has done anything for it, but the rest of it is not here.
             self.metrics.not_replayed();
-            let reason = "the owner changed while the body was sent; nothing was done, send it again";
+            let reason =
+                "the owner changed while the body was sent; nothing was done, send it again";
             let status = StatusCode::SERVICE_UNAVAILABLE;
             return Answer::Done(Err(error(status, "not_replayable", reason)));
         }
         let away = |reason: &str| {
-            debug!(shard = %route.shard, owner = %route.owner.node(), reason, "not sent; waits");
+            debug!(shard = %route.shard, owner = %route.owner.node(), reason, "request not sent, holding for retry");
             self.metrics.not_sent();
             Answer::NotOwner {
                 owner: None,

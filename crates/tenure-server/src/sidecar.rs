@@ -183,7 +183,10 @@ impl<H: Handler> Sidecar<H> {
             };
             self.node.enter_shard_at::<H>(&shard, epoch)
         } else {
-            let target = self.rule.find(head).map_err(|reason| bad("no_key", &reason))?;
+            let target = self
+                .rule
+                .find(head)
+                .map_err(|reason| bad("no_key", &reason))?;
             head.headers.remove(headers::KEY);
             match target {
                 Target::Shard(shard) => self.node.enter_shard(&shard),
@@ -271,7 +274,8 @@ impl<H: Handler> Sidecar<H> {
         match failure {
             Failure::Down(reason) => {
                 self.metrics.not_sent();
-                let reason = format!("the application at {at} takes no requests ({reason}); ask again");
+                let reason =
+                    format!("the application at {at} takes no requests ({reason}); ask again");
                 error(StatusCode::SERVICE_UNAVAILABLE, "app_down", &reason)
             }
             Failure::Broken(reason) => {

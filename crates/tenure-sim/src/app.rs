@@ -33,14 +33,28 @@ impl World {
 
     fn chore(&mut self, pid: Pid, activation: ActivationId, after: u64, chore: Chore) {
         let at = self.now.saturating_add(after);
-        self.queue.push(at, Due::Chore { pid, activation, chore });
+        self.queue.push(
+            at,
+            Due::Chore {
+                pid,
+                activation,
+                chore,
+            },
+        );
     }
 
     pub(crate) fn do_chore(&mut self, pid: Pid, activation: ActivationId, chore: Chore) -> Verdict {
         let now = self.now;
         let wedged = self.processes[pid].wedged_until;
         if wedged > now {
-            self.queue.push(wedged, Due::Chore { pid, activation, chore });
+            self.queue.push(
+                wedged,
+                Due::Chore {
+                    pid,
+                    activation,
+                    chore,
+                },
+            );
             return Ok(());
         }
         let Some(stay) = self.processes[pid].stay_mut(activation) else {
@@ -101,13 +115,7 @@ impl World {
                 if self.work_rng.permille(self.app.load_fails) {
                     stay.work = Work::Failed;
                     let error = "the log is torn".to_owned();
-                    return self.step(
-                        pid,
-                        Event::LoadFailed {
-                            activation,
-                            error,
-                        },
-                    );
+                    return self.step(pid, Event::LoadFailed { activation, error });
                 }
                 return self.step(pid, Event::CaughtUp(activation));
             }
@@ -166,7 +174,8 @@ impl World {
         stay.open = true;
         let (shard, session, epoch) = (stay.shard, stay.session, stay.epoch);
         self.smooth.thawed(shard);
-        self.gates.opened(self.now, shard, pid, activation, session, epoch)
+        self.gates
+            .opened(self.now, shard, pid, activation, session, epoch)
     }
 
     pub(crate) fn seal(&mut self, pid: Pid, activation: ActivationId) -> Verdict {
@@ -213,7 +222,8 @@ impl World {
     }
 
     fn no_such(&self, pid: Pid, activation: ActivationId, what: &str) -> Verdict {
-        let what = format!("process {pid} {what} {activation:?}, which it does not have in this state");
+        let what =
+            format!("process {pid} {what} {activation:?}, which it does not have in this state");
         Err(Violation::new("contract", self.now, what))
     }
 }

@@ -376,7 +376,11 @@ impl World {
             stay.in_flight += 1;
             stay.requests.push(req);
         }
-        let due = Due::Served { pid, activation, req };
+        let due = Due::Served {
+            pid,
+            activation,
+            req,
+        };
         self.queue.push(now + takes, due);
         Ok(())
     }
@@ -403,7 +407,14 @@ impl World {
     pub(crate) fn served(&mut self, pid: Pid, activation: ActivationId, req: Req) -> Verdict {
         if self.processes[pid].wedged_until > self.now {
             let at = self.processes[pid].wedged_until;
-            self.queue.push(at, Due::Served { pid, activation, req });
+            self.queue.push(
+                at,
+                Due::Served {
+                    pid,
+                    activation,
+                    req,
+                },
+            );
             return Ok(());
         }
         let Some(stay) = self.processes[pid].stay_mut(activation) else {

@@ -198,10 +198,7 @@ pub(crate) fn note(note: &NodeEvent) -> String {
         } => {
             format!("ended session {} of {node}: {reason}", short(*session))
         }
-        NodeEvent::SessionLost {
-            session,
-            reason,
-        } => {
+        NodeEvent::SessionLost { session, reason } => {
             format!("lost session {}: {reason}", short(*session))
         }
         NodeEvent::WaitingForName { session, at_most } => {

@@ -72,13 +72,8 @@ impl World {
                 session,
                 ..
             } => self.load(pid, activation, &shard, epoch, session, true),
-            Action::CatchUp {
-                activation, ..
-            } => self.catch_up(pid, activation),
-            Action::Own {
-                activation,
-                epoch,
-            } => self.own(pid, activation, epoch),
+            Action::CatchUp { activation, .. } => self.catch_up(pid, activation),
+            Action::Own { activation, epoch } => self.own(pid, activation, epoch),
             Action::Freeze {
                 activation,
                 move_id: mv,
@@ -87,10 +82,7 @@ impl World {
             Action::Thaw(activation) => self.thaw(pid, activation),
             Action::Seal(activation) => self.seal(pid, activation),
             Action::Open(activation) => self.open(pid, activation),
-            Action::Close {
-                activation,
-                how,
-            } => self.close(pid, activation, how),
+            Action::Close { activation, how } => self.close(pid, activation, how),
             Action::Report(note) => {
                 self.coverage.note(&note);
                 if self.raising && matches!(note, NodeEvent::StoreReplaced { .. }) {
@@ -343,7 +335,11 @@ impl World {
 
     pub(crate) fn work_ends(&mut self, pid: Pid, activation: ActivationId) -> Verdict {
         let process = &mut self.processes[pid];
-        let Some(n) = process.stays.iter().position(|stay| stay.activation == activation) else {
+        let Some(n) = process
+            .stays
+            .iter()
+            .position(|stay| stay.activation == activation)
+        else {
             return Ok(());
         };
         if process.wedged_until > self.now && process.stays[n].closing != Some(Close::Cancel) {
@@ -353,7 +349,8 @@ impl World {
         }
         // What clients asked for is finished, unless it is cut.
         if process.stays[n].closing == Some(Close::Drain) && !process.stays[n].requests.is_empty() {
-            self.queue.push(self.now + MS, Due::WorkEnds { pid, activation });
+            self.queue
+                .push(self.now + MS, Due::WorkEnds { pid, activation });
             return Ok(());
         }
         let stay = process.stays.remove(n);

@@ -170,7 +170,9 @@ impl Process {
     }
 
     pub(crate) fn stay_mut(&mut self, activation: ActivationId) -> Option<&mut Activation> {
-        self.stays.iter_mut().find(|stay| stay.activation == activation)
+        self.stays
+            .iter_mut()
+            .find(|stay| stay.activation == activation)
     }
 }
 

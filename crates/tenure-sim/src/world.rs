@@ -277,13 +277,21 @@ impl World {
             Due::Poll(pid) => self.poll(pid),
             Due::LoadEnds { pid, activation } => self.load_ends(pid, activation),
             Due::WorkEnds { pid, activation } => self.work_ends(pid, activation),
-            Due::Chore { pid, activation, chore } => self.do_chore(pid, activation, chore),
+            Due::Chore {
+                pid,
+                activation,
+                chore,
+            } => self.do_chore(pid, activation, chore),
             Due::Traffic => self.traffic(),
             Due::Burst { shard } => self.burst(shard, 1),
             Due::RouterTick(pid) => self.router_tick(pid),
             Due::HeldTooLong { pid, req } => self.held_too_long(pid, req),
             Due::Enter { pid, req, sending } => self.enters(pid, req, sending),
-            Due::Served { pid, activation, req } => self.served(pid, activation, req),
+            Due::Served {
+                pid,
+                activation,
+                req,
+            } => self.served(pid, activation, req),
             Due::Answer {
                 pid,
                 req,

@@ -25,7 +25,7 @@ fn two_thousand_seeds_keep_every_promise() {
     assert_everything_happened(&summary);
 }
 
-/// Each of these found a fault of the machine: a lost record made anew by somebody who had not seen everyone, greedy nodes
+/// Each of these found a fault of the machine: a lost record made anew by somebody who had not seen everyone, fair-share nodes
 /// that passed shards to and fro, a silent loss that nobody looked for, a name that was taken and left, a record that was put back
 /// under a node that never looked again, a shard that was offered to one who had its share and left to it for long, one that was to be
 /// deleted when its owner died on the way to its successor, which nobody deleted.
@@ -98,7 +98,10 @@ fn assert_everything_happened(summary: &Summary) {
     }
     assert!(seen.mixed > SEEDS / 2, "only {} mixed runs", seen.mixed);
     for reason in ["expired", "missing", "lease_gone"] {
-        assert!(seen.ended.contains_key(reason), "no session ended as {reason}");
+        assert!(
+            seen.ended.contains_key(reason),
+            "no session ended as {reason}"
+        );
     }
     for step in [
         "claimed",

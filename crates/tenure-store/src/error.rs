@@ -36,12 +36,16 @@ pub enum StoreError {
 impl StoreError {
     /// Nothing was written; try again.
     pub fn unavailable(reason: impl Into<String>) -> Self {
-        Self::Unavailable { reason: reason.into() }
+        Self::Unavailable {
+            reason: reason.into(),
+        }
     }
 
     /// It may have been written; read back.
     pub fn unknown(reason: impl Into<String>) -> Self {
-        Self::Unknown { reason: reason.into() }
+        Self::Unknown {
+            reason: reason.into(),
+        }
     }
 
     /// What is stored under `key` cannot be read.
@@ -54,7 +58,9 @@ impl StoreError {
 
     /// Refused until somebody changes something.
     pub fn denied(reason: impl Into<String>) -> Self {
-        Self::Denied { reason: reason.into() }
+        Self::Denied {
+            reason: reason.into(),
+        }
     }
 
     /// Whether it is certain that the call wrote nothing and never will.

@@ -125,9 +125,11 @@ impl Watchers {
 
     /// Ends all of them with a reason.
     pub(crate) fn close(&mut self, e: &StoreError) {
-        tracing::warn!(error = %e, watches = self.0.len(), "watches ended");
+        tracing::warn!(error = %e, watches = self.0.len(), "store watches ended");
         for watcher in self.0.drain(..) {
-            watcher.send(Err(WatchEnd::Closed { reason: e.to_string() }));
+            watcher.send(Err(WatchEnd::Closed {
+                reason: e.to_string(),
+            }));
         }
     }
 }

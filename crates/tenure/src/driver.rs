@@ -377,7 +377,7 @@ impl Driver {
         };
         if let Err(error) = dir.remember(session) {
             // What it costs is a wait for the ttl at the next start.
-            warn!(%session, %error, "session not remembered");
+            warn!(%session, %error, "writing the session to the data directory failed");
         }
     }
 

@@ -161,11 +161,11 @@ impl Grant {
     }
 
     /// Says what the shard has cost to serve since the last report, in whatever unit the application has: requests, bytes,
-    /// milliseconds. A leader that evens out load (`measure = "load"`) goes by it.
+    /// milliseconds. A leader that evens out load (`balance_by = "cost"`) goes by it.
     ///
     /// Returns at once. The reports are smoothed, and told to others with the next renewal of the session; call it every
     /// second or so.
-    pub fn report_load(&self, load: u32) {
+    pub fn report_cost(&self, load: u32) {
         let run = self.stay.run;
         self.stay.inputs.event(Event::Cost {
             activation: run,

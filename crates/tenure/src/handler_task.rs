@@ -264,7 +264,7 @@ impl<H: Handler> HandlerTask<H> {
 
     async fn seal_for_nobody(&self) {
         if let Ok(Err(error)) = self.seal().await {
-            warn!(shard = %self.stay.shard, epoch = %self.stay.epoch(), %error, "sealing failed");
+            warn!(shard = %self.stay.shard, epoch = %self.stay.epoch(), %error, "seal failed");
         }
     }
 

@@ -20,7 +20,7 @@ pub(crate) fn log(note: &NodeEvent) {
             info!(%mode, "node mode changed");
             stands_back(mode);
         }
-        NodeEvent::StopRequested { session } => warn!(%session, "operator asks to stop: stopping"),
+        NodeEvent::StopRequested { session } => warn!(%session, "stop requested by an operator"),
         NodeEvent::Renewed { took, left } => debug!(?took, ?left, "lease renewed"),
         NodeEvent::RenewalFailed { streak, error } => debug!(streak, error, "lease renewal failed"),
         NodeEvent::LongLease {
@@ -29,10 +29,10 @@ pub(crate) fn log(note: &NodeEvent) {
         } => warn!(
             ?asked,
             ?granted,
-            "store keeps leases for longer than the ttl: others wait for that long"
+            "store granted a longer lease than the ttl, which delays failover"
         ),
-        NodeEvent::LeadershipAcquired { term } => info!(term, "leads"),
-        NodeEvent::LeadershipLost { term } => info!(term, "leads no longer"),
+        NodeEvent::LeadershipAcquired { term } => info!(term, "leadership acquired"),
+        NodeEvent::LeadershipLost { term } => info!(term, "leadership lost"),
         NodeEvent::Planned {
             keyspace,
             plan,
@@ -48,7 +48,7 @@ pub(crate) fn log(note: &NodeEvent) {
             info!(%keyspace, term = plan.term, version = plan.seq, workers, intended, moved, cancelled, waiting, reason, "plan published");
         }
         NodeEvent::PlanProblem { keyspace, problem } => {
-            warn!(%keyspace, problem, "plan has to make do")
+            warn!(%keyspace, problem, "constraints could not be fully satisfied")
         }
         NodeEvent::StaleAssignmentsRemoved {
             keys,
@@ -60,10 +60,10 @@ pub(crate) fn log(note: &NodeEvent) {
             term = plan.term,
             version = plan.seq,
             workers,
-            "stale assignments swept"
+            "stale assignments removed"
         ),
         NodeEvent::GcFailed { key, error } => {
-            warn!(%key, error, "sweep failed: will be tried again")
+            warn!(%key, error, "gc of a record failed, retrying")
         }
         NodeEvent::SealFailed {
             shard,
@@ -71,41 +71,38 @@ pub(crate) fn log(note: &NodeEvent) {
             attempt,
             error,
         } => {
-            warn!(%shard, %epoch, attempt, error, "sealing failed: move called off");
+            warn!(%shard, %epoch, attempt, error, "seal failed, move aborted");
         }
         NodeEvent::RuntimeBlocked { since } => {
             error!(
                 ?since,
-                "application runtime stands still: lease not renewed"
+                "application runtime blocked, lease not renewed"
             );
         }
-        NodeEvent::SessionLost {
-            session,
-            reason,
-        } => warn!(%session, %reason, "session lost"),
+        NodeEvent::SessionLost { session, reason } => warn!(%session, %reason, "session lost"),
         NodeEvent::SessionEnded {
             session,
             node,
             reason,
         } => info!(%session, %node, %reason, "session ended"),
         NodeEvent::WaitingForName { session, at_most } => {
-            warn!(%session, ?at_most, "node name in use: waiting");
+            warn!(%session, ?at_most, "node name in use, waiting");
         }
         NodeEvent::ClaimRetry { shards } => {
-            debug!(shards, "shards held elsewhere: looking again")
+            debug!(shards, "retrying claims of shards owned elsewhere")
         }
         NodeEvent::ClaimRetryExhausted { shards } => {
-            warn!(shards, "shards still held elsewhere after the retry window");
+            warn!(shards, "shards still owned elsewhere after the retry window");
         }
         NodeEvent::RecordUnreadable { key, damage } => error!(%key, %damage, "record unreadable"),
         NodeEvent::RecordMissing { key } => error!(%key, "record missing"),
-        NodeEvent::StoreReplaced { problem } => error!(problem, "store exchanged or gone back"),
-        NodeEvent::ClockJump { gap } => warn!(?gap, "process was not scheduled"),
+        NodeEvent::StoreReplaced { problem } => error!(problem, "store was replaced or restored from a backup"),
+        NodeEvent::ClockJump { gap } => warn!(?gap, "clock jump: process was not scheduled"),
         NodeEvent::WouldDo {
             shard,
             step,
             reason,
-        } => info!(%shard, %step, %reason, "observer would act"),
+        } => info!(%shard, %step, %reason, "shadow mode: transition skipped"),
         NodeEvent::LoadFailed {
             shard,
             epoch,
@@ -113,7 +110,7 @@ pub(crate) fn log(note: &NodeEvent) {
             error,
         } => warn!(%shard, %epoch, attempt, error, "shard load failed"),
         NodeEvent::CancelOverdue { shard, epoch } => {
-            error!(%shard, %epoch, "cancelled work does not stop: nobody else can have the shard");
+            error!(%shard, %epoch, "cancelled work does not stop, shard blocked");
         }
         NodeEvent::StartedWith { loaded, failed } => info!(loaded, failed, "node started"),
         NodeEvent::TombstoneRemoved { key } => debug!(%key, "tombstone removed"),
@@ -128,7 +125,7 @@ fn stands_back(mode: &NodeMode) {
     {
         warn!(
             reason,
-            "node takes no shards: `tenure node resume NODE` lets it take part"
+            "node is drained, run `tenure node resume NODE` to activate it"
         );
     }
 }
@@ -139,7 +136,7 @@ fn lease(from: LeasePhase, to: LeasePhase) {
         LeasePhase::Attached => info!(from, "lease attached"),
         LeasePhase::Recovering => info!(from, "lease recovering"),
         LeasePhase::Degraded => warn!(from, "lease degraded"),
-        LeasePhase::Detached => warn!(from, "lease detached: nothing is owned"),
+        LeasePhase::Detached => warn!(from, "lease detached, shards released"),
     }
 }
 
@@ -164,19 +161,19 @@ fn shard(transition: &ShardEvent) {
         ShardStep::Loading => line!(debug, "shard loading"),
         ShardStep::Serving => line!(info, "shard serving"),
         ShardStep::Draining => line!(info, "shard draining"),
-        ShardStep::Cancelled => line!(warn, "shard cut"),
+        ShardStep::Cancelled => line!(warn, "shard work cancelled"),
         ShardStep::Stopped => line!(debug, "shard stopped"),
         ShardStep::Released => line!(info, "shard released"),
         ShardStep::Restored => line!(warn, "shard record restored"),
         ShardStep::Quarantined => line!(error, "shard quarantined"),
-        ShardStep::MoveStarted => line!(info, "shard moving"),
+        ShardStep::MoveStarted => line!(info, "shard move started"),
         ShardStep::Warming => line!(info, "shard warming"),
         ShardStep::Frozen => line!(debug, "shard frozen"),
-        ShardStep::Thawed => line!(info, "shard serving on"),
+        ShardStep::Thawed => line!(info, "shard thawed"),
         ShardStep::Sealed => line!(info, "shard sealed"),
         ShardStep::Taken => line!(info, "shard taken"),
-        ShardStep::Aborted => line!(info, "move called off"),
-        ShardStep::Reclaimed => line!(info, "shard taken back"),
+        ShardStep::Aborted => line!(info, "move aborted"),
+        ShardStep::Reclaimed => line!(info, "shard reclaimed"),
     }
 }
 
@@ -243,7 +240,7 @@ pub(crate) mod tests {
         check(
             Degraded,
             Detached,
-            "WARN lease detached: nothing is owned from=\"degraded\"",
+            "WARN lease detached, shards released from=\"degraded\"",
         );
         check(
             Detached,

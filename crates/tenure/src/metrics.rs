@@ -287,9 +287,7 @@ impl Metrics {
             NodeEvent::SessionEnded { reason, .. } => {
                 self.add(&SESSIONS_ENDED, &labels(&[("reason", &reason.to_string())]));
             }
-            NodeEvent::WouldDo {
-                step, reason, ..
-            } => {
+            NodeEvent::WouldDo { step, reason, .. } => {
                 let would = [("step", step.as_str()), ("reason", reason.as_str())];
                 self.add(&WOULD, &labels(&would));
             }
@@ -354,7 +352,10 @@ impl Metrics {
 
     fn transition(&self, transition: &ShardEvent) {
         let step = transition.step;
-        let both = [("step", step.as_str()), ("reason", transition.reason.as_str())];
+        let both = [
+            ("step", step.as_str()),
+            ("reason", transition.reason.as_str()),
+        ];
         self.add(&TRANSITIONS, &labels(&both));
         let state = match step {
             ShardStep::Claimed => Some("claimed"),

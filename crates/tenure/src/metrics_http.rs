@@ -188,10 +188,7 @@ mod tests {
         metrics.deadline(clock.now());
         check("200", "503", "not ready: detached").await;
         metrics.deadline(Time::NEVER);
-        metrics.note(&NodeEvent::SessionLost {
-            session,
-            reason,
-        });
+        metrics.note(&NodeEvent::SessionLost { session, reason });
         check("200", "503", "not ready: detached").await;
         metrics.leaving();
         check("200", "503", "not ready: stopping").await;

@@ -249,7 +249,7 @@ fn checked(
         let longest = settings.router_hold_timeout + settings.drain_timeout + settings.take_timeout;
         if age < longest {
             problems.push(format!(
-                "hold.age: {age:?} is below freeze_timeout + drain_timeout + take_timeout ({longest:?}): a move could outlast \
+                "hold.age: {age:?} is below router_hold_timeout + drain_timeout + take_timeout ({longest:?}): a move could outlast \
                  what it holds; raise the age or lower these"
             ));
         }
@@ -276,7 +276,7 @@ async fn opened(url: &str, clock: &Clock) -> Result<Arc<dyn Store>, StoreError> 
             Err(error @ (StoreError::Unavailable { .. } | StoreError::Unknown { .. })) => {
                 let error = error.to_string();
                 if told.as_ref() != Some(&error) {
-                    warn!(error, "store cannot be opened: trying again");
+                    warn!(error, "opening the store failed, retrying");
                     told = Some(error);
                 }
             }

@@ -106,7 +106,7 @@ impl Trouble {
             !cause.kinds.is_empty()
         });
         if told.calls.is_empty() {
-            info!("store requests are answered again");
+            info!("store requests succeed again");
         }
     }
 }
@@ -153,7 +153,7 @@ mod tests {
         tokio::time::advance(QUIET).await;
         assert_eq!(answered("get"), "", "nothing of its kind had failed");
         assert_eq!(answered("put"), "", "the other kind may still fail");
-        assert_eq!(answered("grant"), "INFO store requests are answered again");
+        assert_eq!(answered("grant"), "INFO store requests succeed again");
         assert_eq!(answered("grant"), "");
         assert_eq!(failed("put", "no space"), told);
     }

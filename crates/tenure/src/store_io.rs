@@ -202,7 +202,7 @@ impl Calls {
             Request::Delete { .. } => ("delete", true),
             Request::CreateLease { .. } => ("grant", true),
             Request::KeepAlive(_) => ("keep_alive", true),
-            Request::CheckLease(_) => ("ask_lease", false),
+            Request::CheckLease(_) => ("check_lease", false),
         };
         let renews = renews(&request);
         let reply = match request {

@@ -126,7 +126,7 @@ impl Recorder {
             Ok(()) => {}
             Err(TrySendError::Full(_)) => {
                 let reason = format!("the disk is behind by {} steps", self.room);
-                warn!(trace = %self.path.display(), step = self.steps, reason, "the trace is given up");
+                warn!(trace = %self.path.display(), step = self.steps, reason, "trace abandoned");
                 self.give_up(reason);
             }
             // The writer has said why.
@@ -145,7 +145,7 @@ impl Recorder {
         });
         let marking = std::thread::Builder::new().spawn(move || drop(lines.send(gap)));
         if marking.is_err() {
-            warn!(trace = %self.path.display(), "the gap in the trace cannot be marked");
+            warn!(trace = %self.path.display(), "marking a gap in the trace failed");
         }
     }
 }
@@ -154,7 +154,7 @@ impl Drop for Recorder {
     fn drop(&mut self) {
         self.lines = None;
         if self.written.recv_timeout(FAREWELL) == Err(RecvTimeoutError::Timeout) {
-            warn!(trace = %self.path.display(), "the end of the trace is not written: the disk hangs");
+            warn!(trace = %self.path.display(), "end of the trace not written: disk does not respond");
         }
     }
 }
@@ -193,7 +193,7 @@ impl Out {
                 Ok(line) if self.text.len() < GATHER => Some(line),
                 ended => {
                     if let Err(error) = self.file.write_all(&self.text) {
-                        warn!(trace = %self.path.display(), %error, "the trace is given up");
+                        warn!(trace = %self.path.display(), %error, "trace abandoned");
                         return;
                     }
                     self.text.clear();

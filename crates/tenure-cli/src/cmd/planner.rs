@@ -51,7 +51,7 @@ impl PlannerCommand {
         if let Some(name) = config.text("node") {
             builder = builder.name(name);
         }
-        if let Some(path) = config.text("data") {
+        if let Some(path) = config.text("data_dir") {
             builder = builder.data_dir(path);
         }
         if let Some(path) = config.text("trace") {
@@ -62,7 +62,7 @@ impl PlannerCommand {
             Waited::Signal => return Ok(ExitCode::SUCCESS),
             Waited::Done(node) => node.map_err(|e| not_started(&e))?,
         };
-        let _metrics = match config.text("metrics") {
+        let _metrics = match config.text("admin_addr") {
             Some(address) => Some(
                 MetricsServer::bind(address, node.metrics().clone())
                     .await

@@ -35,7 +35,7 @@ use crate::exit::Exit;
     immediately.\n\n\
     Examples:\n  \
     tenure router --listen :8080 -k orders --key-from header:X-User\n  \
-    tenure router --listen 0.0.0.0:80 -k tenants --key-from path:2 --metrics :9090"
+    tenure router --listen 0.0.0.0:80 -k tenants --key-from path:2 --admin-addr :9090"
 )]
 pub(crate) struct RouterCommand {
     /// Address for requests, as HOST:PORT; :PORT listens on loopback only
@@ -140,7 +140,7 @@ impl RouterCommand {
         config.timing().map_err(unfit)?;
         let listener = bind(&self.listen).await.map_err(bad_address)?;
         let address = listener.local_addr().map_err(bad_address)?;
-        let at_admin = bind_admin(config.text("metrics")).await?;
+        let at_admin = bind_admin(config.text("admin_addr")).await?;
         let mut builder = Router::builder(url, cluster.as_str())
             .settings(config.settings())
             .hold(self.holding.limits())
@@ -220,7 +220,7 @@ pub(crate) fn admin(
         ..ServeLimits::default()
     };
     let server = Server::start(listener, limits, HealthServer::new(health)).map_err(bad_address)?;
-    tracing::info!(address = %server.address(), "serving health checks and metrics");
+    tracing::info!(address = %server.address(), "health and metrics server started");
     Ok(Some(server))
 }
 

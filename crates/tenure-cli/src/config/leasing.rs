@@ -1,24 +1,24 @@
-//! How a worker of a queue comes by shards: the section `[worker.shard_leasing]` of the file, and what all sources make of it.
+//! How a worker of a queue comes by shards: the section `[worker.worker_ownership]` of the file, and what all sources make of it.
 
 use tenure_queue::ShardLeasing;
 
 use super::{Config, Source, Value, settings_table, suggest, value};
 
 /// What the names of these settings begin with.
-pub(super) const PREFIX: &str = "shard_leasing";
+pub(super) const PREFIX: &str = "worker_ownership";
 /// The table of the file that holds the section.
 pub(super) const SECTION: &str = "worker";
 
 /// Names within the section, and of the settings that they stand for.
 const KEYS: [(&str, &str); 4] = [
-    ("enabled", "shard_leasing"),
-    ("shards_per_worker", "shard_leasing_shards_per_worker"),
-    ("lease_ttl_secs", "shard_leasing_ttl_secs"),
-    ("lease_renew_interval_secs", "shard_leasing_renew_secs"),
+    ("enabled", "worker_ownership"),
+    ("shards_per_worker", "worker_ownership_shards_per_worker"),
+    ("lease_ttl_secs", "worker_ownership_ttl_secs"),
+    ("lease_renew_interval_secs", "worker_ownership_renew_secs"),
 ];
 
 impl Config {
-    /// Takes what stands in `[worker.shard_leasing]`.
+    /// Takes what stands in `[worker.worker_ownership]`.
     pub(super) fn read_worker(
         &mut self,
         file: &str,
@@ -65,18 +65,18 @@ impl Config {
     /// How a worker comes by shards, as far as anything was said of it.
     pub(crate) fn leasing(&self) -> ShardLeasing {
         let mut leasing = ShardLeasing::default();
-        if let Some(Value::Switch(enabled)) = self.value("shard_leasing") {
+        if let Some(Value::Switch(enabled)) = self.value("worker_ownership") {
             leasing.enabled = *enabled;
         }
-        if let Some(Value::Count(shards)) = self.value("shard_leasing_shards_per_worker") {
+        if let Some(Value::Count(shards)) = self.value("worker_ownership_shards_per_worker") {
             leasing.shards_per_worker = Some(*shards);
         }
         let seconds = |name| match self.value(name) {
             Some(Value::Time(time)) => Some(time.as_secs_f64()),
             _ => None,
         };
-        leasing.lease_ttl_secs = seconds("shard_leasing_ttl_secs");
-        leasing.lease_renew_interval_secs = seconds("shard_leasing_renew_secs");
+        leasing.lease_ttl_secs = seconds("worker_ownership_ttl_secs");
+        leasing.lease_renew_interval_secs = seconds("worker_ownership_renew_secs");
         leasing
     }
 }

@@ -19,14 +19,14 @@ use crate::exit::Exit;
 pub(crate) fn default_text(name: &str) -> Option<&'static str> {
     Some(match name {
         "policy" => "sticky",
-        "measure" => "shards",
-        "debounce" => "2s",
-        "rejoin_after" | "load_window" => "30s",
+        "balance_by" => "shards",
+        "planning_settle_time" => "2s",
+        "rejoin_after" | "cost_window" => "30s",
         "failover_after" => "0ms",
         "cool_down" => "60s",
         "band_shards" => "0",
-        "band_load_permille" => "200",
-        "load_floor" => "10",
+        "band_cost_permille" => "200",
+        "cost_floor" => "10",
         "budget_total" => "64",
         "budget_per_source" | "budget_per_target" => "16",
         "zones" => "any",
@@ -43,7 +43,7 @@ pub(super) fn measure(spec: &mut PlanningSettings, text: Option<&str>) -> Result
     spec.balance_by = match text {
         None => None,
         Some("shards") => Some(BalanceBy::Shards),
-        Some("load") => Some(BalanceBy::Cost),
+        Some("cost") => Some(BalanceBy::Cost),
         Some(other) => {
             return Err(format!(
                 "unknown measure {other:?}; known are shards and load"
@@ -125,20 +125,20 @@ pub(crate) fn shown(spec: &PlanningSettings) -> Vec<(&'static str, String)> {
     let all = [
         ("policy", spec.policy.map(|p| p.to_string())),
         (
-            "measure",
+            "balance_by",
             spec.balance_by.map(|m| match m {
                 BalanceBy::Shards => "shards".to_owned(),
-                BalanceBy::Cost => "load".to_owned(),
+                BalanceBy::Cost => "cost".to_owned(),
             }),
         ),
-        ("debounce", time(spec.settle_time)),
+        ("planning_settle_time", time(spec.settle_time)),
         ("rejoin_after", time(spec.rejoin_after)),
         ("failover_after", time(spec.failover_after)),
         ("cool_down", time(spec.cool_down)),
         ("band_shards", count(spec.band_shards)),
-        ("band_load_permille", count(spec.band_cost_permille)),
-        ("load_floor", count(spec.cost_floor)),
-        ("load_window", time(spec.cost_window)),
+        ("band_cost_permille", count(spec.band_cost_permille)),
+        ("cost_floor", count(spec.cost_floor)),
+        ("cost_window", time(spec.cost_window)),
         ("budget_total", budget(|b| b.total)),
         ("budget_per_source", budget(|b| b.per_source)),
         ("budget_per_target", budget(|b| b.per_target)),
@@ -201,7 +201,7 @@ async fn existing(config: &Config, name: &KeyspaceName) -> Option<Arc<KeyspaceRe
 pub(crate) fn warn_of_load(plan: &PlanningSettings) {
     if plan.balance_by == Some(BalanceBy::Cost) {
         eprintln!(
-            "warning: measure = \"load\": only handlers in Rust report load (`Grant::report_load`); `tenure exec` and `tenure \
+            "warning: balance_by = \"cost\": only handlers in Rust report load (`Grant::report_cost`); `tenure exec` and `tenure \
              node` do not start with it"
         );
     }
@@ -218,8 +218,8 @@ impl Config {
         let plan = self.plan()?;
         match plan.balance_by {
             Some(BalanceBy::Cost) => Err(vec![format!(
-                "measure = \"load\" needs an application that reports the load of its shards, and with `tenure {command}` none \
-                 can; use measure = \"shards\", or the library (`Grant::report_load`)"
+                "balance_by = \"cost\" needs an application that reports the load of its shards, and with `tenure {command}` none \
+                 can; use balance_by = \"shards\", or the library (`Grant::report_cost`)"
             )]),
             _ => Ok(plan),
         }
@@ -239,8 +239,8 @@ impl Config {
             && record.planning.balance_by == Some(BalanceBy::Cost)
         {
             return Err(Exit::usage(format!(
-                "keyspace {name} has measure = \"load\", and an application of `tenure {command}` has no way to report the load \
-                 of its shards; run `tenure keyspace update {name} --measure shards`, or use the library (`Grant::report_load`)"
+                "keyspace {name} has balance_by = \"cost\", and an application of `tenure {command}` has no way to report the load \
+                 of its shards; run `tenure keyspace update {name} --balance-by shards`, or use the library (`Grant::report_cost`)"
             )));
         }
         let weight = match self.value("weight") {

@@ -100,7 +100,7 @@ impl Knob {
 
     /// Whether it matters to a worker of a queue.
     pub(crate) fn is_workers(&self) -> bool {
-        self.is_leasing() || matches!(self.name, "node" | "data" | "metrics")
+        self.is_leasing() || matches!(self.name, "node" | "data_dir" | "admin_addr")
     }
 
     /// Whether it matters to a process that only leads.
@@ -109,14 +109,14 @@ impl Knob {
             "kill_grace",
             "zone",
             "rejoin",
-            "join",
+            "start_drained",
             "release_batch",
-            "rebalance_debounce",
+            "assignment_settle_time",
             "drain_timeout",
-            "freeze_timeout",
+            "router_hold_timeout",
             "take_timeout",
         ];
-        let of_shards = self.name.starts_with("acquire_") || self.name.starts_with("load_");
+        let of_shards = self.name.starts_with("claim_") || self.name.starts_with("load_");
         let of_owners = matches!(self.kind, Kind::Weight | Kind::Limit | Kind::Labels);
         !self.is_plan()
             && !self.is_leasing()
@@ -137,8 +137,8 @@ impl Knob {
 
     /// Whether it matters to a router.
     pub(crate) fn is_routers(&self) -> bool {
-        const MOVES: [&str; 3] = ["drain_timeout", "freeze_timeout", "take_timeout"];
-        const OTHERS: [&str; 2] = ["data", "trace"];
+        const MOVES: [&str; 3] = ["drain_timeout", "router_hold_timeout", "take_timeout"];
+        const OTHERS: [&str; 2] = ["data_dir", "trace"];
         let matters = self.is_leaders() && !OTHERS.contains(&self.name);
         matters || MOVES.contains(&self.name)
     }
@@ -188,72 +188,64 @@ const fn knob(name: &'static str, kind: Kind, help: &'static str) -> Knob {
 
 /// All settings, in the order in which they are shown.
 pub(crate) const KNOBS: &[Knob] = &[
-    knob(
-        "store",
-        Kind::Url,
-        "where ownership is written down, such as sqlite:shop.db",
-    ),
-    knob("cluster", Kind::Cluster, "the cluster's name"),
-    knob("node", Kind::Node, "the node's stable name"),
-    knob(
-        "zone",
-        Kind::Text,
-        "the failure domain that the node runs in",
-    ),
+    knob("store", Kind::Url, "Store URL, such as sqlite:shop.db"),
+    knob("cluster", Kind::Cluster, "Cluster name"),
+    knob("node", Kind::Node, "Stable node name"),
+    knob("zone", Kind::Text, "Failure domain of the node"),
     knob(
         "weight",
         Kind::Weight,
-        "the node's part of the shards in relation to others; 100 is usual",
+        "Relative share of the shards; 100 is the default weight",
     ),
     knob(
         "capacity",
         Kind::Limit,
-        "the most shards that the node can have",
+        "Maximum number of shards that the node owns",
     ),
     knob(
         "labels",
         Kind::Labels,
-        "what the node says of itself, such as disk=ssd,arch=arm; keyspaces may require it",
+        "Labels of the node, such as disk=ssd,arch=arm; keyspaces can require labels",
     ),
     knob(
-        "data",
+        "data_dir",
         Kind::Directory,
-        "the node's own directory, for taking its shards back after a restart",
+        "Data directory of the node; lets a restarted node take its shards back at once",
     ),
     knob(
         "rejoin",
         Kind::Rejoin,
-        "how the node comes back if its session ran out while others lived: auto, or manual (drained until activated)",
+        "Mode after the session expired while other nodes ran: auto (active) or manual (drained until `tenure node resume`)",
     ),
     knob(
-        "join",
+        "start_drained",
         Kind::YesNo,
-        "whether its first start only joins, and takes no shards until `tenure node resume`",
+        "Start drained on the first start, until `tenure node resume`",
     ),
     knob(
-        "metrics",
+        "admin_addr",
         Kind::Address,
-        "where to serve metrics and probes, such as :9464 (loopback) or 0.0.0.0:9464",
+        "Address for metrics and health checks, such as :9464 (loopback) or 0.0.0.0:9464",
     ),
     knob(
         "trace",
         Kind::File,
-        "write every step of the node down here, for `tenure sim validate`",
+        "Trace file of all steps of the node, for `tenure sim validate`",
     ),
     knob(
         "log",
         Kind::Filter,
-        "what to log, such as info or tenure=debug",
+        "Log filter, such as info or tenure=debug",
     ),
     knob(
         "ttl",
         Kind::Time(|s, v| s.ttl = v, |t| t.ttl),
-        "how long a session is good after a confirmed renewal",
+        "Lifetime of a session after its last renewal",
     ),
     knob(
         "renew_interval",
         Kind::Time(|s, v| s.renew_interval = Some(v), |t| t.renew_interval),
-        "how often the session is renewed; default: a sixth of the ttl",
+        "Interval between lease renewals; default: ttl / 6",
     ),
     knob(
         "renew_retry_interval",
@@ -261,12 +253,12 @@ pub(crate) const KNOBS: &[Knob] = &[
             |s, v| s.renew_retry_interval = Some(v),
             |t| t.renew_retry_interval,
         ),
-        "how long after a failed renewal the next try comes; default, and most: a twentieth of the ttl",
+        "Wait after a failed renewal; default and maximum: ttl / 20",
     ),
     knob(
         "request_timeout",
         Kind::Time(|s, v| s.request_timeout = Some(v), |t| t.request_timeout),
-        "how long any one request to the store may take; default: a twelfth of the ttl",
+        "Timeout of a store request; default: ttl / 12",
     ),
     knob(
         "lease_detach_margin",
@@ -274,12 +266,12 @@ pub(crate) const KNOBS: &[Knob] = &[
             |s, v| s.lease_detach_margin = Some(v),
             |t| t.lease_detach_margin,
         ),
-        "how long before the deadline gates close; default: a quarter of the ttl",
+        "Time before the lease deadline at which gates close; default: ttl / 4",
     ),
     knob(
         "kill_grace",
         Kind::Time(|s, v| s.kill_grace = Some(v), |t| t.kill_grace),
-        "how long it may take to stop work that is cancelled; default: an eighth of the ttl",
+        "Time for cancelled work to stop; default: ttl / 8",
     ),
     knob(
         "clock_drift_max_permille",
@@ -287,7 +279,7 @@ pub(crate) const KNOBS: &[Knob] = &[
             |s, v| s.clock_drift_max_permille = v,
             |t| t.clock_drift_max_permille,
         ),
-        "by how much the rates of two clocks may differ, in parts per thousand",
+        "Maximum difference between the rates of two clocks, in parts per thousand",
     ),
     knob(
         "detachment_recover_window",
@@ -295,33 +287,33 @@ pub(crate) const KNOBS: &[Knob] = &[
             |s, v| s.detachment_recover_window = Some(v),
             |t| t.detachment_recover_window,
         ),
-        "how long renewals must succeed again before a detached node takes up its shards; default: a third of the ttl",
+        "Time of successful renewals before a detached node serves again; default: ttl / 3",
     ),
     knob(
-        "acquire_retry_interval",
+        "claim_retry_interval",
         Kind::Time(
             |s, v| s.claim_retry_interval = v,
             |t| t.claim_retry_interval,
         ),
-        "how often assigned shards that are held elsewhere are looked at again",
+        "Interval between claim retries for assigned shards that another node owns",
     ),
     knob(
-        "acquire_retry_window",
+        "claim_retry_window",
         Kind::Time(|s, v| s.claim_retry_window = v, |t| t.claim_retry_window),
-        "for how long they are; 0ms: on watch and tick only",
+        "Duration of the claim retries; 0ms: claim on watch events and ticks only",
     ),
     knob(
-        "acquire_watch_enabled",
+        "claim_watch_enabled",
         Kind::Switch(|s, v| s.claim_watch_enabled = v, |t| t.claim_watch_enabled),
-        "whether a change seen by the watch leads to a claim at once",
+        "Claim shards as soon as the watch reports a change",
     ),
     knob(
-        "rebalance_debounce",
+        "assignment_settle_time",
         Kind::Time(
             |s, v| s.assignment_settle_time = v,
             |t| t.assignment_settle_time,
         ),
-        "how long the set of nodes must be unchanged before shards are given away for balance",
+        "Time without membership changes before a node releases shards for balance",
     ),
     knob(
         "release_batch",
@@ -329,156 +321,156 @@ pub(crate) const KNOBS: &[Knob] = &[
             |s, v| s.release_batch = v as usize,
             |t| u32::try_from(t.release_batch).unwrap_or(u32::MAX),
         ),
-        "how many shards may be given away at the same time",
+        "Maximum number of shards that a node releases at the same time",
     ),
     knob(
         "drain_timeout",
         Kind::Time(|s, v| s.drain_timeout = v, |t| t.drain_timeout),
-        "how long what is in flight may take to finish before it is cancelled",
+        "Time for requests in flight to finish before they are cancelled",
     ),
     knob(
-        "freeze_timeout",
+        "router_hold_timeout",
         Kind::Time(|s, v| s.router_hold_timeout = v, |t| t.router_hold_timeout),
-        "how long a move waits for routers to hold what comes for the shard",
+        "Maximum time that a move waits for routers to hold requests",
     ),
     knob(
         "take_timeout",
         Kind::Time(|s, v| s.take_timeout = v, |t| t.take_timeout),
-        "how long a move waits, once the shard is sealed, for its new owner",
+        "Maximum time that a move waits for the target to take the sealed shard",
     ),
     knob(
         "move_retry_max",
         Kind::Time(|s, v| s.move_retry_max = v, |t| t.move_retry_max),
-        "the longest wait before a move that was called off is tried again",
+        "Maximum wait before an aborted move is retried",
     ),
     knob(
         "tick_interval",
         Kind::Time(|s, v| s.tick_interval = Some(v), |t| t.tick_interval),
-        "how often everything is looked at even if nothing was heard; default: four times the ttl",
+        "Interval between scans of all shards; default: 4 x ttl",
     ),
     knob(
         "relist_interval",
         Kind::Time(|s, v| s.relist_interval = Some(v), |t| t.relist_interval),
-        "how often everything is read anew although nothing seems amiss; default: 24 times the ttl",
+        "Interval between complete lists of the store; default: 24 x ttl",
     ),
     knob(
         "stall_limit",
         Kind::Time(|s, v| s.stall_limit = Some(v), |t| t.stall_limit),
-        "how long the application may show no sign of life before renewals stop; default: the ttl",
+        "Maximum time without progress of the application's runtime before renewals stop; default: ttl",
     ),
     knob(
         "load_timeout",
         Kind::Time(|s, v| s.load_timeout = v, |t| t.load_timeout),
-        "how long a load may take before it counts as failed",
+        "Timeout of a shard load",
     ),
     knob(
         "load_retry_min",
         Kind::Time(|s, v| s.load_retry_min = v, |t| t.load_retry_min),
-        "the first wait after a failed load; doubles with each",
+        "Wait after the first failed load; doubles after each failure",
     ),
     knob(
         "load_retry_max",
         Kind::Time(|s, v| s.load_retry_max = v, |t| t.load_retry_max),
-        "the longest wait after a failed load",
+        "Maximum wait after a failed load",
     ),
     knob(
         "load_attempts",
         Kind::Count(|s, v| s.load_attempts = v, |t| t.load_attempts),
-        "how many loads are tried before the shard goes to another node",
+        "Number of failed loads after which another node may load the shard",
     ),
     knob(
         "policy",
         Kind::PlanText(planning::policy),
-        "how a leader gives shards to nodes: sticky, rendezvous or jump",
+        "Placement policy: sticky, rendezvous or jump",
     ),
     knob(
-        "measure",
+        "balance_by",
         Kind::PlanText(planning::measure),
-        "what sticky evens out: shards or load",
+        "Quantity that the sticky policy balances: shards or cost",
     ),
     knob(
-        "debounce",
+        "planning_settle_time",
         Kind::PlanTime(|p, v| p.settle_time = v),
-        "how long the nodes must be the same before a leader moves shards for balance",
+        "Time without membership changes before the leader moves shards for balance",
     ),
     knob(
         "rejoin_after",
         Kind::PlanTime(|p, v| p.rejoin_after = v),
-        "how long a node that has come back waits for its share; doubles with each absence",
+        "Wait before a returning node is assigned shards; doubles after each absence",
     ),
     knob(
         "failover_after",
         Kind::PlanTime(|p, v| p.failover_after = v),
-        "how long a shard waits for an owner whose session has ended",
+        "Wait before a shard of an ended session is assigned to another node",
     ),
     knob(
         "cool_down",
         Kind::PlanTime(|p, v| p.cool_down = v),
-        "how long after a move a shard is not moved for balance",
+        "Time after a move in which a shard is not moved for balance",
     ),
     knob(
         "band_shards",
         Kind::PlanCount(|p, v| p.band_shards = v),
-        "how many shards a node may be off its share before balance begins",
+        "Tolerated deviation from the target number of shards before balancing starts",
     ),
     knob(
-        "band_load_permille",
+        "band_cost_permille",
         Kind::PlanCount(|p, v| p.band_cost_permille = v),
-        "how far, in thousandths, a node's load may be off its share before balance begins",
+        "Tolerated deviation from the target cost before balancing starts, in parts per thousand",
     ),
     knob(
-        "load_floor",
+        "cost_floor",
         Kind::PlanCount(|p, v| p.cost_floor = v),
-        "what every shard counts for besides its load, in the same unit",
+        "Base cost of every shard, added to its reported cost, in the same unit",
     ),
     knob(
-        "load_window",
+        "cost_window",
         Kind::PlanTime(|p, v| p.cost_window = v),
-        "over which time reported load is smoothed",
+        "Time over which reported costs are averaged",
     ),
     knob(
         "budget_total",
         Kind::PlanCount(|p, v| planning::budget(p, v, |b| &mut b.total)),
-        "how many moves may be under way at a time",
+        "Maximum number of concurrent moves",
     ),
     knob(
         "budget_per_source",
         Kind::PlanCount(|p, v| planning::budget(p, v, |b| &mut b.per_source)),
-        "how many of them away from one node",
+        "Maximum number of concurrent moves from one node",
     ),
     knob(
         "budget_per_target",
         Kind::PlanCount(|p, v| planning::budget(p, v, |b| &mut b.per_target)),
-        "how many of them towards one node",
+        "Maximum number of concurrent moves to one node",
     ),
     knob(
         "zones",
         Kind::PlanText(planning::zones),
-        "how zones matter: any, spread:PERCENT (no zone has more), or prefer:ZONE,… (best first)",
+        "Zone rule: any, spread:PERCENT (maximum share of one zone) or prefer:ZONE,... (best first)",
     ),
     knob(
         "required_labels",
         Kind::PlanText(planning::required_labels),
-        "what a node must say of itself to have shards, such as disk=ssd",
+        "Labels that a node needs to own shards, such as disk=ssd",
     ),
     knob(
-        "shard_leasing",
+        "worker_ownership",
         Kind::OnOff,
-        "whether a worker of a queue owns shards and polls them alone; otherwise it looks into random ones",
+        "Let the worker own shards and poll only those; otherwise it polls random shards",
     ),
     knob(
-        "shard_leasing_shards_per_worker",
+        "worker_ownership_shards_per_worker",
         Kind::Limit,
-        "into how many shards such a worker looks at most in one round; default: 16",
+        "Maximum number of shards polled per round; default: 16",
     ),
     knob(
-        "shard_leasing_ttl_secs",
+        "worker_ownership_ttl_secs",
         Kind::Seconds,
-        "how long the lease of such a worker is good after a renewal; default: as the store suggests",
+        "Lifetime of the worker's session after a renewal; default: suggested by the store",
     ),
     knob(
-        "shard_leasing_renew_secs",
+        "worker_ownership_renew_secs",
         Kind::Seconds,
-        "how often that lease is renewed; default: a sixth of it",
+        "Interval between renewals of that session; default: a sixth of its lifetime",
     ),
 ];

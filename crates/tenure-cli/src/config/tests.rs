@@ -35,7 +35,7 @@ fn samples(knob: &Knob) -> [(&'static str, &'static str); 3] {
             ("\"jump\"", "jump"),
         ],
         // Two values are all there are here, too.
-        ("measure", _) => [
+        ("balance_by", _) => [
             ("\"load\"", "load"),
             ("\"shards\"", "shards"),
             ("\"load\"", "load"),
@@ -165,7 +165,7 @@ fn planned(name: &'static str, text: &str) -> PlanningSettings {
 fn every_knob_of_planning_reaches_its_own_setting_is_shown_as_given_and_can_be_unset() {
     for knob in KNOBS.iter().filter(|knob| knob.is_plan()) {
         let text = match knob.name {
-            "measure" => "load",
+            "balance_by" => "load",
             _ => samples(knob)[1].1,
         };
         let mut spec = planned(knob.name, text);
@@ -260,7 +260,7 @@ fn every_problem_of_every_source_is_reported_at_once() {
         "unknown key \"tll\"; did you mean \"ttl\"?",
         "ttl: 3 is of type integer, wanted is a duration in quotes",
         "weight: \"x\" is of type string",
-        "acquire_watch_enabled: 1 is of type integer",
+        "claim_watch_enabled: 1 is of type integer",
         "unknown key \"listen\"; `tenure config show` lists what there is",
         "TENURE_RENEW_INTERVAL: \"3\" is not a duration: it has no unit",
         "unknown environment variable TENURE_STROE; did you mean TENURE_STORE?",
@@ -403,7 +403,7 @@ fn what_does_not_fit_together_is_told_along_with_what_cannot_be_read() {
 fn the_section_of_a_worker_says_the_same_as_its_settings() {
     use tenure_queue::{ENV_ENABLED, ENV_RENEW, ENV_SHARDS, ENV_TTL, ShardLeasing};
 
-    let text = "[worker.shard_leasing]\nenabled = false\nshards_per_worker = 4\n\
+    let text = "[worker.worker_ownership]\nenabled = false\nshards_per_worker = 4\n\
         lease_ttl_secs = 30\nlease_renew_interval_secs = 2.5\n";
     let section = file(text);
     let by_file = Sources {
@@ -431,13 +431,13 @@ fn the_section_of_a_worker_says_the_same_as_its_settings() {
     }
     let nothing = Config::load(&Sources::default()).unwrap();
     assert_eq!(nothing.leasing(), ShardLeasing::default());
-    let odd = file("[worker]\nshards = 3\n[worker.shard_leasing]\nttl = 3\nenabled = 1\n");
+    let odd = file("[worker]\nshards = 3\n[worker.worker_ownership]\nttl = 3\nenabled = 1\n");
     let sources = Sources {
         files: vec![odd.path().to_owned()],
         ..Sources::default()
     };
     let told = Config::load(&sources).unwrap_err().join("\n");
-    for part in ["worker.shards", "worker.shard_leasing.ttl", "enabled"] {
+    for part in ["worker.shards", "worker.worker_ownership.ttl", "enabled"] {
         assert!(told.contains(part), "{part} is not in {told}");
     }
 }

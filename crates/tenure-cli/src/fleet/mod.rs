@@ -72,7 +72,14 @@ impl Site {
         let (url, hooks) = (format!("http://{app}"), format!("http://{app}/hooks"));
         args.extend(
             [
-                "--data", &data, "--shards", &shards, "--app", &url, "--hooks", &hooks,
+                "--data-dir",
+                &data,
+                "--shards",
+                &shards,
+                "--app",
+                &url,
+                "--hooks",
+                &hooks,
             ]
             .map(String::from),
         );

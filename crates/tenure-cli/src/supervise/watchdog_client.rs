@@ -144,12 +144,12 @@ impl Guard {
             match next {
                 Next::Report(Some(report)) => self.hear(report),
                 Next::Report(None) => {
-                    warn!("the watchdog is gone; its children are killed and a new one takes over");
+                    warn!("watchdog exited, killing its children and starting a new watchdog");
                     self.bury(link.take()).await;
                 }
                 Next::TooLate => {
                     if self.is_late(link.as_mut()).await {
-                        warn!("the watchdog does not kill in time; killing it with its children");
+                        warn!("watchdog missed the kill deadline, killing it with its children");
                         self.bury(link.take()).await;
                     }
                 }
@@ -174,8 +174,8 @@ impl Guard {
         loop {
             match timeout(BIRTH, self.spawn()).await {
                 Ok(Ok(link)) => return link,
-                Ok(Err(error)) => error!(%error, "no watchdog can be started; trying again"),
-                Err(_) => error!("the watchdog does not begin; trying again"),
+                Ok(Err(error)) => error!(%error, "starting the watchdog failed, retrying"),
+                Err(_) => error!("watchdog did not become ready, retrying"),
             }
             bury_all().await;
             tokio::time::sleep(RETRY).await;
@@ -312,7 +312,7 @@ impl Guard {
 async fn bury_all() {
     let buried = tokio::task::spawn_blocking(process_tree::end_descendants).await;
     if let Ok(Err(error)) = buried {
-        error!(%error, "processes that were left behind cannot be ended");
+        error!(%error, "killing orphaned processes failed");
     }
 }
 

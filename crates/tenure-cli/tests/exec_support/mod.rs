@@ -84,7 +84,7 @@ impl Site {
             // The leader does not take its time, so that a test need not wait.
             .args(["--set", "debounce=250ms", "--set", "cool_down=0ms"])
             .args(["--set", "rejoin_after=0ms"])
-            .arg("--data")
+            .arg("--data-dir")
             .arg(self.path(node))
             .arg("--trace")
             .arg(self.trace(node))

@@ -49,7 +49,7 @@ async fn what_cannot_be_held_is_answered_with_503_and_counted() {
     assert!(made, "{said}");
     let short = [
         "--set",
-        "freeze_timeout=100ms",
+        "router_hold_timeout=100ms",
         "--drain-timeout",
         "200ms",
         "--set",
@@ -259,7 +259,7 @@ fn what_cannot_be_started_is_refused_with_the_way_out() {
     );
     check(
         &[&router[..], &[":0", "--hold-max-age", "1s"]].concat(),
-        &["freeze_timeout"],
+        &["router_hold_timeout"],
     );
 }
 

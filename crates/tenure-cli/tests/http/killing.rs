@@ -64,8 +64,8 @@ async fn a_sidecar_that_is_killed_fails_only_what_it_had_and_only_until_failover
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_router_that_is_killed_costs_the_others_nothing_and_wedges_no_move() {
     let site = Site::new(6);
-    let args = [&with_ttl("5s")[..], &["--set", "freeze_timeout=500ms"]].concat();
-    let short = ["--ttl", "5s", "--set", "freeze_timeout=500ms"];
+    let args = [&with_ttl("5s")[..], &["--set", "router_hold_timeout=500ms"]].concat();
+    let short = ["--ttl", "5s", "--set", "router_hold_timeout=500ms"];
     let mut first = site.node("n1", &args);
     let _second = site.node("n2", &args);
     let alive = site.router("r1", &short);

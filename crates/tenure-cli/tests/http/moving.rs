@@ -43,8 +43,8 @@ async fn requests_do_not_wait_for_a_load() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_router_that_says_nothing_delays_a_move_by_the_freeze_timeout_only() {
     let site = Site::new(4);
-    let args = [&QUICK[..], &["--set", "freeze_timeout=700ms"]].concat();
-    let short = ["--set", "freeze_timeout=700ms", "--ttl", "60s"];
+    let args = [&QUICK[..], &["--set", "router_hold_timeout=700ms"]].concat();
+    let short = ["--set", "router_hold_timeout=700ms", "--ttl", "60s"];
     let _first = site.node("n1", &args);
     let router = site.router("r1", &short);
     let silent = site.router("r2", &short);

@@ -16,7 +16,7 @@ fn up_shows_requests_that_do_not_fail() {
         "4s",
         "--ttl",
         "15s",
-        "--data",
+        "--data-dir",
         &data,
     ];
     let (fine, said) = site.run(&args);

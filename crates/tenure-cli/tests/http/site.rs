@@ -106,7 +106,7 @@ impl Site {
         let at = free_port();
         let mut command = self.command();
         command
-            .args(["sidecar", "--node", name, "--data"])
+            .args(["sidecar", "--node", name, "--data-dir"])
             .arg(self.dir.path().join(name))
             .args(["--listen", ":0", "--keyspace", "orders"])
             .args(self.kind())
@@ -212,7 +212,7 @@ impl Proc {
         // Before the rest of the line that the application takes.
         let mut args: Vec<_> = command.get_args().map(ToOwned::to_owned).collect();
         let at = args.iter().position(|a| a == "--listen").unwrap();
-        let more = ["--log", "info", "--metrics", &admin.to_string()].map(Into::into);
+        let more = ["--log", "info", "--admin-addr", &admin.to_string()].map(Into::into);
         args.splice(at..at, more);
         let mut all = Command::new(command.get_program());
         all.env("NO_COLOR", "1");

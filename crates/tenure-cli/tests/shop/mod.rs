@@ -199,7 +199,7 @@ impl Shop {
         let shards = shards.to_string();
         let create = ["keyspace", "create", "orders", "--shards", &shards];
         let lively = [
-            "--debounce",
+            "--planning-settle-time",
             "50ms",
             "--rejoin-after",
             "0ms",

@@ -25,7 +25,7 @@ pub(super) struct Assignments {
     imagined: BTreeMap<KeyspaceName, Option<BTreeSet<ShardId>>>,
 }
 
-/// What a node takes and gives in a greedy keyspace.
+/// What a node takes and gives in a fair-share keyspace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Greedy {
     take: BTreeSet<ShardId>,

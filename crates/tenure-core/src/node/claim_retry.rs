@@ -1,7 +1,7 @@
 //! Assigned shards that another live node still has: how often to look again.
 //!
 //! The watch tells when they come free. The retries are for stores whose watch is late or off: every
-//! `acquire_retry_interval` within `acquire_retry_window`; when that is over, once a warning, and the next look at
+//! `claim_retry_interval` within `claim_retry_window`; when that is over, once a warning, and the next look at
 //! everything comes sooner (A7). A shard that was not waited for before, or that could be had but for the setting that the watch
 //! leads to no claims, has a whole window, whether or not others have used theirs up.
 

@@ -17,24 +17,24 @@ pub struct Said {
 }
 
 /// Returns the problem with planning settings for a keyspace of this mode, if any: without a leader nobody reads them, and
-/// without `measure = "load"` nobody reads those of load.
+/// without `balance_by = "cost"` nobody reads those of load.
 pub fn plan_without_effect(mode: AssignedBy, plan: &PlanningSettings) -> Option<String> {
     if mode != AssignedBy::Leader && *plan != PlanningSettings::default() {
         return Some(format!(
             "planning settings (policy, measure, zones, required labels, budgets and waits of a leader) have no effect in mode \
-             {mode}, in which no leader plans; leave them out, or use mode coordinated"
+             {mode}, in which no leader plans; leave them out, or use mode leader"
         ));
     }
     let of_load = [
-        ("band_load_permille", plan.band_cost_permille.is_some()),
-        ("load_floor", plan.cost_floor.is_some()),
-        ("load_window", plan.cost_window.is_some()),
+        ("band_cost_permille", plan.band_cost_permille.is_some()),
+        ("cost_floor", plan.cost_floor.is_some()),
+        ("cost_window", plan.cost_window.is_some()),
     ];
     let given = of_load.into_iter().filter(|(_, given)| *given);
     let given: Vec<&str> = given.map(|(name, _)| name).collect();
     (plan.balance_by != Some(BalanceBy::Cost) && !given.is_empty()).then(|| {
         format!(
-            "{} no effect without measure = \"load\"; leave out {}, or set the measure",
+            "{} no effect without balance_by = \"cost\"; leave out {}, or set the measure",
             match given.as_slice() {
                 [one] => format!("{one} has"),
                 several => format!("{} have", several.join(", ")),
@@ -81,14 +81,14 @@ pub fn without_effect<'a>(
         }
         if said.capacity && mode == AssignedBy::Rendezvous {
             problems.push(format!(
-                "keyspace {name:?}: capacity has no effect in mode symmetric; use a weight, or mode coordinated or greedy"
+                "keyspace {name:?}: capacity has no effect in mode rendezvous; use a weight, or mode leader or greedy"
             ));
         }
     }
     for (what, given) in [("labels have", said.labels), ("zone has", said.zone)] {
         if given && any && !led {
             problems.push(format!(
-                "{what} no effect: no keyspace of this node is in mode coordinated, in which a leader plans by it"
+                "{what} no effect: no keyspace of this node is in mode leader, in which a leader plans by it"
             ));
         }
     }

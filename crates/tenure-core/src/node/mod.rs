@@ -511,22 +511,10 @@ impl Node {
                 activation,
                 move_id: mv,
             } => self.on_frozen(activation, mv),
-            Event::Sealed {
-                activation,
-                seal,
-            } => self.on_sealed(activation, seal),
-            Event::SealFailed {
-                activation,
-                error,
-            } => self.on_seal_failed(activation, error),
-            Event::LoadFailed {
-                activation,
-                error,
-            } => self.on_load_failed(activation, error),
-            Event::LoopEnded {
-                activation,
-                error,
-            } => self.on_run_ended(activation, error),
+            Event::Sealed { activation, seal } => self.on_sealed(activation, seal),
+            Event::SealFailed { activation, error } => self.on_seal_failed(activation, error),
+            Event::LoadFailed { activation, error } => self.on_load_failed(activation, error),
+            Event::LoopEnded { activation, error } => self.on_run_ended(activation, error),
             Event::Trouble {
                 activation,
                 trouble: said,

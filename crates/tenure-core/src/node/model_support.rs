@@ -61,7 +61,7 @@ impl Node {
     }
 
     /// The node without what it can no longer decide by, and without its [`Listing`]: what two nodes have to have in common to
-    /// do the same from now on, in `symmetric` keyspaces on a store that keeps no leases and never goes back.
+    /// do the same from now on, in `rendezvous` keyspaces on a store that keeps no leases and never goes back.
     ///
     /// Only to be compared, not to go on from.
     pub fn essence(&self) -> Self {

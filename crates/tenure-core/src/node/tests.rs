@@ -381,9 +381,7 @@ fn last_run(bench: &TestCluster, i: usize, id: &ShardId) -> ActivationId {
     let mut loads = bench.log(i).iter().rev();
     let activation = loads.find_map(|action| match action {
         Action::Load {
-            activation,
-            shard,
-            ..
+            activation, shard, ..
         } if shard == id => Some(*activation),
         _ => None,
     });

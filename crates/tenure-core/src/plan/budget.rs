@@ -26,7 +26,9 @@ impl Work<'_> {
         let (mut moves_wanted, mut moves_allowed) = (0, 0);
         let mut more_to = BTreeSet::new();
         for wanted in std::mem::take(&mut self.wanted) {
-            let Wanted { shard, to, reason, .. } = wanted;
+            let Wanted {
+                shard, to, reason, ..
+            } = wanted;
             let decision = match wanted.from {
                 None => Decision::Intend { shard, to, reason },
                 Some(from) => {

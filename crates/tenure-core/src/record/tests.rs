@@ -359,7 +359,8 @@ fn a_record_that_makes_no_sense_is_corrupt() {
         );
     };
     let by = serde_json::json!({"node": "n1", "session": SessionId(1).to_string()});
-    let mv = |phase: &str| serde_json::json!({"id": 1, "to": by, "phase": phase, "reason": "planned"});
+    let mv =
+        |phase: &str| serde_json::json!({"id": 1, "to": by, "phase": phase, "reason": "planned"});
     check(serde_json::json!({"serving": true}));
     check(serde_json::json!({"move": mv("warming")}));
     check(serde_json::json!({"owner": by, "move": mv("warming")}));
@@ -399,7 +400,14 @@ const MAPS: [&str; 6] = [
 ];
 /// Fields with few possible values, each of which a golden record has.
 const CHOICES: [&str; 8] = [
-    "role", "mode", "kind", "reason", "phase", "policy", "measure", "zones",
+    "role",
+    "mode",
+    "kind",
+    "reason",
+    "phase",
+    "policy",
+    "balance_by",
+    "zones",
 ];
 
 /// Adds the names of all fields of a value, and the values of those with few.

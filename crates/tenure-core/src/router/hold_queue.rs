@@ -435,7 +435,10 @@ mod tests {
         for (line, n) in [(KEY, 1), (OTHER, 2), (KEY, 3), (OTHER, 4), (KEY, 5)] {
             waits(&post, &mut lines, line, n);
         }
-        assert_eq!((lines.held(), lines.reason()), ((5, 5), HoldReason::Freezing));
+        assert_eq!(
+            (lines.held(), lines.reason()),
+            ((5, 5), HoldReason::Freezing)
+        );
         assert_eq!(lines.flush(&post, FlushMode::All), 2);
         assert_eq!(*post.gone.borrow(), [1, 2]);
         ends(&post, &mut lines, KEY, 1);

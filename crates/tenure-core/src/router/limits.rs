@@ -10,7 +10,7 @@ pub struct HoldLimits {
     pub count: u64,
     /// How many bytes, as their senders count them.
     pub bytes: u64,
-    /// How long any one of them, in all. Must be no less than `freeze_timeout` + `drain_timeout` + `take_timeout`.
+    /// How long any one of them, in all. Must be no less than `router_hold_timeout` + `drain_timeout` + `take_timeout`.
     pub age: Duration,
 }
 

@@ -221,7 +221,7 @@ impl Queue {
             match self.tick_one(schedule).await {
                 Ok(Some(at)) => next = Some(next.unwrap_or(at).min(at)),
                 Ok(None) => {}
-                Err(error) => tracing::warn!(%error, "a schedule was not looked after"),
+                Err(error) => tracing::warn!(%error, "schedule check failed"),
             }
         }
         Ok(next)
@@ -247,7 +247,7 @@ impl Queue {
         let created = self.submit(submit).await?.created;
         if created {
             self.metrics().ticks.one();
-            tracing::info!(schedule = %schedule.name, %tick, "a schedule submitted a task");
+            tracing::info!(schedule = %schedule.name, %tick, "schedule submitted a task");
         }
         self.note_tick(&schedule, tick, created, passed - 1).await?;
         Ok(next)

@@ -144,7 +144,7 @@ impl Attempt {
                         }
                         Extension::Lost => return self.hurry(work, End::ClaimLost).await,
                         Extension::Failed(error) => {
-                            tracing::debug!(task = %self.held.task.id, %error, "a claim was not extended; trying again");
+                            tracing::debug!(task = %self.held.task.id, %error, "claim renewal failed, retrying");
                             extend_at = Instant::now() + third / 5;
                         }
                     }

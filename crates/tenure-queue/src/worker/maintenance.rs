@@ -47,11 +47,11 @@ pub(super) async fn run(engine: Arc<WorkerContext>) {
             let read = engine.queue.refresh().await;
             engine.heard(!matches!(read, Err(QueueError::Store(_))));
             if let Err(error) = read {
-                tracing::debug!(%error, "the queue's record was not read");
+                tracing::debug!(%error, "reading the queue record failed");
             }
         }
         if engine.queue.is_deleted() {
-            tracing::warn!(queue = %engine.queue.name(), "queue deleted, worker claims nothing more");
+            tracing::warn!(queue = %engine.queue.name(), "queue deleted, worker stops claiming tasks");
             return;
         }
         sync(&engine, &mut rounds);
@@ -127,20 +127,20 @@ async fn glance(engine: &WorkerContext, rounds: &mut BTreeMap<u32, Round>) {
             rounds.values_mut().for_each(|round| round.leases = next);
         }
         Ok(false) => {}
-        Err(error) => tracing::debug!(%error, "claims that may have run out were not looked at"),
+        Err(error) => tracing::debug!(%error, "scan for expired claims failed"),
     }
 }
 
 async fn tend(engine: &WorkerContext, shard: u32, round: &mut Round) {
     if round.leases <= Instant::now() {
         if let Err(error) = recover(engine, shard).await {
-            tracing::debug!(shard, %error, "claims that may have run out were not looked at");
+            tracing::debug!(shard, %error, "scan for expired claims failed");
         }
         round.leases = Instant::now() + engine.shelf.chance.around(lease_pause(engine));
     }
     if round.rescan <= Instant::now() {
         if let Err(error) = look_after(engine, shard).await {
-            tracing::debug!(shard, %error, "a shard was not looked through");
+            tracing::debug!(shard, %error, "scan of a shard failed");
         }
         round.rescan = Instant::now() + engine.shelf.chance.around(engine.settings.rescan_every);
     }
@@ -150,7 +150,7 @@ async fn tend(engine: &WorkerContext, shard: u32, round: &mut Round) {
 async fn look_after(engine: &WorkerContext, shard: u32) -> Result<(), QueueError> {
     let found = engine.shelf.rescan_shard(shard).await?;
     if found > 0 {
-        tracing::warn!(shard, found, "tasks were found that no index led to");
+        tracing::warn!(shard, found, "tasks without an index entry found");
     }
     let purge = Purge::by(&engine.queue.settings());
     engine.shelf.purge_shard(shard, &purge).await?;
@@ -204,7 +204,7 @@ async fn look_at_all(engine: &WorkerContext, entries: &[Entry]) {
             Ok(Some(held)) => {
                 // The others are not to wait for one that cannot be written.
                 if let Err(error) = look_at(engine, entry, held).await {
-                    tracing::warn!(task = %entry.id, %error, "a claim that ran out was not taken back");
+                    tracing::warn!(task = %entry.id, %error, "releasing an expired claim failed");
                 }
             }
             // A claimed task was there: it has been removed since.
@@ -237,7 +237,7 @@ async fn look_at(engine: &WorkerContext, entry: &Entry, held: Versioned) -> Resu
         shelf.alter(&id, Some(held), &change, shelf.nonce()).await?
     {
         shelf.metrics.expired.one();
-        tracing::info!(task = %id, is = %now.task.status(), "a claim has run out");
+        tracing::info!(task = %id, status = %now.task.status(), "claim expired");
         match now.task.status() {
             TaskStatus::Dead => shelf.metrics.dead.one(),
             TaskStatus::Cancelled => shelf.metrics.cancelled.one(),
@@ -256,7 +256,7 @@ async fn tick(engine: &WorkerContext) -> Duration {
     let next = match engine.queue.tick().await {
         Ok(next) => next,
         Err(error) => {
-            tracing::debug!(%error, "schedules were not looked at");
+            tracing::debug!(%error, "schedule scan failed");
             None
         }
     };

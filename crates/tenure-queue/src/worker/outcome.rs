@@ -44,7 +44,7 @@ pub(super) async fn record(attempt: Attempt, end: End) {
     count(&shelf.metrics, &end);
     let Some(change) = change(&attempt, end).await else {
         shelf.metrics.taken_away.one();
-        tracing::info!(task = %id, "a claim was lost; the attempt is dropped");
+        tracing::info!(task = %id, "claim lost, attempt cancelled");
         engine.let_in(&id);
         return;
     };
@@ -63,12 +63,12 @@ pub(super) async fn record(attempt: Attempt, end: End) {
             Ok(UpdateOutcome::Refused(reason, held)) => {
                 debug_assert_eq!(reason, TransitionError::ClaimLost);
                 shelf.metrics.taken_away.one();
-                tracing::info!(task = %id, now = %held.task.status(), "an attempt ended after its claim was lost");
+                tracing::info!(task = %id, now = %held.task.status(), "attempt ended after its claim was lost");
                 break;
             }
             Ok(UpdateOutcome::Gone) => break,
             Err(error) => {
-                tracing::warn!(task = %id, %error, "an outcome was not written; trying again");
+                tracing::warn!(task = %id, %error, "writing the outcome failed, retrying");
                 tokio::time::sleep(shelf.chance.around(pause)).await;
                 pause = (pause * 2).min(AGAIN_LATEST);
             }
@@ -157,7 +157,7 @@ fn made(engine: &WorkerContext, change: &Transition, task: &Task) {
     match task.status() {
         TaskStatus::Dead => {
             metrics.dead.one();
-            tracing::warn!(task = %task.id, attempts = task.attempts, "a task is a dead letter");
+            tracing::warn!(task = %task.id, attempts = task.attempts, "task became a dead letter");
         }
         TaskStatus::Cancelled => metrics.cancelled.one(),
         TaskStatus::Ready => {

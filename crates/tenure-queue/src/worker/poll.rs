@@ -226,7 +226,7 @@ async fn round(
             Ok(true) => return,
             Ok(false) => stock.crowded = Some(Instant::now()),
             Err(error) => {
-                tracing::debug!(%error, "looking for tasks failed");
+                tracing::debug!(%error, "polling for tasks failed");
                 let later = Instant::now() + AFTER_TROUBLE;
                 looks
                     .values_mut()
@@ -258,7 +258,7 @@ async fn round(
                 wait
             }
             Err(error) => {
-                tracing::debug!(shard, %error, "looking for tasks failed");
+                tracing::debug!(shard, %error, "polling for tasks failed");
                 AFTER_TROUBLE
             }
         };

@@ -144,7 +144,12 @@ async fn a_worker_that_dies_between_any_two_writes_loses_no_task() {
         let counted = Calls::limit(&faults, calls);
         let hand = Hand::default();
         let worker = by_index_alone(&world, &queue, "mortal", &hand).await;
-        let all_done = async || all(&producer).await.iter().all(|task| task.status().is_final());
+        let all_done = async || {
+            all(&producer)
+                .await
+                .iter()
+                .all(|task| task.status().is_final())
+        };
         until("it is dead, or done", async || {
             counted.is_dead() || all_done().await
         })

@@ -267,7 +267,10 @@ async fn what_a_task_does_not_say_its_queue_does() {
     let own = text("sleep:3000").timeout(secs(5)).lease(secs(4));
     let own = submitted(&queue, own).await;
     let task = ended(&queue, &own).await;
-    assert_eq!((task.status(), task.claim_timeout), (TaskStatus::Done, secs(4)));
+    assert_eq!(
+        (task.status(), task.claim_timeout),
+        (TaskStatus::Done, secs(4))
+    );
     let large = submitted(&queue, text("a result of its own length")).await;
     assert!(reason(&ended(&queue, &large).await).contains("up to 10"));
     worker.stop().await.unwrap();

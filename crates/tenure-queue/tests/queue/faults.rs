@@ -17,7 +17,10 @@ async fn an_outcome_waits_for_the_store_to_come_back() {
     until("it is running", async || worker.running() == 1).await;
     faults.outage();
     tokio::time::sleep(secs(3)).await;
-    assert_eq!(watcher.get(&id).await.unwrap().status(), TaskStatus::Running);
+    assert_eq!(
+        watcher.get(&id).await.unwrap().status(),
+        TaskStatus::Running
+    );
     faults.heal();
     let task = ended(&watcher, &id).await;
     assert_eq!((task.status(), task.attempts), (TaskStatus::Done, 1));

@@ -1,6 +1,6 @@
 //! P4, the smooth part: in a planned move no request that a router has let through is turned away.
 //!
-//! The owner shuts its gate when every router holds what comes and has nothing under way, or when `freeze_timeout` has
+//! The owner shuts its gate when every router holds what comes and has nothing under way, or when `router_hold_timeout` has
 //! passed; and nothing is sent to an owner that is still loading. Asked only of runs in which nothing goes wrong: elsewhere
 //! a request that is turned away waits and goes again. So it does if a move is called off while the owner seals.
 

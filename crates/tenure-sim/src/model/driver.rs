@@ -238,9 +238,11 @@ impl State {
                 }
             }
             Action::Open(activation) => {
-                let stay = self
-                    .process(n)
-                    .and_then(|p| p.stays.iter_mut().find(|stay| stay.activation == activation));
+                let stay = self.process(n).and_then(|p| {
+                    p.stays
+                        .iter_mut()
+                        .find(|stay| stay.activation == activation)
+                });
                 match stay {
                     Some(stay) if stay.loaded && !stay.closing => stay.open = true,
                     _ => self.breach(
@@ -249,10 +251,7 @@ impl State {
                     ),
                 }
             }
-            Action::Close {
-                activation,
-                how,
-            } => {
+            Action::Close { activation, how } => {
                 if how == Close::Cancel {
                     self.fail_requests(n, Some(activation), telling);
                 }
@@ -260,7 +259,11 @@ impl State {
                 let Some(process) = self.process(n) else {
                     return;
                 };
-                let Some(stay) = process.stays.iter_mut().find(|stay| stay.activation == activation) else {
+                let Some(stay) = process
+                    .stays
+                    .iter_mut()
+                    .find(|stay| stay.activation == activation)
+                else {
                     return;
                 };
                 stay.open = false;
@@ -293,13 +296,8 @@ impl State {
                 });
                 process.post(Event::Loaded(activation));
             }
-            Action::CatchUp {
-                activation, ..
-            } => self.post(n, Event::CaughtUp(activation)),
-            Action::Own {
-                activation,
-                epoch,
-            } => self.own(n, activation, epoch),
+            Action::CatchUp { activation, .. } => self.post(n, Event::CaughtUp(activation)),
+            Action::Own { activation, epoch } => self.own(n, activation, epoch),
             Action::Freeze {
                 activation,
                 move_id: mv,
@@ -318,13 +316,7 @@ impl State {
                     self.breach("P3", "a shard is sealed while a request is worked on");
                 }
                 let seal = String::new();
-                self.post(
-                    n,
-                    Event::Sealed {
-                        activation,
-                        seal,
-                    },
-                );
+                self.post(n, Event::Sealed { activation, seal });
             }
             Action::Refused(_) | Action::Stopped => self.leave(n, telling),
             Action::Seen {
@@ -364,7 +356,9 @@ impl State {
 
     fn set_frozen(&mut self, n: usize, activation: ActivationId, frozen: Option<u64>) {
         let stays = self.process(n).map(|p| &mut p.stays);
-        if let Some(stay) = stays.and_then(|s| s.iter_mut().find(|stay| stay.activation == activation)) {
+        if let Some(stay) =
+            stays.and_then(|s| s.iter_mut().find(|stay| stay.activation == activation))
+        {
             stay.frozen = frozen;
         }
     }
@@ -377,7 +371,11 @@ impl State {
         let Some(process) = self.process(n) else {
             return;
         };
-        let Some(stay) = process.stays.iter_mut().find(|stay| stay.activation == activation) else {
+        let Some(stay) = process
+            .stays
+            .iter_mut()
+            .find(|stay| stay.activation == activation)
+        else {
             return;
         };
         if stay.closing {
@@ -396,7 +394,9 @@ impl State {
     /// A successor owns what it has loaded.
     fn own(&mut self, n: usize, activation: ActivationId, epoch: Epoch) {
         let stays = self.process(n).map(|p| &mut p.stays);
-        if let Some(stay) = stays.and_then(|s| s.iter_mut().find(|stay| stay.activation == activation)) {
+        if let Some(stay) =
+            stays.and_then(|s| s.iter_mut().find(|stay| stay.activation == activation))
+        {
             stay.epoch = epoch;
             let session = stay.session;
             self.check_shown(epoch, session);
@@ -493,11 +493,17 @@ impl State {
             match &event {
                 Event::Reply { op, .. } if !process.waits_for(*op) => return,
                 Event::Loaded(activation) => {
-                    for stay in process.stays.iter_mut().filter(|stay| stay.activation == *activation) {
+                    for stay in process
+                        .stays
+                        .iter_mut()
+                        .filter(|stay| stay.activation == *activation)
+                    {
                         stay.loaded = true;
                     }
                 }
-                Event::Drained(activation) => process.stays.retain(|stay| stay.activation != *activation),
+                Event::Drained(activation) => {
+                    process.stays.retain(|stay| stay.activation != *activation)
+                }
                 _ => {}
             }
         }

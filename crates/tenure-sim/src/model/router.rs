@@ -111,7 +111,10 @@ pub(crate) enum Is {
     /// It is on its way to a node.
     Away,
     /// A node works on it.
-    In { seat: usize, activation: ActivationId },
+    In {
+        seat: usize,
+        activation: ActivationId,
+    },
 }
 
 /// A request that is not over.
@@ -326,7 +329,10 @@ impl State {
             let process = self.seats[*seat].process.as_deref();
             process.is_some_and(|p| to.is_some_and(|to| p.machine.session() == Some(to)))
         });
-        let open = node.and_then(|seat| self.open_at(seat, mark.epoch).map(|activation| (seat, activation)));
+        let open = node.and_then(|seat| {
+            self.open_at(seat, mark.epoch)
+                .map(|activation| (seat, activation))
+        });
         if let Some((seat, activation)) = open {
             telling.line(|| format!("n{seat} lets request {number} in"));
             if entered {
@@ -443,7 +449,10 @@ impl State {
     ) {
         for n in 0..self.seats.len() {
             let hit = |asked: &Asked| match asked.is {
-                Is::In { seat: s, activation: r } => s == seat && activation.is_none_or(|activation| activation == r),
+                Is::In {
+                    seat: s,
+                    activation: r,
+                } => s == seat && activation.is_none_or(|activation| activation == r),
                 _ => false,
             };
             while let Some(at) = self.desk(n).and_then(|d| d.asked.iter().position(hit)) {

@@ -41,40 +41,29 @@ impl Conduct {
         match &step.event {
             Event::Reply { op, reply } => return self.answered(*op, reply).map(Some),
             Event::Loaded(activation) => self.of_run(*activation, "loaded", |activation| {
-                !std::mem::replace(&mut activation.loaded, true) && !activation.failed && !activation.drained
+                !std::mem::replace(&mut activation.loaded, true)
+                    && !activation.failed
+                    && !activation.drained
             })?,
-            Event::LoadFailed {
-                activation, ..
-            } => self.of_run(*activation, "failed to load", |activation| {
-                let loads = !activation.loaded || activation.catches_up;
-                !std::mem::replace(&mut activation.failed, true) && loads && !activation.drained
-            })?,
-            Event::LoopEnded {
-                activation, ..
-            } => {
+            Event::LoadFailed { activation, .. } => {
+                self.of_run(*activation, "failed to load", |activation| {
+                    let loads = !activation.loaded || activation.catches_up;
+                    !std::mem::replace(&mut activation.failed, true) && loads && !activation.drained
+                })?
+            }
+            Event::LoopEnded { activation, .. } => {
                 self.of_run(*activation, "ended", |activation| activation.loaded)?;
             }
-            Event::Trouble {
-                activation, ..
-            }
-            | Event::Cost {
-                activation, ..
-            } => {
+            Event::Trouble { activation, .. } | Event::Cost { activation, .. } => {
                 self.of_run(*activation, "said something", |_| true)?;
             }
-            Event::CaughtUp(activation)
-            | Event::Frozen {
-                activation, ..
-            } => {
+            Event::CaughtUp(activation) | Event::Frozen { activation, .. } => {
                 self.of_run(*activation, "gone on", |activation| activation.loaded)?;
             }
-            Event::Sealed {
-                activation, ..
-            }
-            | Event::SealFailed {
-                activation, ..
-            } => {
-                self.of_run(*activation, "sealed", |activation| activation.loaded && !activation.drained)?;
+            Event::Sealed { activation, .. } | Event::SealFailed { activation, .. } => {
+                self.of_run(*activation, "sealed", |activation| {
+                    activation.loaded && !activation.drained
+                })?;
             }
             Event::Drained(activation) => self.of_run(*activation, "drained", |activation| {
                 !std::mem::replace(&mut activation.drained, true) && activation.closing
@@ -100,24 +89,15 @@ impl Conduct {
                 self.asked.insert(*op, Asked { at, request });
                 self.highest = self.highest.max(Some(*op));
             }
-            Action::Load {
-                activation, ..
-            }
-            | Action::Warm {
-                activation, ..
-            } => {
+            Action::Load { activation, .. } | Action::Warm { activation, .. } => {
                 self.runs.insert(*activation, Run::default());
             }
-            Action::CatchUp {
-                activation, ..
-            } => {
+            Action::CatchUp { activation, .. } => {
                 if let Some(activation) = self.runs.get_mut(activation) {
                     activation.catches_up = true;
                 }
             }
-            Action::Close {
-                activation, ..
-            } => {
+            Action::Close { activation, .. } => {
                 if let Some(activation) = self.runs.get_mut(activation) {
                     activation.closing = true;
                 }

@@ -74,9 +74,7 @@ impl Gates {
                     stay.open = Some((t, place.clone()));
                 }
             }
-            Action::Close {
-                activation, ..
-            } => {
+            Action::Close { activation, .. } => {
                 if let Some(stay) = self.stays.remove(activation) {
                     self.closed(t, stay);
                 }

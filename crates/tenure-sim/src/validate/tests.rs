@@ -214,8 +214,7 @@ fn what_is_said_of_a_stay_that_is_not_there_or_not_so_is_found() {
         };
         let last = actions(&mut traces[..1]).filter_map(open).last();
         let activation = last.expect("an opening");
-        let is_close =
-            |action: &Action| matches!(action, Action::Close { activation: r, .. } if *r == activation);
+        let is_close = |action: &Action| matches!(action, Action::Close { activation: r, .. } if *r == activation);
         steps(&mut traces[..1]).for_each(|step| step.actions.retain(|a| !is_close(a)));
         let is_drained = |step: &Stepped| step.event == Event::Drained(activation);
         if !steps(&mut traces[..1]).any(|step| is_drained(step)) {

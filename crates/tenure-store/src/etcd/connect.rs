@@ -410,7 +410,9 @@ impl Cluster {
             Some(_) => "check the store URL; a server without TLS is written etcd://",
             None => "check the store URL; a server with TLS is written etcds://",
         };
-        StoreError::unavailable(format!("etcd at {name} cannot be reached: {reason}; {hint}"))
+        StoreError::unavailable(format!(
+            "etcd at {name} cannot be reached: {reason}; {hint}"
+        ))
     }
 
     /// The token that goes with the user, the known one if there is one.

@@ -37,7 +37,7 @@ impl Signals {
             }
             Event::ServerError(ServerError::Other(said)) => {
                 let Some(subject) = refused_subject(said) else {
-                    return tracing::debug!(said, "NATS complains");
+                    return tracing::debug!(said, "NATS server reported an error");
                 };
                 self.refusals.send_modify(|refusals| {
                     if refusals.len() >= MOST_REFUSED {

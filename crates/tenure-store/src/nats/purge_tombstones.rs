@@ -33,8 +33,8 @@ impl NatsStore {
             let collected = store.collect(deleted).await;
             store.shared.collecting.store(false, Ordering::Relaxed);
             match collected {
-                Ok(count) => tracing::debug!(count, "forgot old deletions"),
-                Err(e) => tracing::debug!(error = %e, "old deletions cannot be forgotten"),
+                Ok(count) => tracing::debug!(count, "old tombstones purged"),
+                Err(e) => tracing::debug!(error = %e, "purging old tombstones failed"),
             }
         });
     }

@@ -131,7 +131,7 @@ impl PostgresStore {
                     tracing::warn!(
                         key = text,
                         prefix,
-                        "a key in the database is not one of ours and is left out"
+                        "foreign key in the database skipped"
                     );
                 }
             }

@@ -295,7 +295,7 @@ impl Driver {
             AsyncMessage::Notification(_) => self.woken.notify_one(),
             AsyncMessage::Notice(notice) if notice.parsed_severity() == Some(Severity::Warning) => {
                 let (said, detail) = (notice.message(), notice.detail());
-                tracing::warn!(said, detail, "the database server warns");
+                tracing::warn!(said, detail, "warning from the database server");
             }
             _ => {}
         }

@@ -118,7 +118,7 @@ impl PostgresStore {
             self.shared.deleted.store(0, Ordering::Relaxed);
             // That it fails now and then does no harm: the next time will do.
             if let Err(e) = self.purge(TOMBSTONES_KEPT).await {
-                tracing::debug!(error = %e, "old deletions not purged");
+                tracing::debug!(error = %e, "purging old tombstones failed");
             }
         }
     }

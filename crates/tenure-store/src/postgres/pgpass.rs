@@ -24,7 +24,7 @@ pub(super) fn look_up(
         return None;
     }
     if metadata.mode() & 0o077 != 0 {
-        tracing::warn!(path = %path.display(), "file of passwords not used: others may read it; make its mode 0600");
+        tracing::warn!(path = %path.display(), "password file ignored: other users can read it; set its mode to 0600");
         return None;
     }
     let text = fs::read_to_string(&path).ok()?;

@@ -195,7 +195,7 @@ impl Reconnector {
             Ok((session, ended)) => {
                 self.attempt = FIRST_ATTEMPT;
                 if std::mem::take(&mut self.told) {
-                    tracing::info!(store = %self.dialer.target.shown, "database connection is back");
+                    tracing::info!(store = %self.dialer.target.shown, "database connection restored");
                 }
                 self.report.send_replace(State::Up(Arc::new(session)));
                 self.woken.notify_one();
@@ -203,7 +203,7 @@ impl Reconnector {
             }
             Err(e) => {
                 if !std::mem::replace(&mut self.told, true) {
-                    tracing::warn!(error = %e, "no database connection");
+                    tracing::warn!(error = %e, "database connection failed");
                 }
                 self.report.send_replace(State::Down(e));
                 self.attempt = (limit * 2).min(self.dialer.target.connect_timeout);

@@ -63,7 +63,7 @@ async fn make_locked(client: &Client, target: &Target) -> Result<(), StoreError>
         let settle = names.fill(&settle);
         client.batch_execute(&settle).await.map_err(failed)?;
     }
-    tracing::info!(tables = %names.shown(), layout = LAYOUT, "tables made");
+    tracing::info!(tables = %names.shown(), layout = LAYOUT, "tables created");
     Ok(())
 }
 

@@ -144,7 +144,7 @@ impl Follower {
             }
             Err(e @ StoreError::Denied { .. }) => self.watchers.close(&e),
             Err(e) => {
-                tracing::debug!(error = %e, "nothing seen");
+                tracing::debug!(error = %e, "polling for changes failed");
                 tokio::time::sleep(RETRY).await;
                 self.woken.notify_one();
             }
@@ -236,7 +236,7 @@ fn read_changes(session: &Session, rows: Vec<Row>) -> Result<(bool, Found), Stor
         let Some(key) = keys::unescape(key) else {
             tracing::warn!(
                 key,
-                "a key in the database is not one of ours and is left out"
+                "foreign key in the database skipped"
             );
             continue;
         };

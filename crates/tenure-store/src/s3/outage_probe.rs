@@ -141,9 +141,9 @@ impl S3Store {
             let result = store.probe().await;
             let host = &store.client.site.settings.host;
             match &result {
-                Ok(()) => tracing::info!(host, "S3 service was away and passed the probe again"),
+                Ok(()) => tracing::info!(host, "S3 service passed the probe after an outage"),
                 Err(error) => {
-                    tracing::warn!(host, %error, "S3 service was away and failed the probe");
+                    tracing::warn!(host, %error, "S3 service failed the probe after an outage");
                 }
             }
             store.client.site.trust.probed(failures, &result);

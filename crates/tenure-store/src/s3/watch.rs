@@ -68,7 +68,7 @@ async fn look_again_and_again(mut polling: Polling) {
             Ok(()) => failed = false,
             Err(e) => {
                 if !std::mem::replace(&mut failed, true) {
-                    tracing::warn!(error = %e, "the bucket cannot be looked at; trying again");
+                    tracing::warn!(error = %e, "listing the bucket failed, retrying");
                 }
             }
         }

@@ -61,7 +61,7 @@ mod imp {
             let inotify = match listen(log) {
                 Ok(inotify) => Some(inotify),
                 Err(e) => {
-                    tracing::warn!(path = %log.display(), error = %e, "no change notification; polling");
+                    tracing::warn!(path = %log.display(), error = %e, "change notification unavailable, polling instead");
                     None
                 }
             };

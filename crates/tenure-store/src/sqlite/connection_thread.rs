@@ -71,7 +71,7 @@ impl Session<'_> {
         };
         let wal = self.database.place.wal();
         if let Err(e) = rustix::fs::utimensat(CWD, &wal, &times, AtFlags::empty()) {
-            tracing::debug!(path = %wal.display(), error = %e, "commit not announced");
+            tracing::debug!(path = %wal.display(), error = %e, "announcing a commit failed");
         }
     }
 }

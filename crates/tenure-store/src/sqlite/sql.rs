@@ -165,7 +165,7 @@ fn change(row: &Row<'_>) -> rusqlite::Result<Option<Change>> {
         }
     };
     let Ok(key) = key else {
-        tracing::warn!("a key in the database is not UTF-8 and is left out");
+        tracing::warn!("key that is not UTF-8 skipped");
         return Ok(None);
     };
     let Some(value) = row.get_ref(1)?.as_blob_or_null()? else {
@@ -274,7 +274,7 @@ pub(super) fn transaction<Q, A>(
             if !conn.is_autocommit()
                 && let Err(stuck) = conn.execute_batch("ROLLBACK")
             {
-                tracing::warn!(error = %stuck, "a failed transaction could not be rolled back");
+                tracing::warn!(error = %stuck, "rolling back a failed transaction failed");
             }
             Err(session.explain(stage, "", &e))
         }
@@ -298,6 +298,6 @@ pub(super) fn purge_now_and_then(session: &mut Session<'_>, deleted: usize, keep
     if *session.deleted >= PURGE_EVERY
         && let Err(e) = purge(session, keep)
     {
-        tracing::debug!(error = %e, "old deletions not purged");
+        tracing::debug!(error = %e, "purging old tombstones failed");
     }
 }

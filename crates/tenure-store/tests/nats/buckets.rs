@@ -99,7 +99,10 @@ async fn a_bucket_that_somebody_made_is_used_if_it_keeps_what_is_written() {
 async fn a_server_without_jetstream_is_told_as_such() {
     let nats = Options::new().without_jetstream().start();
     let reason = denial(bounded(open(&nats.url("shop"))).await);
-    assert!(reason.contains("no JetStream") && reason.contains("-js"), "{reason}");
+    assert!(
+        reason.contains("no JetStream") && reason.contains("-js"),
+        "{reason}"
+    );
 }
 
 #[tokio::test]

@@ -197,7 +197,9 @@ async fn a_password_that_stops_being_right_is_told_while_running() {
     let begun = std::time::Instant::now();
     loop {
         match store.get("k").await {
-            Err(StoreError::Denied { reason }) if reason.contains("check the user, the password") => {
+            Err(StoreError::Denied { reason })
+                if reason.contains("check the user, the password") =>
+            {
                 break;
             }
             other => assert!(begun.elapsed() < super::PATIENCE, "{other:?}"),

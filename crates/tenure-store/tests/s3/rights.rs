@@ -35,7 +35,10 @@ async fn wrong_keys_and_missing_buckets_are_told_apart() {
     let s3 = S3::start();
     let url = s3.url("shop");
     let reason = denial(bounded(open(&url.replace(BUCKET, "elsewhere"))).await);
-    assert!(reason.contains("bucket \"elsewhere\" does not exist"), "{reason}");
+    assert!(
+        reason.contains("bucket \"elsewhere\" does not exist"),
+        "{reason}"
+    );
     let reason = denial(bounded(open_existing(&url)).await);
     assert!(reason.contains("there is no store at"), "{reason}");
 

@@ -98,7 +98,7 @@ fn every_note() -> Vec<NodeEvent> {
             assigned: 1,
             moved: 2,
             aborted: 3,
-            deferred: Some((4, "debounce".to_owned())),
+            deferred: Some((4, "planning_settle_time".to_owned())),
         },
         NodeEvent::PlanProblem {
             keyspace: KeyspaceName::new("orders").unwrap(),

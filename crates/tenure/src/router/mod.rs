@@ -88,7 +88,7 @@ impl<R> From<NotOwner> for Answer<R> {
 ///
 /// It begins closed: what it knows nothing of it holds. What it holds is bounded in number, size and age, and kept in order
 /// per key. It makes moves smooth; that they are safe is the owners' doing, so a router that lags or dies delays a move by
-/// `freeze_timeout` at most.
+/// `router_hold_timeout` at most.
 #[derive(Clone)]
 pub struct Router {
     directory: Directory,

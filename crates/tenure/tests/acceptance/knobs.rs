@@ -104,7 +104,7 @@ async fn relist_interval_is_how_often_everything_is_read_although_nothing_is_ami
     }
 }
 
-/// Two symmetric nodes of sixteen shards, the second of which has just started.
+/// Two rendezvous nodes of sixteen shards, the second of which has just started.
 async fn joined(world: &World, settings: &Settings) -> (Node, Node) {
     let start = async |name: &str| {
         let (builder, _) = world.bare(name);
@@ -379,7 +379,7 @@ async fn load_window_is_the_time_over_which_reported_load_is_smoothed() {
         let work = node.enter_shard::<Counter>(&shard(0)).unwrap();
         let grant = work.grant();
         for load in [[100; 30], [1000; 30]].into_iter().flatten() {
-            grant.report_load(load);
+            grant.report_cost(load);
             tokio::time::sleep(ms(1000)).await;
         }
         let key = Key::Session(grant.session());

@@ -119,8 +119,7 @@ async fn failing_claims_do_not_touch_a_good_lease() {
     }
     assert!(failed() >= 3.0, "{} claims have failed", failed());
     assert_eq!(
-        b.metrics()
-            .value("tenure_lease_renewal_failures_total", ""),
+        b.metrics().value("tenure_lease_renewal_failures_total", ""),
         0.0
     );
     faults.heal();

@@ -147,7 +147,9 @@ async fn the_end_of_a_session_is_counted_by_its_holder_and_by_whoever_proves_it(
     assert_eq!(change("attached", "degraded"), 1.0);
     assert_eq!(change("degraded", "detached"), 1.0);
     // The tombstone is removed when nothing refers to it any more.
-    let swept = || value(&a, "tenure_tombstones_removed_total") + value(&b, "tenure_tombstones_removed_total");
+    let swept = || {
+        value(&a, "tenure_tombstones_removed_total") + value(&b, "tenure_tombstones_removed_total")
+    };
     let begun = tokio::time::Instant::now();
     while swept() == 0.0 {
         assert!(begun.elapsed() < Duration::from_secs(3 * 86_400), "never");

@@ -32,9 +32,10 @@ async fn an_observer_joins_and_owns_nothing() {
     });
     assert_eq!(step.await, ShardStep::Claimed);
     tokio::time::sleep(TTL).await;
-    let would = watcher
-        .metrics()
-        .value("tenure_shadow_transitions_total", "{step=\"claimed\",reason=\"free\"}");
+    let would = watcher.metrics().value(
+        "tenure_shadow_transitions_total",
+        "{step=\"claimed\",reason=\"free\"}",
+    );
     assert!(would >= 4.0, "{would}");
     assert!(watcher.owned().is_empty());
     assert_eq!(world.epochs().await, epochs);

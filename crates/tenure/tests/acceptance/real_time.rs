@@ -40,7 +40,10 @@ async fn a_busy_application_does_not_keep_the_node_from_renewing() {
         assert!(begun.elapsed() < ms(60_000), "no renewals");
         std::thread::sleep(ms(20));
     }
-    assert_eq!(node.metrics().value("tenure_runtime_blocked_total", ""), 0.0);
+    assert_eq!(
+        node.metrics().value("tenure_runtime_blocked_total", ""),
+        0.0
+    );
     assert_eq!(node.owned().len(), 2);
     node.stop().await.unwrap();
 }

@@ -94,7 +94,8 @@ async fn whoever_asks_for_what_is_not_there_is_told_why() {
     assert_eq!(refused.reason, RejectReason::OtherHandler);
     let count = |reason: &str| {
         let labels = format!("{{reason=\"{reason}\"}}");
-        node.metrics().value("tenure_rejected_requests_total", &labels)
+        node.metrics()
+            .value("tenure_rejected_requests_total", &labels)
     };
     assert_eq!(count("unknown_keyspace"), 1.0);
     assert_eq!(count("unknown_shard"), 1.0);

@@ -166,14 +166,20 @@ async fn one_write_tells_owners_of_all_moves_of_a_batch() {
         session.held.values().map(|held| held.len()).sum::<usize>(),
         4
     );
-    assert_eq!(metric(&router, "tenure_router_hold_acknowledgements_total"), 1.0);
+    assert_eq!(
+        metric(&router, "tenure_router_hold_acknowledgements_total"),
+        1.0
+    );
     site.sealing.send_replace(Sealing::Go);
     site.owns(&b, 4).await;
     until("the next renewal says that nothing is held", async || {
         site.session_of("r1").await.1.held.is_empty()
     })
     .await;
-    assert_eq!(metric(&router, "tenure_router_hold_acknowledgements_total"), 1.0);
+    assert_eq!(
+        metric(&router, "tenure_router_hold_acknowledgements_total"),
+        1.0
+    );
 }
 
 #[tokio::test(start_paused = true)]

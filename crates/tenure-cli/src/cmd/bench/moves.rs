@@ -37,7 +37,7 @@ pub(super) struct MovesBench {
     /// file. Writes are counted on it, too, beside those on the memory store.
     #[arg(long, value_name = "URL")]
     store: Vec<String>,
-    /// Keyspace mode to measure: coordinated, symmetric or greedy; may be given several times.
+    /// Keyspace mode to measure: leader-assigned, rendezvous or fair-share; may be given several times.
     #[arg(long, default_values_t = [AssignedBy::Leader])]
     mode: Vec<AssignedBy>,
     /// Measures this part only; may be given several times. Default: all

@@ -217,8 +217,9 @@ async fn take_back(
         node: None,
         plan: seen.record.plan,
     };
-    let record = ownership::apply(&seen.record, &writer, change, &facts)
-        .map_err(|reason| Exit::failed(format!("the intention cannot be taken back: {reason:?}")))?;
+    let record = ownership::apply(&seen.record, &writer, change, &facts).map_err(|reason| {
+        Exit::failed(format!("the intention cannot be taken back: {reason:?}"))
+    })?;
     let expect = Expect::Version(seen.version.clone());
     let key = Key::Shard(id.clone());
     let record = Record::Shard(Arc::new(record));

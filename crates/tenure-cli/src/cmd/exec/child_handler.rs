@@ -109,7 +109,7 @@ impl Inner {
                 // Not the child's doing: the next one begins at once.
                 Ended::Stopped | Ended::WatchdogLost => continue,
                 Ended::Exited(code) if !self.starts_again(code) => {
-                    info!(%shard, code, "child has ended and is not started again");
+                    info!(%shard, code, "child exited, not restarted");
                     if troubled {
                         grant.report_trouble(None);
                     }
@@ -119,7 +119,7 @@ impl Inner {
                 Ended::Exited(_) | Ended::NotStarted(_) => backoff.after(boot_now().since(begun)),
             };
             let in_a_row = backoff.short_lives();
-            warn!(%shard, in_a_row, "child {ended}; the next one starts in {wait:?}");
+            warn!(%shard, in_a_row, "child {ended}, restarting in {wait:?}");
             if in_a_row >= LOOP {
                 troubled = true;
                 grant.report_trouble(Some(&format!(
@@ -225,7 +225,7 @@ impl Inner {
         };
         if let Err(error) = file.write(&state) {
             // A file that is old says "no longer" too soon, never too late.
-            warn!(shard = %grant.shard(), %error, file = %file.path().display(), "grant file not written");
+            warn!(shard = %grant.shard(), %error, file = %file.path().display(), "writing the grant file failed");
         }
     }
 }

@@ -44,7 +44,7 @@ const ONE_WISH: Duration = Duration::from_millis(300);
     SIGTERM, and SIGKILL before another node can own the shard. A child checks its ownership with\n\
     `tenure grant check`.\n\n\
     Examples:\n  \
-    tenure exec -k orders --shards 8 --data n1 -- ./worker --fast\n  \
+    tenure exec -k orders --shards 8 --data-dir n1 -- ./worker --fast\n  \
     tenure exec --singleton nightly -- ./cron"
 )]
 pub(crate) struct Exec {
@@ -67,8 +67,8 @@ pub(crate) struct Exec {
     /// Run the command once in the cluster, under this name, instead of once per shard
     #[arg(long, value_name = "NAME")]
     singleton: Option<KeyspaceName>,
-    /// Assignment of shards: coordinated (by a leader), symmetric or greedy (both without one)
-    #[arg(long, value_name = "MODE", default_value = "coordinated")]
+    /// Assignment of shards: leader-assigned (by a leader), rendezvous or fair-share (both without one)
+    #[arg(long, value_name = "MODE", default_value = "leader")]
     assigned_by: AssignedBy,
     /// When to restart a child that exited
     #[arg(long, value_enum, default_value = "always")]
@@ -136,7 +136,7 @@ impl Exec {
             Waited::Signal => return Ok(ExitCode::SUCCESS),
             Waited::Done(fits) => fits?,
         }
-        let data = match config.text("data") {
+        let data = match config.text("data_dir") {
             Some(path) => Some(data_dir::take(path, timing.ttl, &mut signals).await?),
             None => None,
         };
@@ -199,7 +199,7 @@ pub(crate) fn configured(mut builder: Builder, config: &Config) -> Builder {
     if let Some(Ok(rejoin)) = config.text("rejoin").map(str::parse) {
         builder = builder.rejoin(rejoin);
     }
-    if let Some(Value::Switch(join)) = config.value("join") {
+    if let Some(Value::Switch(join)) = config.value("start_drained") {
         builder = builder.join(*join);
     }
     builder
@@ -217,7 +217,7 @@ async fn live(
         Waited::Signal => return Ok(ExitCode::SUCCESS),
         Waited::Done(node) => node.map_err(|e| not_started(&e))?,
     };
-    let _metrics = match config.text("metrics") {
+    let _metrics = match config.text("admin_addr") {
         Some(address) => Some(
             MetricsServer::bind(address, node.metrics().clone())
                 .await
@@ -225,7 +225,7 @@ async fn live(
         ),
         None => None,
     };
-    tracing::info!(node = %node.name(), owned = node.owned().len(), "started");
+    tracing::info!(node = %node.name(), owned = node.owned().len(), "exec started");
     let manager = Manager::from_env();
     manager.tell("READY=1");
     let _watchdog = manager.watchdog();

@@ -39,7 +39,7 @@ impl Manager {
                 socket: Some(socket),
             },
             Err(error) => {
-                warn!(%error, "service manager cannot be told anything");
+                warn!(%error, "connecting to the service manager failed");
                 Self::default()
             }
         }
@@ -50,7 +50,7 @@ impl Manager {
         if let Some(socket) = &self.socket
             && let Err(error) = socket.send(what.as_bytes())
         {
-            warn!(%error, what, "service manager was not told");
+            warn!(%error, what, "notifying the service manager failed");
         }
     }
 

@@ -38,7 +38,7 @@ const CAS_ATTEMPTS: usize = 10;
     after_help = "Does nothing if an equal keyspace exists. Nodes create their keyspaces themselves; use this command to create\n\
     one before the first node starts.\n\n\
     Examples:\n  tenure keyspace create orders --shards 64\n  \
-    tenure keyspace create topics --named --assigned-by greedy\n  \
+    tenure keyspace create topics --named --assigned-by fair-share\n  \
     tenure keyspace create orders --shards 64 --zones spread:40 --cool-down 5m"
 )]
 pub(crate) struct Create {
@@ -51,8 +51,8 @@ pub(crate) struct Create {
     /// Create an empty keyspace of named shards; see `tenure shard create`
     #[arg(long)]
     named: bool,
-    /// Assignment of shards: coordinated (by a leader), symmetric or greedy (both without one)
-    #[arg(long, value_name = "MODE", default_value = "coordinated")]
+    /// Assignment of shards: leader-assigned (by a leader), rendezvous or fair-share (both without one)
+    #[arg(long, value_name = "MODE", default_value = "leader")]
     assigned_by: AssignedBy,
     /// Print JSON
     #[arg(long)]

@@ -62,7 +62,7 @@ async fn live(supervisor: Supervisor, mut end: oneshot::Receiver<Duration>) {
             }
         };
         let wait = backoff.after(boot_now().since(begun));
-        warn!("the application {ended}; it is started again in {wait:?}");
+        warn!("application {ended}, restarting in {wait:?}");
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
             _ = &mut end => return,

@@ -19,7 +19,7 @@ pub(super) async fn up(application: &Application) {
         if !std::mem::replace(&mut said, true) {
             tracing::warn!(
                 reason,
-                "the application takes no connections yet; waiting for it"
+                "application accepts no connections yet, waiting"
             );
         }
         tokio::time::sleep(LOOK_AGAIN).await;

@@ -44,7 +44,7 @@ const LINGER: Duration = Duration::from_millis(500);
     Examples:\n  \
     tenure sidecar --listen :8001 --app http://127.0.0.1:9001 -k orders --shards 64\n  \
     tenure sidecar --listen :8001 --app http://127.0.0.1:9001 --hooks http://127.0.0.1:9001/tenure \\\n      \
-    -k orders --shards 64 --data n1 --forward -- python3 counter.py 9001\n  \
+    -k orders --shards 64 --data-dir n1 --forward -- python3 counter.py 9001\n  \
     tenure sidecar --listen :8001 --app http://127.0.0.1:9001 -k tenants --named"
 )]
 pub(crate) struct SidecarCommand {
@@ -73,8 +73,8 @@ pub(crate) struct SidecarCommand {
     /// Use named shards, created by `tenure shard create`; the key of a request is the name of its shard
     #[arg(long, conflicts_with = "shards")]
     named: bool,
-    /// Assignment of shards: coordinated (by a leader), symmetric or greedy (both without one)
-    #[arg(long, value_name = "MODE", default_value = "coordinated")]
+    /// Assignment of shards: leader-assigned (by a leader), rendezvous or fair-share (both without one)
+    #[arg(long, value_name = "MODE", default_value = "leader")]
     assigned_by: AssignedBy,
     #[command(flatten)]
     keys: Keys,
@@ -141,7 +141,7 @@ impl SidecarCommand {
         let hooks = hooks.map(|url| Hooks::new(url, self.hook_timeout));
         let listener = bind(&self.listen).await.map_err(bad_address)?;
         let address = listener.local_addr().map_err(bad_address)?;
-        let admin = bind_admin(config.text("metrics")).await?;
+        let admin = bind_admin(config.text("admin_addr")).await?;
         let advertised = self.advertise.clone();
         if advertised.is_none() && address.ip().is_unspecified() {
             let reason = format!(
@@ -152,7 +152,7 @@ impl SidecarCommand {
         }
         let timing = config.timing().map_err(unfit)?;
         // Before the application is started: it holds on to the lock, too.
-        let data = match config.text("data") {
+        let data = match config.text("data_dir") {
             Some(path) => Some(data_dir::take(path, timing.ttl, signals).await?),
             None => None,
         };

@@ -324,7 +324,7 @@ fn leader(snapshot: &Snapshot) -> Option<Leader> {
         term: record.term,
         state: match snapshot.lease(record.session) {
             _ if record.resigned => "resigned",
-            Lease::Live | Lease::Leaving => "leads",
+            Lease::Live | Lease::Leaving => "leadership acquired",
             Lease::Overdue(_) => "overdue",
             Lease::Ended(_) => "gone",
             Lease::Missing => "missing",

@@ -80,6 +80,10 @@ fn print_result(task: &Task, print: bool) -> Result<ExitCode, Exit> {
             "task {} is a dead letter after {} attempts: {reason}",
             task.id, task.attempts
         ))),
-        state => Err(Exit::failed(format!("task {} is {}", task.id, state.status()))),
+        state => Err(Exit::failed(format!(
+            "task {} is {}",
+            task.id,
+            state.status()
+        ))),
     }
 }

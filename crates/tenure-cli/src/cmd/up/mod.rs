@@ -33,7 +33,7 @@ const TICK: Duration = Duration::from_millis(500);
     With --library the nodes work themselves, without HTTP: each change of a counter is written, with the epoch of its \
     shard, to a SQLite file that refuses older epochs.\n\
     Kill processes, stop them, let them go on, and see what happens.\n\n\
-    Examples:\n  tenure up\n  tenure up --nodes 5 --shards 128 --for 30s\n  tenure up --data /tmp/demo\n  \
+    Examples:\n  tenure up\n  tenure up --nodes 5 --shards 128 --for 30s\n  tenure up --data-dir /tmp/demo\n  \
     tenure up --library                   nodes that use the library; who owns what on screen\n  \
     tenure up --library --for 30s --trace traces && tenure sim validate traces/*"
 )]
@@ -81,7 +81,7 @@ impl Up {
             (None, None) => return Err(Exit::usage("pass --data")),
         };
         let made = std::fs::create_dir_all(&dir).and_then(|()| std::path::absolute(&dir));
-        let dir = made.map_err(|e| Exit::usage(format!("--data {}: {e}", dir.display())))?;
+        let dir = made.map_err(|e| Exit::usage(format!("--data-dir {}: {e}", dir.display())))?;
         let trace = match &self.trace {
             None => None,
             Some(dir) => {

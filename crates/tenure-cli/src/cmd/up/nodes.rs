@@ -157,7 +157,7 @@ impl Fleet {
             .arg("__up-node")
             .args(["--at", &plan.store, "--of", &plan.cluster, "--node", &name])
             .arg(format!("--shards={}", plan.shards))
-            .arg("--data")
+            .arg("--data-dir")
             .arg(plan.dir.join(&name))
             .arg("--work")
             .arg(&plan.work)

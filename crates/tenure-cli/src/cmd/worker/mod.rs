@@ -38,7 +38,7 @@ use status_line::ProgressLine;
     SIGTERM, then SIGKILL, and their tasks are released. A second signal skips the wait. No command outlives the worker.\n\n\
     Examples:\n  \
     tenure worker mails --concurrency 8 -- ./send-mail --fast\n  \
-    tenure worker mails --node w1 --data /var/lib/w1 -- ./send-mail\n  \
+    tenure worker mails --node w1 --data-dir /var/lib/w1 -- ./send-mail\n  \
     tenure worker sums -- sh -c 'jq add'"
 )]
 pub(crate) struct WorkerCommand {
@@ -98,7 +98,7 @@ pub(in crate::cmd) fn builder(
     if let Some(name) = config.text("node") {
         builder = builder.name(name);
     }
-    if let Some(path) = config.text("data") {
+    if let Some(path) = config.text("data_dir") {
         builder = builder.data_dir(path);
     }
     builder

@@ -23,7 +23,7 @@ impl Probes {
             queue: queue.clone(),
             worker: OnceLock::new(),
         });
-        let server = match config.text("metrics") {
+        let server = match config.text("admin_addr") {
             Some(address) => Some(MetricsServer::bind(address, shown.clone()).await?),
             None => None,
         };

@@ -135,7 +135,11 @@ impl Node {
             Ok((seen, floor)) => (Arc::clone(&seen.record), floor),
             Err(Reason::KeyspaceDeleted) => {
                 let reason = Reason::KeyspaceDeleted;
-                return Decision::Close(Close::Drain, reason, AfterClose::Release { to: None, reason });
+                return Decision::Close(
+                    Close::Drain,
+                    reason,
+                    AfterClose::Release { to: None, reason },
+                );
             }
             Err(reason) => return Decision::Close(Close::Cancel, reason, AfterClose::Reevaluate),
         };
@@ -155,10 +159,15 @@ impl Node {
         self.note_called_off(id, writing);
         if record.deleting {
             let reason = Reason::Deleted;
-            return Decision::Close(Close::Drain, reason, AfterClose::Release { to: None, reason });
+            return Decision::Close(
+                Close::Drain,
+                reason,
+                AfterClose::Release { to: None, reason },
+            );
         }
         if let Some((to, reason)) = self.release_target(id, &record)
-            && (reason != Reason::Rebalance || self.leaving.len() < self.config.timing.release_batch)
+            && (reason != Reason::Rebalance
+                || self.leaving.len() < self.config.timing.release_batch)
         {
             if self.config.rules.broken_by(Mutant::ReleaseBeforeStop) && !writing {
                 return Decision::Write(Transition::Release { to, reason });

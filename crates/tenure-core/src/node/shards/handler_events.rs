@@ -14,7 +14,10 @@ use crate::node::timers::Timer;
 
 impl Node {
     /// The stay that a run is one of, and its shard.
-    pub(super) fn stay_of(&mut self, activation: ActivationId) -> Option<(ShardId, &mut ShardSlot)> {
+    pub(super) fn stay_of(
+        &mut self,
+        activation: ActivationId,
+    ) -> Option<(ShardId, &mut ShardSlot)> {
         let id = self.runs.get(&activation)?.clone();
         let stay = self.shards.get_mut(&id)?;
         Some((id, stay))
@@ -72,13 +75,18 @@ impl Node {
                 self.rest(&id, epoch, error);
             }
             Phase::Closing {
-                activation: current, then, ..
+                activation: current,
+                then,
+                ..
             } if current == activation => {
                 stay.phase = Phase::Idle;
                 self.runs.remove(&activation);
                 self.after_close(&id, then);
             }
-            Phase::Taking { activation: current, .. } if current == activation => {
+            Phase::Taking {
+                activation: current,
+                ..
+            } if current == activation => {
                 self.runs.remove(&activation);
                 self.could_not_succeed(&id, error);
             }
@@ -87,7 +95,11 @@ impl Node {
     }
 
     /// The application's loop ended by itself: finish what is in flight and load again.
-    pub(in crate::node) fn on_run_ended(&mut self, activation: ActivationId, error: Option<String>) {
+    pub(in crate::node) fn on_run_ended(
+        &mut self,
+        activation: ActivationId,
+        error: Option<String>,
+    ) {
         let (retry_max, now) = (self.config.timing.load_retry_max, self.now);
         let Some((id, stay)) = self.stay_of(activation) else {
             return;
@@ -120,8 +132,14 @@ impl Node {
         let Some((id, stay)) = self.stay_of(activation) else {
             return;
         };
-        let (Phase::Loading { activation: current, .. } | Phase::Serving { activation: current, .. }) =
-            stay.phase
+        let (Phase::Loading {
+            activation: current,
+            ..
+        }
+        | Phase::Serving {
+            activation: current,
+            ..
+        }) = stay.phase
         else {
             return;
         };

@@ -55,7 +55,10 @@ enum AfterClose {
     /// Look at the record again.
     Reevaluate,
     /// Give it up.
-    Release { to: Option<NodeName>, reason: Reason },
+    Release {
+        to: Option<NodeName>,
+        reason: Reason,
+    },
     /// Load it again after a while.
     RetryLater,
     /// Give it up although its state has no end that a successor could go on from: it is loaded from nothing elsewhere.
@@ -404,13 +407,20 @@ impl Node {
         };
         let (activation, epoch, how) = match &stay.phase {
             // Its gate is shut, or was never open.
-            Phase::Frozen { activation, epoch, .. } | Phase::Sealing { activation, epoch, .. } => {
-                (*activation, *epoch, Close::Cancel)
+            Phase::Frozen {
+                activation, epoch, ..
             }
+            | Phase::Sealing {
+                activation, epoch, ..
+            } => (*activation, *epoch, Close::Cancel),
             Phase::Taking { activation, .. } => (*activation, Epoch(0), Close::Cancel),
-            Phase::Serving { activation, epoch, .. } => (*activation, *epoch, how),
+            Phase::Serving {
+                activation, epoch, ..
+            } => (*activation, *epoch, how),
             // Nothing was admitted yet, so there is nothing to let finish.
-            Phase::Loading { activation, epoch, .. } => (*activation, *epoch, Close::Cancel),
+            Phase::Loading {
+                activation, epoch, ..
+            } => (*activation, *epoch, Close::Cancel),
             Phase::Closing {
                 activation,
                 epoch,
@@ -453,10 +463,7 @@ impl Node {
             reason: first,
         };
         self.forget_ahead(id);
-        self.out.push(Action::Close {
-            activation,
-            how,
-        });
+        self.out.push(Action::Close { activation, how });
         let step = match how {
             Close::Drain => ShardStep::Draining,
             Close::Cancel if reason == Reason::MoveAborted => ShardStep::Aborted,

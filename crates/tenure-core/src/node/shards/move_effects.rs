@@ -64,17 +64,17 @@ impl Node {
             return;
         };
         let Phase::Taking {
-            activation, step, limit, ..
+            activation,
+            step,
+            limit,
+            ..
         } = &mut stay.phase
         else {
             return;
         };
         (*step, *limit) = (Readiness::CatchingUp, until);
         let activation = *activation;
-        self.out.push(Action::CatchUp {
-            activation,
-            seal,
-        });
+        self.out.push(Action::CatchUp { activation, seal });
         self.timers.set(Timer::Stay(id.clone()), until);
     }
 
@@ -103,10 +103,7 @@ impl Node {
         self.forget_ahead(id);
         self.wait_for(id, false);
         self.timers.clear(&Timer::Stay(id.clone()));
-        self.out.push(Action::Own {
-            activation,
-            epoch,
-        });
+        self.out.push(Action::Own { activation, epoch });
         self.out.push(Action::Open(activation));
         let me = Some(self.config.name.clone());
         self.tell(id, ShardStep::Serving, epoch, Reason::Taken, me);
@@ -148,7 +145,10 @@ impl Node {
         let Some(stay) = self.shards.get_mut(id) else {
             return;
         };
-        let Phase::Serving { activation, epoch, .. } = stay.phase else {
+        let Phase::Serving {
+            activation, epoch, ..
+        } = stay.phase
+        else {
             return;
         };
         stay.phase = Phase::Frozen {
@@ -177,7 +177,10 @@ impl Node {
         let Some(stay) = self.shards.get_mut(id) else {
             return;
         };
-        let Phase::Frozen { activation, epoch, .. } = stay.phase else {
+        let Phase::Frozen {
+            activation, epoch, ..
+        } = stay.phase
+        else {
             return;
         };
         stay.phase = Phase::Serving {
@@ -229,7 +232,9 @@ impl Node {
             return;
         };
         let Some(Phase::Sealing {
-            activation: current, mv, ..
+            activation: current,
+            mv,
+            ..
         }) = self.shards.get(&id).map(|s| s.phase.clone())
         else {
             return;
@@ -285,7 +290,9 @@ impl Node {
         let to = record
             .and_then(|r| r.ownership.moving())
             .map(|(mv, _)| (mv.to.node.clone(), mv.reason));
-        let (target, reason) = to.map_or((None, Reason::Moving), |(node, reason)| (Some(node), reason));
+        let (target, reason) = to.map_or((None, Reason::Moving), |(node, reason)| {
+            (Some(node), reason)
+        });
         match writing {
             Writing::Move => self.tell(id, ShardStep::MoveStarted, epoch, reason, target),
             Writing::Seal => self.tell(id, ShardStep::Sealed, epoch, reason, target),

@@ -433,7 +433,7 @@ fn reported_load_is_evened_out_and_goes_along_with_a_shard() {
     });
     for _ in 0..120 {
         for i in nodes {
-            bench.report_loads(i, heavy);
+            bench.report_costs(i, heavy);
         }
         bench.run(ms(500));
     }
@@ -465,7 +465,7 @@ fn load_costs_no_write_of_its_own_at_rest() {
         let before = bench.writes();
         for _ in 0..40 {
             if report {
-                bench.report_loads(n1, |_| 50);
+                bench.report_costs(n1, |_| 50);
             }
             bench.run(ms(500));
         }

@@ -364,20 +364,18 @@ impl TestCluster {
                 process.runs.insert(activation, (shard, session));
                 let error = "no".to_owned();
                 match fails {
-                    true => process.events.push_back(Event::LoadFailed {
-                        activation,
-                        error,
-                    }),
+                    true => process
+                        .events
+                        .push_back(Event::LoadFailed { activation, error }),
                     false if silent => self.held.push((i, activation)),
                     false => process.events.push_back(Event::Loaded(activation)),
                 }
             }
-            Action::CatchUp {
-                activation,
-                seal,
-            } => {
+            Action::CatchUp { activation, seal } => {
                 self.caught_up.push((i, seal));
-                self.processes[i].events.push_back(Event::CaughtUp(activation));
+                self.processes[i]
+                    .events
+                    .push_back(Event::CaughtUp(activation));
             }
             Action::Open(activation) | Action::Thaw(activation) => {
                 self.processes[i].open.insert(activation);
@@ -402,27 +400,21 @@ impl TestCluster {
                 let error = "no".to_owned();
                 let shard = &self.processes[i].runs[&activation].0;
                 let event = match self.unsealable.contains(shard) {
-                    true => Event::SealFailed {
-                        activation,
-                        error,
-                    },
-                    false => Event::Sealed {
-                        activation,
-                        seal,
-                    },
+                    true => Event::SealFailed { activation, error },
+                    false => Event::Sealed { activation, seal },
                 };
                 self.processes[i].events.push_back(event);
             }
-            Action::Close {
-                activation, ..
-            } => {
+            Action::Close { activation, .. } => {
                 self.processes[i].open.remove(&activation);
                 let shard = self.processes[i].runs[&activation].0.clone();
                 if self.hold_drain.contains(&shard) {
                     self.held.push((i, activation));
                     return;
                 }
-                self.processes[i].events.push_back(Event::Drained(activation));
+                self.processes[i]
+                    .events
+                    .push_back(Event::Drained(activation));
             }
             Action::Lease {
                 session,
@@ -679,7 +671,7 @@ impl TestCluster {
     }
 
     /// Reports this load for every shard that a process serves.
-    pub(super) fn report_loads(&mut self, i: usize, load: impl Fn(&ShardId) -> u32) {
+    pub(super) fn report_costs(&mut self, i: usize, load: impl Fn(&ShardId) -> u32) {
         let runs: Vec<_> = self.processes[i].open.iter().copied().collect();
         for activation in runs {
             let load = load(&self.processes[i].runs[&activation].0);
@@ -721,7 +713,10 @@ impl TestCluster {
 
     pub(super) fn served_by(&self, i: usize) -> BTreeSet<ShardId> {
         let process = &self.processes[i];
-        let open = process.open.iter().map(|activation| &process.runs[activation]);
+        let open = process
+            .open
+            .iter()
+            .map(|activation| &process.runs[activation]);
         open.filter(|(_, session)| admits(true, self.now, process.closes_at[session]))
             .map(|(id, _)| id.clone())
             .collect()

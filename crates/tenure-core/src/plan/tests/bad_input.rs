@@ -37,8 +37,8 @@ fn every_bad_setting_is_named_all_at_once() {
             "budget_total",
             "budget_per_source",
             "budget_per_target",
-            "band_load_permille",
-            "load_floor",
+            "band_cost_permille",
+            "cost_floor",
             "measure",
             "zones",
             "zones"

@@ -95,7 +95,7 @@ pub(crate) fn a_killed_leader(site: Site, late: Duration) {
         "{was:?}, then {is:?}"
     );
     let leader = after.leader().expect("a leader");
-    let swept = told(&site, leader, "stale assignments swept");
+    let swept = told(&site, leader, "stale assignments removed");
     let deleted: u64 = swept.iter().map(|line| number(line, "deleted_count")).sum();
     assert!(deleted >= before.naming(&dead).len() as u64, "{swept:?}");
     for line in &swept {

@@ -185,7 +185,7 @@ fn settings() -> Settings {
     Settings {
         // Renewals are far apart.
         ttl: Duration::from_secs(120),
-        // In `symmetric` keyspaces all that one node gives away goes at once.
+        // In `rendezvous` keyspaces all that one node gives away goes at once.
         release_batch: SHARDS as usize,
         ..Settings::default()
     }

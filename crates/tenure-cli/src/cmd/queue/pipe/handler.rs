@@ -54,7 +54,10 @@ impl Desk {
             }
             Order::Done { claim, result } => match result.payload() {
                 Ok(payload) => (claim, Ok(Outcome::Done(payload))),
-                Err(reason) => (claim, Err(Failure::for_good(format!("the result: {reason}")))),
+                Err(reason) => (
+                    claim,
+                    Err(Failure::for_good(format!("the result: {reason}"))),
+                ),
             },
             Order::Fail {
                 claim,
