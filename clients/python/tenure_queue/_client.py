@@ -24,7 +24,7 @@ class Task:
     attempts: int
     payload: Any
     result: Any
-    why: Optional[str]
+    reason: Optional[str]
     meta: Mapping[str, str]
     history: Sequence[Mapping[str, Any]]
     record: Mapping[str, Any] = field(repr=False)
@@ -40,11 +40,11 @@ class Task:
         state = record["state"]
         return Task(
             id=record["id"],
-            state=state["is"],
+            state=state["status"],
             attempts=record["attempts"],
             payload=decode(record["payload"]),
             result=decode(state.get("result")),
-            why=state.get("why"),
+            reason=state.get("reason"),
             meta=record.get("metadata", {}),
             history=record["history"],
             record=record,
@@ -91,18 +91,18 @@ class Submitted:
         task = self.wait(timeout)
         if task.state == "done":
             return task.result
-        why = task.why or f"it was {task.state}"
-        raise NoResult("no_result", f"task {self.id!r} ended without a result: {why}")
+        reason = task.reason or f"it was {task.state}"
+        raise NoResult("no_result", f"task {self.id!r} ended without a result: {reason}")
 
 
 def _spec(payload: Any, options: Mapping[str, Any]) -> Dict[str, Any]:
     spec = encode(payload)
     seconds = {
         "delay": "delay_ms",
-        "timeout": "timeout_ms",
-        "lease": "lease_ms",
-        "retry_first": "retry_first_ms",
-        "retry_longest": "retry_longest_ms",
+        "attempt_timeout": "attempt_timeout_ms",
+        "claim_timeout": "claim_timeout_ms",
+        "retry_delay": "retry_delay_ms",
+        "retry_delay_max": "retry_delay_max_ms",
     }
     for name, value in options.items():
         if value is None:
@@ -111,7 +111,7 @@ def _spec(payload: Any, options: Mapping[str, Any]) -> Dict[str, Any]:
             spec[seconds[name]] = round(value * 1000)
         elif name == "at":
             spec["at"] = _moment(value)
-        elif name in ("key", "priority", "attempts", "meta"):
+        elif name in ("key", "priority", "max_attempts", "meta"):
             spec[name] = value
         else:
             raise TypeError(f"a task has no {name!r}")
@@ -164,11 +164,11 @@ class Queue:
         priority: Optional[int] = None,
         delay: Optional[float] = None,
         at: Optional[datetime] = None,
-        timeout: Optional[float] = None,
-        lease: Optional[float] = None,
-        attempts: Optional[int] = None,
-        retry_first: Optional[float] = None,
-        retry_longest: Optional[float] = None,
+        attempt_timeout: Optional[float] = None,
+        claim_timeout: Optional[float] = None,
+        max_attempts: Optional[int] = None,
+        retry_delay: Optional[float] = None,
+        retry_delay_max: Optional[float] = None,
         meta: Optional[Mapping[str, str]] = None,
     ) -> Submitted:
         """Submits a task. Times are in seconds; a payload is JSON, or one of ``Text``, ``bytes`` and ``Ref``."""
@@ -179,11 +179,11 @@ class Queue:
                 "priority": priority,
                 "delay": delay,
                 "at": at,
-                "timeout": timeout,
-                "lease": lease,
-                "attempts": attempts,
-                "retry_first": retry_first,
-                "retry_longest": retry_longest,
+                "attempt_timeout": attempt_timeout,
+                "claim_timeout": claim_timeout,
+                "max_attempts": max_attempts,
+                "retry_delay": retry_delay,
+                "retry_delay_max": retry_delay_max,
                 "meta": meta,
             },
         )

@@ -195,7 +195,7 @@ class Pipe:
         for answer in waiting.values():
             answer.set_exception(PipeClosed(why))
         if self._on_event is not None:
-            self._on_event({"event": "closed", "why": why})
+            self._on_event({"event": "closed", "reason": why})
 
     def _take(self, message: Dict[str, Any]) -> None:
         event = message.get("event")

@@ -191,7 +191,7 @@ class Worker:
                 job_or_none.cancelled.set()
         elif kind == "closed":
             if not self._stopping:
-                self._why = str(event.get("why"))
+                self._why = str(event.get("reason"))
             with self._lock:
                 jobs = list(self._jobs.values())
             for job in jobs:
@@ -216,27 +216,27 @@ class Worker:
         handler = self._handlers.get(kind, self._handlers.get(None))
         if handler is None:
             why = f"this worker has no handler for kind {kind!r}"
-            pipe.tell("fail", claim=job.claim, why=why)
+            pipe.tell("fail", claim=job.claim, reason=why)
             return
         try:
             result = encode(handler(job.payload, job))
         except GiveUp as error:
-            pipe.tell("fail", claim=job.claim, why=str(error) or "given up", for_good=True)
+            pipe.tell("fail", claim=job.claim, reason=str(error) or "given up", permanent=True)
         except Later as error:
             fields: Dict[str, Any] = {"in_ms": round(error.seconds * 1000)}
             if error.at is not None:
                 fields = {"at": error.at.isoformat()}
-            pipe.tell("later", claim=job.claim, note=error.note, **fields)
+            pipe.tell("reschedule", claim=job.claim, note=error.note, **fields)
         except PipeClosed:
             raise
         except BaseException as error:  # noqa: B036: whatever it is, it is the task's failure
             told = traceback.format_exception_only(type(error), error)[-1].strip()
             place = traceback.extract_tb(error.__traceback__)[-1:]
             where = "".join(f" ({frame.filename}:{frame.lineno})" for frame in place)
-            pipe.tell("fail", claim=job.claim, why=told + where)
+            pipe.tell("fail", claim=job.claim, reason=told + where)
         else:
             try:
                 pipe.tell("done", claim=job.claim, **result)
             except (TypeError, ValueError) as error:
                 why = f"the result cannot be written as JSON: {error}"
-                pipe.tell("fail", claim=job.claim, why=why, for_good=True)
+                pipe.tell("fail", claim=job.claim, reason=why, permanent=True)

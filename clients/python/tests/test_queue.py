@@ -63,11 +63,11 @@ class Site(unittest.TestCase):
 
 class Submitting(Site):
     def test_what_is_submitted_can_be_read_listed_counted_and_cancelled(self) -> None:
-        task = self.queue.submit({"a": 1}, meta={"user": "42"}, priority=9, timeout=5, attempts=2)
+        task = self.queue.submit({"a": 1}, meta={"user": "42"}, priority=9, attempt_timeout=5, max_attempts=2)
         self.assertTrue(task.created)
         read = self.queue.get(task.id)
         self.assertEqual((read.payload, read.state, read.meta), ({"a": 1}, "ready", {"user": "42"}))
-        self.assertEqual((read.record["priority"], read.record["timeout_ms"]), (9, 5000))
+        self.assertEqual((read.record["priority"], read.record["attempt_timeout_ms"]), (9, 5000))
         self.queue.submit("other")
         found = [t.id for t in self.queue.list(states=["ready"], meta={"user": "42"})]
         self.assertEqual(found, [task.id])
@@ -148,11 +148,11 @@ class Working(Site):
         self.assertEqual((hopeless.state, hopeless.attempts), ("dead", 1))
         with self.assertRaisesRegex(NoResult, "no such user"):
             self.queue.submit("hopeless").result(PATIENCE)
-        broken = self.queue.submit("broken", attempts=2).wait(PATIENCE)
+        broken = self.queue.submit("broken", max_attempts=2).wait(PATIENCE)
         self.assertEqual((broken.state, broken.attempts), ("dead", 2))
-        self.assertIn("KeyError: 'x'", broken.why or "")
+        self.assertIn("KeyError: 'x'", broken.reason or "")
         odd = self.queue.submit("odd").wait(PATIENCE)
-        self.assertIn("cannot be written as JSON", odd.why or "")
+        self.assertIn("cannot be written as JSON", odd.reason or "")
 
     def test_handlers_are_chosen_by_kind(self) -> None:
         worker = Worker("q", store=self.store, cluster="c", binary=BINARY)
@@ -189,9 +189,9 @@ class Working(Site):
         self.assertTrue(stopped.wait(PATIENCE))
         self.assertEqual(task.wait(PATIENCE).state, "cancelled")
         stopped.clear()
-        late = self.queue.submit(1, timeout=0.3, attempts=1).wait(PATIENCE)
+        late = self.queue.submit(1, attempt_timeout=0.3, max_attempts=1).wait(PATIENCE)
         self.assertTrue(stopped.wait(PATIENCE))
-        self.assertIn("longer than", late.why or "")
+        self.assertIn("longer than", late.reason or "")
 
     def test_a_stop_lets_what_runs_finish_and_claims_nothing_more(self) -> None:
         begun = threading.Event()
@@ -253,7 +253,7 @@ class Processes(Site):
 
     def test_the_tasks_of_a_killed_process_go_back_at_once(self) -> None:
         process = self.start()
-        task = self.queue.submit("long", lease=60)
+        task = self.queue.submit("long", claim_timeout=60)
         self.until(lambda: self.queue.get(task.id).state == "running")
         self.until(lambda: os.path.exists(self.marks))
         process.kill()

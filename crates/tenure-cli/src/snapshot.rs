@@ -33,7 +33,7 @@ pub(crate) enum Lease {
     /// Nothing says that it is over.
     Live,
     /// Live, but its holder is stopping: it gives away what it has.
-    Leaving,
+    Stopping,
     /// Its own deadline, on this machine's clock, passed this long ago; nobody has ended it yet.
     Overdue(Duration),
     /// It is over.
@@ -41,7 +41,7 @@ pub(crate) enum Lease {
     /// There is no such record.
     Missing,
     /// Its record cannot be read.
-    Damaged,
+    Unreadable,
 }
 
 impl Lease {
@@ -60,11 +60,11 @@ impl std::fmt::Display for Lease {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Live => f.write_str("live"),
-            Self::Leaving => f.write_str("leaving"),
+            Self::Stopping => f.write_str("stopping"),
             Self::Overdue(_) => f.write_str("overdue"),
             Self::Ended(reason) => write!(f, "{reason}"),
             Self::Missing => f.write_str("missing"),
-            Self::Damaged => f.write_str("damaged"),
+            Self::Unreadable => f.write_str("unreadable"),
         }
     }
 }
@@ -99,7 +99,7 @@ impl Snapshot {
     pub(crate) fn lease(&self, session: SessionId) -> Lease {
         let record = match self.view.sessions.cell(&session) {
             Some(KeyState::Present(seen)) => &seen.record,
-            Some(KeyState::Damaged { .. }) => return Lease::Damaged,
+            Some(KeyState::Damaged { .. }) => return Lease::Unreadable,
             Some(KeyState::Missing { .. }) | None => return Lease::Missing,
         };
         if let Some(ended) = record.ended {
@@ -109,7 +109,7 @@ impl Snapshot {
             Some(clock) if Some(&clock.id) == self.clock.as_ref() && clock.until_ns < self.now => {
                 Lease::Overdue(self.now.since(clock.until_ns))
             }
-            _ if record.stopping => Lease::Leaving,
+            _ if record.stopping => Lease::Stopping,
             _ => Lease::Live,
         }
     }

@@ -255,7 +255,7 @@ fn a_record_of_a_newer_format_is_named_and_never_rewritten() {
             "unserved keyspaces/orders"
         ]
     );
-    assert_eq!(shop::shard(&status, 1)["state"], "damaged");
+    assert_eq!(shop::shard(&status, 1)["state"], "unreadable");
     shop.run(&["shard", "repair", "orders/1", "--yes"])
         .with(1)
         .telling(&["format 99", "upgrade this program", "not changed"]);

@@ -98,7 +98,7 @@ fn keyspaces_are_listed_and_shown() {
         .with(0)
         .json();
     assert_eq!(shown["kind"], "named");
-    assert_eq!(shown["mode"], "fair-share");
+    assert_eq!(shown["assigned_by"], "fair-share");
     assert!(
         shop.run(&["keyspace", "show", "orders"])
             .with(0)

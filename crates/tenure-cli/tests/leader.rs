@@ -65,7 +65,7 @@ impl Drop for Leader {
 
 fn leads(status: &Value, name: &str) -> bool {
     let leader = &status["leader"];
-    leader["node"] == name && leader["state"] == "leadership acquired"
+    leader["node"] == name && leader["state"] == "leading"
 }
 
 // E6
@@ -74,7 +74,7 @@ fn a_leader_alone_plans_for_nodes_and_its_standby_takes_over_when_it_is_stopped(
     let shop = Shop::with_lively_orders(8);
     let mut first = Leader::start(&shop, &shop.url(), "p1");
     let status = shop.until(|status| leads(status, "p1"));
-    assert_eq!(status["nodes"][0]["mode"], "candidate");
+    assert_eq!(status["nodes"][0]["mode"], "planner");
     let term = status["leader"]["term"].as_u64().unwrap();
     let _second = Leader::start(&shop, &shop.url(), "p2");
     shop.until(|status| status["nodes"].as_array().unwrap().len() == 2);
@@ -91,7 +91,8 @@ fn a_leader_alone_plans_for_nodes_and_its_standby_takes_over_when_it_is_stopped(
     assert!(ended.success(), "{}", first.said());
     println!("stopped within {took:?}");
     assert!(took < LIMIT, "{took:?}");
-    let status = shop.until(|status| !leads(status, "p1") && status["leader"]["state"] == "leadership acquired");
+    let status =
+        shop.until(|status| !leads(status, "p1") && status["leader"]["state"] == "leading");
     assert_eq!(status["leader"]["term"], term + 1);
     let gone: Vec<_> = before.difference(&shop.store_keys()).cloned().collect();
     assert_eq!(

@@ -165,7 +165,7 @@ fn a_frozen_cluster_says_why_and_a_rebalance_evens_out_without_the_usual_waits()
             .json()["changed"],
         false
     );
-    assert_eq!(shop.status()["frozen"], "incident 7");
+    assert_eq!(shop.status()["moves_paused"], "incident 7");
     let text = shop.run(&["status"]).with(0).out;
     assert!(text.contains("moves paused: incident 7"), "{text}");
     shop.run(&["keyspace", "rebalance"])

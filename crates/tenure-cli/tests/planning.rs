@@ -413,7 +413,7 @@ fn how_a_keyspace_is_planned_is_checked_as_a_whole_and_can_be_changed_and_shown(
         .with(0)
         .json();
     assert_eq!(
-        done["plan"],
+        done["planning"],
         serde_json::json!({ "policy": "rendezvous", "cool_down_ms": 300_000 })
     );
     set(&["--policy", "rendezvous"])
@@ -425,7 +425,7 @@ fn how_a_keyspace_is_planned_is_checked_as_a_whole_and_can_be_changed_and_shown(
         "{shown}"
     );
     let status = shop.status();
-    assert_eq!(status["keyspaces"][0]["plan"], done["plan"]);
+    assert_eq!(status["keyspaces"][0]["planning"], done["planning"]);
     let listed = shop.run(&["keyspace", "list"]).with(0).out;
     assert!(listed.contains("rendezvous"), "{listed}");
     shop.run(&["keyspace", "update", "users", "--policy", "jump"])
@@ -447,7 +447,7 @@ fn what_is_unset_or_unknown_in_a_keyspaces_record_stays_as_it_was() {
     );
     shop.run(&["keyspace", "update", "orders", "--band-shards", "2"])
         .with(0);
-    let plan = shop.status()["keyspaces"][0]["plan"].clone();
+    let plan = shop.status()["keyspaces"][0]["planning"].clone();
     assert_eq!(plan, serde_json::json!({ "band_shards": 2, "later": 7 }));
 }
 

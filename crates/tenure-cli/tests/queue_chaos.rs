@@ -216,7 +216,7 @@ fn judged(site: &Site) -> Value {
 fn the_judge_sees_what_is_lost_done_twice_or_done_by_nobody() {
     let event = |what: &str, claim: &str, attempt: u32| serde_json::json!({ "event": what, "claim": claim, "attempt": attempt });
     let done = |history: Vec<Value>| {
-        let state = serde_json::json!({ "is": "done", "claim": "b" });
+        let state = serde_json::json!({ "status": "done", "claim": "b" });
         serde_json::json!({ "id": "t", "state": state, "history": history })
     };
     let fine = done(vec![
@@ -231,7 +231,7 @@ fn the_judge_sees_what_is_lost_done_twice_or_done_by_nobody() {
         event("finished", "b", 2),
     ]);
     let mut unfinished = fine.clone();
-    unfinished["state"]["is"] = "ready".into();
+    unfinished["state"]["status"] = "ready".into();
     for (what, tasks, effects, against) in [
         ("fine", vec![fine.clone()], "t 1 a\nt 2 b\n", 0),
         ("once", vec![fine.clone()], "t 2 b\n", 0),

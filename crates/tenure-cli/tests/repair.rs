@@ -20,7 +20,7 @@ fn a_corrupt_record_under_a_live_owner_comes_back_at_a_higher_epoch_and_disturbs
     let before = shop.until(|s| served(s) == 4);
     shop.lay(&order(2), b"{ not json");
     let damaged = shop.status();
-    assert_eq!(problems(&damaged), ["damaged shards/orders/2"]);
+    assert_eq!(problems(&damaged), ["unreadable shards/orders/2"]);
     let help = damaged["problems"][0]["help"].as_str().unwrap();
     assert!(
         help.ends_with("tenure shard repair orders/2") && help.contains("restore it by themselves"),
@@ -193,7 +193,7 @@ fn corrupt_records_of_a_live_node_come_back_once_they_are_deleted() {
     shop.until(|s| problems(s).is_empty() && served(s) == 4);
 
     shop.lay(&keyspace("orders"), b"garbage");
-    assert_eq!(problems(&shop.status()), ["damaged keyspaces/orders"]);
+    assert_eq!(problems(&shop.status()), ["unreadable keyspaces/orders"]);
     shop.run(&["cluster", "repair-record", "keyspaces/orders", "--yes"])
         .with(0)
         .telling(&["write it again"]);

@@ -52,7 +52,13 @@ fn the_json_has_the_fields_that_others_build_on() {
     has(
         &status["keyspaces"][0],
         &[
-            "name", "kind", "mode", "shards", "owned", "unowned", "moving",
+            "name",
+            "kind",
+            "assigned_by",
+            "shards",
+            "owned",
+            "unowned",
+            "moving",
         ],
     );
     has(
@@ -121,7 +127,7 @@ fn a_node_that_is_stopping_is_leaving_and_serves_still() {
     let status = shop.status();
     assert_eq!(
         (&status["nodes"][0]["mode"], &status["nodes"][0]["lease"]),
-        (&json!("leaving"), &json!("leaving"))
+        (&json!("stopping"), &json!("stopping"))
     );
     assert_eq!(status["keyspaces"][0]["owned"], 4);
 }
@@ -302,7 +308,7 @@ fn every_exception_is_listed_with_what_helps_and_none_is_fatal() {
         [1, 2, 3, 4, 5, 6, 7].map(state),
         [
             "quarantined",
-            "damaged",
+            "unreadable",
             "missing",
             "loading",
             "warming",
@@ -338,7 +344,7 @@ fn every_exception_is_listed_with_what_helps_and_none_is_fatal() {
     let found = problems(&status);
     for wanted in [
         "quarantined shards/orders/1",
-        "damaged shards/orders/2",
+        "unreadable shards/orders/2",
         "missing shards/orders/3",
         "missing sessions/00000000000000000000000000000009",
     ] {
@@ -392,7 +398,7 @@ fn damaged_records_of_every_kind_are_listed() {
     for key in &keys {
         shop.lay(key, b"garbage");
     }
-    let wanted: Vec<String> = keys.iter().map(|key| format!("damaged {key}")).collect();
+    let wanted: Vec<String> = keys.iter().map(|key| format!("unreadable {key}")).collect();
     assert_eq!(problems(&shop.status()), wanted);
 }
 

@@ -196,7 +196,7 @@ fn fields(at: &str, value: &Value, found: &mut BTreeSet<String>) {
                 fields(&format!("{at}[]"), item, found);
             }
         }
-        Value::String(text) if at.ends_with(".is") || at.ends_with(".event") => {
+        Value::String(text) if at.ends_with(".status") || at.ends_with(".event") => {
             found.insert(format!("{at} = {text}"));
         }
         _ => {}

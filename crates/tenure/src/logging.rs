@@ -74,10 +74,7 @@ pub(crate) fn log(note: &NodeEvent) {
             warn!(%shard, %epoch, attempt, error, "seal failed, move aborted");
         }
         NodeEvent::RuntimeBlocked { since } => {
-            error!(
-                ?since,
-                "application runtime blocked, lease not renewed"
-            );
+            error!(?since, "application runtime blocked, lease not renewed");
         }
         NodeEvent::SessionLost { session, reason } => warn!(%session, %reason, "session lost"),
         NodeEvent::SessionEnded {
@@ -92,11 +89,16 @@ pub(crate) fn log(note: &NodeEvent) {
             debug!(shards, "retrying claims of shards owned elsewhere")
         }
         NodeEvent::ClaimRetryExhausted { shards } => {
-            warn!(shards, "shards still owned elsewhere after the retry window");
+            warn!(
+                shards,
+                "shards still owned elsewhere after the retry window"
+            );
         }
         NodeEvent::RecordUnreadable { key, damage } => error!(%key, %damage, "record unreadable"),
         NodeEvent::RecordMissing { key } => error!(%key, "record missing"),
-        NodeEvent::StoreReplaced { problem } => error!(problem, "store was replaced or restored from a backup"),
+        NodeEvent::StoreReplaced { problem } => {
+            error!(problem, "store was replaced or restored from a backup")
+        }
         NodeEvent::ClockJump { gap } => warn!(?gap, "clock jump: process was not scheduled"),
         NodeEvent::WouldDo {
             shard,

@@ -52,7 +52,7 @@ def main(ids_file, tasks_file, effects_file):
         if record.get("forgotten", 0):
             against.append(f"{task}: its history is not whole")
             continue
-        if record["state"]["is"] != "done" or len(finished) != 1:
+        if record["state"]["status"] != "done" or len(finished) != 1:
             against.append(f"{task}: is {record['state']['is']}, finished {len(finished)} times")
             continue
         if record["state"]["claim"] != finished[0]:

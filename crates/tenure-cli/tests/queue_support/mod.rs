@@ -275,7 +275,7 @@ pub(crate) fn ran(command: &mut Command) -> Ran {
 }
 
 pub(crate) fn state(task: &Value) -> &str {
-    task["state"]["is"].as_str().unwrap()
+    task["state"]["status"].as_str().unwrap()
 }
 
 /// The kinds of events in a task's history.

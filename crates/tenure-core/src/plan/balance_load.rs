@@ -232,7 +232,7 @@ impl Work<'_> {
                 Some(a),
                 b,
                 Cause::Better,
-                PlanReason::LoadBalance,
+                PlanReason::CostBalance,
             );
             for i in [from, to] {
                 let ratio = self.ratio(i, scales.part[i]);

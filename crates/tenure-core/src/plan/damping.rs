@@ -42,7 +42,7 @@ impl Work<'_> {
             let age = now.since(node.since);
             let drains = matches!(node.state, NodeState::Draining | NodeState::Leaving);
             if age < rules.settle_time {
-                hold = hold.or(Some(PlanReason::Debounce));
+                hold = hold.or(Some(PlanReason::SettleTime));
                 until = until.max(node.since + rules.settle_time);
             } else if drains && !self.index.lists[i].is_empty() && age < patience {
                 hold = Some(PlanReason::DrainFirst);

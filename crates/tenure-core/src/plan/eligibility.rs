@@ -64,8 +64,8 @@ fn fit(node: &PlanNode, rules: &PlanRules, now: Time) -> Fit {
     let grace = node.state == NodeState::Away && now.since(node.since) < rules.failover_after;
     let keeps = match node.state {
         NodeState::Away if grace => Ok(()),
-        NodeState::Away => Err(PlanReason::OwnerAway),
-        NodeState::Leaving => Err(PlanReason::NodeLeaving),
+        NodeState::Away => Err(PlanReason::OwnerEnded),
+        NodeState::Leaving => Err(PlanReason::NodeStopping),
         NodeState::Draining => Err(PlanReason::NodeDraining),
         _ if !labelled => Err(PlanReason::LabelsMissing),
         NodeState::Active | NodeState::Cordoned => Ok(()),

@@ -83,7 +83,7 @@ impl StaleReason {
     /// As one word, for `--json`.
     pub fn as_str(self) -> &'static str {
         match self {
-            Self::IntendedGone => "intended_gone",
+            Self::IntendedGone => "assigned_node_gone",
             Self::OwnerEnded => "owner_ended",
             Self::TargetEnded => "target_ended",
             Self::SessionUnused => "session_unused",
@@ -94,9 +94,9 @@ impl StaleReason {
     /// As half a sentence.
     pub fn text(self) -> &'static str {
         match self {
-            Self::IntendedGone => "the node that is to have it is not there",
+            Self::IntendedGone => "the assigned node does not exist",
             Self::OwnerEnded => "its owner's session has ended",
-            Self::TargetEnded => "the session that it was moving to has ended",
+            Self::TargetEnded => "the session of the target has ended",
             Self::SessionUnused => "the session has ended and nothing refers to it",
             Self::LeaderEnded => "the leader's session has ended",
         }

@@ -60,7 +60,7 @@ impl Work<'_> {
                 self.take(shard, to);
                 self.put(shard, owner);
                 let reason = match reason {
-                    PlanReason::OwnerAway => PlanReason::TargetAway,
+                    PlanReason::OwnerEnded => PlanReason::TargetEnded,
                     PlanReason::LabelsMissing => PlanReason::TargetUnfit,
                     _ => PlanReason::TargetDraining,
                 };
@@ -68,7 +68,7 @@ impl Work<'_> {
             }
             None => {
                 let reason = match shard.owner {
-                    Some(_) => PlanReason::OwnerAway,
+                    Some(_) => PlanReason::OwnerEnded,
                     None => PlanReason::Free,
                 };
                 self.force(ix, shard, Cause::Unowned, None, reason);
@@ -101,8 +101,8 @@ impl Work<'_> {
     /// A node that may not keep what it has.
     fn evacuate(&mut self, node: NodeIx, reason: PlanReason) {
         let cause = match reason {
-            PlanReason::OwnerAway => Cause::Unowned,
-            PlanReason::NodeLeaving => Cause::Leaving,
+            PlanReason::OwnerEnded => Cause::Unowned,
+            PlanReason::NodeStopping => Cause::Leaving,
             PlanReason::NodeDraining => Cause::Draining,
             _ => Cause::Misfit,
         };

@@ -51,8 +51,8 @@ impl fmt::Display for NodeState {
             Self::Active => "active",
             Self::Cordoned => "cordoned",
             Self::Draining => "draining",
-            Self::Leaving => "leaving",
-            Self::Away => "away",
+            Self::Leaving => "stopping",
+            Self::Away => "ended",
         })
     }
 }

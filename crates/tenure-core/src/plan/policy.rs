@@ -81,7 +81,7 @@ impl Work<'_> {
             Ok(chosen) => self.towards(&chosen),
             Err(nonsense) => {
                 for f in std::mem::take(&mut self.forced) {
-                    self.stay(f.urgency.shard, PlanReason::PolicyRefused);
+                    self.stay(f.urgency.shard, PlanReason::PolicyRejected);
                 }
                 self.problems.push(PlanProblem::PolicyRefused(nonsense));
             }

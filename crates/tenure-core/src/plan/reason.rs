@@ -29,13 +29,13 @@ macro_rules! reasons {
 
 reasons! {
     /// Nobody has it.
-    Free, "free", "nobody has it";
+    Free, "free", "it has no owner";
     /// The owner's session has ended.
-    OwnerAway, "owner_away", "its owner's session has ended";
+    OwnerEnded, "owner_ended", "its owner's session has ended";
     /// The owner is draining.
     NodeDraining, "node_draining", "its owner is draining";
     /// The owner is stopping.
-    NodeLeaving, "node_leaving", "its owner is stopping";
+    NodeStopping, "node_stopping", "its owner is stopping";
     /// The owner lacks a label that the keyspace requires.
     LabelsMissing, "labels_missing", "its owner lacks a required label";
     /// It is pinned.
@@ -47,51 +47,51 @@ reasons! {
     /// There is room in a zone that is preferred.
     ZonePreference, "zone_preference", "a preferred zone has room for it";
     /// The owner has more than its share, another less.
-    Balance, "balance", "its owner has more than its share of shards";
+    Balance, "balance", "its owner is above its target number of shards";
     /// The owner has more load than its share, another less.
-    LoadBalance, "load_balance", "its owner has more than its share of load";
+    CostBalance, "cost_balance", "its owner is above its target cost";
     /// The policy wants it elsewhere.
-    PolicyChoice, "policy_choice", "the policy wants it there";
+    PolicyChoice, "policy_choice", "the policy assigns it there";
     /// The target's session has ended.
-    TargetAway, "target_away", "the target's session has ended";
+    TargetEnded, "target_ended", "the target's session has ended";
     /// The target is draining or stopping.
     TargetDraining, "target_draining", "the target is draining or stopping";
     /// The target may not have it any more.
     TargetUnfit, "target_unfit", "the target lacks a required label";
     /// All is well.
-    Settled, "settled", "it is where it should be";
+    Settled, "settled", "it is assigned to its owner";
     /// It is on its way.
-    UnderWay, "under_way", "it is already on its way";
+    UnderWay, "under_way", "it is already moving";
     /// The target of a sealed move is gone, and only the last owner can take it back.
     AwaitsOwner, "awaits_owner", "the target is gone and the last owner takes it back";
     /// The owner has not been away for long, and may return.
-    OwnerMayReturn, "owner_may_return", "its owner has not been away for long";
+    OwnerMayReturn, "owner_may_return", "its owner ended recently and may return";
     /// It was moved not long ago.
-    CoolDown, "cool_down", "it was moved not long ago";
+    CoolDown, "cool_down", "it was moved recently";
     /// Nodes come and go; what is not urgent waits.
-    Debounce, "debounce", "the nodes have changed not long ago";
+    SettleTime, "settle_time", "the membership changed recently";
     /// Another node is being drained, which comes first.
     DrainFirst, "drain_first", "a node is being drained, which comes first";
     /// The node that would get it has come back not long ago.
-    Probation, "probation", "the only nodes below their share have come back not long ago";
+    Probation, "probation", "the only nodes below their target returned recently";
     /// The imbalance is small.
     WithinBand, "within_band", "the imbalance is within the band";
     /// As many moves as allowed are under way.
-    BudgetTotal, "budget_total", "as many moves as allowed are under way";
+    BudgetTotal, "budget_total", "the budget of concurrent moves is used up";
     /// As many moves as allowed are leaving this node.
-    BudgetSource, "budget_source", "as many moves as allowed are leaving its owner";
+    BudgetSource, "budget_source", "the move budget of its owner is used up";
     /// As many moves as allowed are going to that node.
-    BudgetTarget, "budget_target", "as many moves as allowed are going to the target";
+    BudgetTarget, "budget_target", "the move budget of the target is used up";
     /// No node may take shards.
     NoNode, "no_node", "no node takes shards";
     /// All nodes that may take shards are full.
     NoRoom, "no_room", "all nodes that take shards are at capacity";
     /// It is pinned to a node that is not known.
-    PinUnknown, "pin_unknown", "it is pinned to a node that is not known";
+    PinUnknown, "pin_unknown", "it is pinned to an unknown node";
     /// It is pinned to a node that cannot take it now.
     PinWaits, "pin_waits", "it is pinned to a node that cannot take it now";
     /// What the policy said made no sense.
-    PolicyRefused, "policy_refused", "the policy's answer was refused";
+    PolicyRejected, "policy_rejected", "the answer of the policy was rejected";
 }
 
 impl PlanReason {
@@ -99,13 +99,13 @@ impl PlanReason {
     pub fn reason(self) -> Reason {
         match self {
             Self::Free => Reason::Free,
-            Self::OwnerAway => Reason::OwnerEnded,
+            Self::OwnerEnded => Reason::OwnerEnded,
             Self::NodeDraining => Reason::NodeDraining,
-            Self::NodeLeaving => Reason::NodeStopping,
-            Self::Balance | Self::LoadBalance | Self::ZoneSpread | Self::ZonePreference => {
+            Self::NodeStopping => Reason::NodeStopping,
+            Self::Balance | Self::CostBalance | Self::ZoneSpread | Self::ZonePreference => {
                 Reason::Rebalance
             }
-            Self::TargetAway | Self::TargetDraining | Self::TargetUnfit => Reason::TargetGone,
+            Self::TargetEnded | Self::TargetDraining | Self::TargetUnfit => Reason::TargetGone,
             _ => Reason::Planned,
         }
     }

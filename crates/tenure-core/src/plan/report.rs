@@ -26,7 +26,7 @@ pub struct Report {
     pub moves_allowed: u32,
     /// What is put off for the sake of calm: how many shards, and why.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub put_off: Option<Stay>,
+    pub deferred: Option<Stay>,
     /// How evenly things are spread now, and after this plan.
     pub balance: BeforeAfter,
     /// Every node.
@@ -51,7 +51,7 @@ pub struct Change {
     /// Why, as one word.
     pub reason: &'static str,
     /// Why, as half a sentence.
-    pub because: &'static str,
+    pub explanation: &'static str,
 }
 
 /// Shards that stay for one reason.
@@ -60,12 +60,12 @@ pub struct Stay {
     /// Why, as one word.
     pub reason: &'static str,
     /// Why, as half a sentence.
-    pub because: &'static str,
+    pub explanation: &'static str,
     /// How many.
     pub shards: u32,
     /// The first few of them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub such_as: Vec<String>,
+    pub examples: Vec<String>,
 }
 
 /// Balance, twice.
@@ -134,7 +134,7 @@ impl Report {
         let node = |n: NodeIx| view.node(n).name.to_string();
         let change = |d: &Decision| {
             let (action, from, to) = match *d {
-                Decision::Intend { to, .. } => ("intend", None, Some(node(to))),
+                Decision::Intend { to, .. } => ("assign", None, Some(node(to))),
                 Decision::Move { from, to, .. } => ("move", Some(node(from)), Some(node(to))),
                 Decision::Cancel { .. } => ("cancel", None, None),
                 Decision::Stay { .. } => return None,
@@ -145,7 +145,7 @@ impl Report {
                 from,
                 to,
                 reason: d.reason().as_str(),
-                because: d.reason().text(),
+                explanation: d.reason().text(),
             })
         };
         let mut stays: BTreeMap<PlanReason, (u32, Vec<String>)> = BTreeMap::new();
@@ -156,11 +156,11 @@ impl Report {
                 names.push(shard(d));
             }
         }
-        let stay = |reason: PlanReason, shards: u32, such_as: Vec<String>| Stay {
+        let stay = |reason: PlanReason, shards: u32, examples: Vec<String>| Stay {
             reason: reason.as_str(),
-            because: reason.text(),
+            explanation: reason.text(),
             shards,
-            such_as,
+            examples: such_as,
         };
         Self {
             keyspace: view.keyspace().to_string(),
@@ -172,7 +172,7 @@ impl Report {
                 .collect(),
             moves_wanted: plan.moves_wanted,
             moves_allowed: plan.moves_allowed,
-            put_off: plan.put_off.map(|p| stay(p.reason, p.shards, Vec::new())),
+            deferred: plan.put_off.map(|p| stay(p.reason, p.shards, Vec::new())),
             balance: BeforeAfter {
                 before: plan.before.into(),
                 after: plan.after.into(),
@@ -228,7 +228,7 @@ impl fmt::Display for Report {
             "keyspace {}: {} shards; {} to claim, {} of {} moves now, {} to cancel",
             self.keyspace,
             self.shards,
-            count("intend"),
+            count("assign"),
             self.moves_allowed,
             self.moves_wanted,
             count("cancel"),
@@ -251,12 +251,12 @@ impl fmt::Display for Report {
         }
         self.fmt_nodes(f)?;
         self.fmt_changes(f)?;
-        for stay in self.stays.iter().chain(&self.put_off) {
-            let such_as = match stay.such_as.as_slice() {
+        for stay in self.stays.iter().chain(&self.deferred) {
+            let such_as = match stay.examples.as_slice() {
                 [] => String::new(),
                 some => format!(" ({}, …)", some.join(", ")),
             };
-            writeln!(f, "{} stay: {}{such_as}", stay.shards, stay.because)?;
+            writeln!(f, "{} stay: {}{such_as}", stay.shards, stay.explanation)?;
         }
         for problem in &self.problems {
             writeln!(f, "problem: {problem}")?;
@@ -299,7 +299,7 @@ impl Report {
                 (None, Some(to)) => write!(f, "give {shard} to {to}")?,
                 _ => write!(f, "cancel the move of {shard}")?,
             }
-            writeln!(f, ": {}", c.because)?;
+            writeln!(f, ": {}", c.explanation)?;
         }
         more(f, self.changes.len())?;
         if !self.changes.is_empty() && !self.stays.is_empty() {

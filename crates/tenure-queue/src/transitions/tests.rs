@@ -274,7 +274,7 @@ fn long_words_are_cut_between_characters() {
 fn a_task_reads_back_as_it_was_and_keeps_what_it_does_not_know() {
     let task = after(new(3), &[(10, claim(1))]);
     let mut value = serde_json::to_value(&task).unwrap();
-    assert_eq!(value["state"]["is"], "running");
+    assert_eq!(value["state"]["status"], "running");
     assert_eq!(value["created"], "1970-01-01T00:00:10.000Z");
     value["colour"] = "blue".into();
     let read: Task = serde_json::from_value(value.clone()).unwrap();

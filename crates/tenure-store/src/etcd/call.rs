@@ -166,7 +166,10 @@ impl<'a> Waiting<'a> {
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         if !self.over && self.since.elapsed() >= HANGS_AFTER && !self.link.heard_since(self.since) {
-            tracing::debug!(endpoint = self.link.endpoint, "etcd member does not respond");
+            tracing::debug!(
+                endpoint = self.link.endpoint,
+                "etcd member does not respond"
+            );
             self.client.retire(self.link);
         }
     }

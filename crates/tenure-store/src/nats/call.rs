@@ -160,7 +160,10 @@ impl<'a> Waiting<'a> {
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         if !self.over && self.since.elapsed() >= HANGS_AFTER && !self.link.heard_since(self.since) {
-            tracing::debug!(endpoint = self.link.endpoint, "NATS server does not respond");
+            tracing::debug!(
+                endpoint = self.link.endpoint,
+                "NATS server does not respond"
+            );
             self.client.retire(self.link);
         }
     }

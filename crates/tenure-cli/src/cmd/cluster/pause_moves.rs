@@ -44,7 +44,7 @@ impl PauseMoves {
             false => eprintln!("moves are already paused, for this reason"),
         }
         if self.json {
-            stdout::json(&json!({ "frozen": self.reason, "changed": changed }));
+            stdout::json(&json!({ "moves_paused": self.reason, "changed": changed }));
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -58,7 +58,7 @@ impl ResumeMoves {
             false => eprintln!("moves are not paused"),
         }
         if self.json {
-            stdout::json(&json!({ "frozen": null, "changed": changed }));
+            stdout::json(&json!({ "moves_paused": null, "changed": changed }));
         }
         Ok(ExitCode::SUCCESS)
     }

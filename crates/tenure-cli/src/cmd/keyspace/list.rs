@@ -42,16 +42,16 @@ pub(crate) struct Show {
 #[derive(Serialize)]
 struct Shown {
     name: KeyspaceName,
-    /// `damaged` if the record cannot be read.
+    /// `unreadable` if the record cannot be read.
     kind: &'static str,
     shards: usize,
     owned: usize,
-    mode: Option<AssignedBy>,
+    assigned_by: Option<AssignedBy>,
     /// How it is planned, as far as that is not the usual.
-    plan: Option<PlanningSettings>,
+    planning: Option<PlanningSettings>,
     generation: Option<u32>,
-    floor: Option<u32>,
-    removed: bool,
+    min_generation: Option<u32>,
+    deleted: bool,
 }
 
 impl Shown {
@@ -61,7 +61,7 @@ impl Shown {
             kind: match record.map(|r| r.kind) {
                 Some(KeyspaceKind::Hashed(_)) => "hashed",
                 Some(KeyspaceKind::Named) => "named",
-                None => "damaged",
+                None => "unreadable",
             },
             shards: match record.map(|r| r.kind) {
                 Some(KeyspaceKind::Hashed(n)) => n as usize,
@@ -71,11 +71,11 @@ impl Shown {
                     .count(),
             },
             owned: snapshot.owned(name),
-            mode: record.map(|r| r.assigned_by),
-            plan: record.map(|r| r.planning.clone()),
+            assigned_by: record.map(|r| r.assigned_by),
+            planning: record.map(|r| r.planning.clone()),
             generation: record.map(|r| r.generation),
-            floor: record.map(|r| r.min_generation),
-            removed: record.is_some_and(|r| r.deleted),
+            min_generation: record.map(|r| r.min_generation),
+            deleted: record.is_some_and(|r| r.deleted),
         }
     }
 }
@@ -84,9 +84,9 @@ impl Shown {
     /// The policy, where a leader plans.
     fn policy(&self) -> Option<String> {
         let plan = self
-            .plan
+            .planning
             .as_ref()
-            .filter(|_| self.mode == Some(AssignedBy::Leader));
+            .filter(|_| self.assigned_by == Some(AssignedBy::Leader));
         plan.map(|plan| plan.settings().policy.to_string())
     }
 }
@@ -125,12 +125,12 @@ impl List {
             table.row(vec![
                 keyspace.name.to_string(),
                 keyspace.kind.to_owned(),
-                dash(keyspace.mode.map(|m| m.to_string())),
+                dash(keyspace.assigned_by.map(|m| m.to_string())),
                 dash(keyspace.policy()),
                 keyspace.shards.to_string(),
                 keyspace.owned.to_string(),
                 dash(keyspace.generation.map(|g| g.to_string())),
-                if keyspace.removed { "removed" } else { "" }.to_owned(),
+                if keyspace.deleted { "removed" } else { "" }.to_owned(),
             ]);
         }
         stdout::text(&table.render(WIDTH));
@@ -151,13 +151,13 @@ impl Show {
         for (name, value) in [
             ("keyspace", self.name.to_string()),
             ("kind", record.kind.to_string()),
-            ("mode", record.assigned_by.to_string()),
+            ("assigned by", record.assigned_by.to_string()),
             (
                 "shards",
                 format!("{} ({} owned)", shown.shards, shown.owned),
             ),
             ("generation", record.generation.to_string()),
-            ("floor", record.min_generation.to_string()),
+            ("minimum generation", record.min_generation.to_string()),
         ] {
             stdout::line(format!("{name:<18} {value}"));
         }

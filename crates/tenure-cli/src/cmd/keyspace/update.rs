@@ -77,7 +77,7 @@ impl Update {
             planning::warn_of_load(&plan);
             match self.json {
                 true => {
-                    stdout::json(&json!({ "keyspace": name, "changed": changed, "plan": plan }))
+                    stdout::json(&json!({ "keyspace": name, "changed": changed, "planning": plan }))
                 }
                 false => show(&plan),
             }

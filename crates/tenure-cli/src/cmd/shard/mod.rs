@@ -221,7 +221,7 @@ impl List {
             .map(|(name, record)| {
                 json!({
                     "name": name, "owner": record.owner().map(|o| &o.node), "epoch": record.epoch,
-                    "state": if record.deleting { "doomed" } else { record.ownership.name() }, "meta": record.meta,
+                    "state": if record.deleting { "deleting" } else { record.ownership.name() }, "meta": record.meta,
                 })
             })
             .collect();

@@ -17,10 +17,7 @@ pub(super) async fn up(application: &Application) {
     let mut said = false;
     while let Err(reason) = application.answers().await {
         if !std::mem::replace(&mut said, true) {
-            tracing::warn!(
-                reason,
-                "application accepts no connections yet, waiting"
-            );
+            tracing::warn!(reason, "application accepts no connections yet, waiting");
         }
         tokio::time::sleep(LOOK_AGAIN).await;
     }

@@ -27,7 +27,7 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 #[command(
     after_help = "Lists a summary, then nodes and keyspaces, then the shards that are not served or are moving, then problems.\n\
     States: serving, loading, free, restored (waits until every live session has disclaimed it), warming,\n\
-    freezing, sealed, orphaned (the session of its owner has ended), quarantined, damaged, missing, and\n\
+    freezing, sealed, orphaned (the session of its owner has ended), quarantined, unreadable, missing, and\n\
     troubled: served, but its application reports a problem (in JSON: serving, with trouble).\n\n\
     Examples:\n  tenure status\n  tenure status --watch\n  tenure status --node n1 --shards\n  \
     tenure status --keyspace orders --state free\n  \
@@ -69,7 +69,7 @@ const STATES: [&str; 13] = [
     "sealed",
     "orphaned",
     "quarantined",
-    "damaged",
+    "unreadable",
     "missing",
     "deleted",
 ];

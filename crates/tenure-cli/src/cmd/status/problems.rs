@@ -15,7 +15,7 @@ use crate::snapshot::{Lease, Snapshot};
 /// One thing that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Problem {
-    /// `damaged`, `newer`, `missing`, `quarantined`, `unserved`, `troubled`, `overdue`, `drained` or `store_changed`.
+    /// `unreadable`, `newer_format`, `missing`, `quarantined`, `unserved`, `troubled`, `overdue`, `drained` or `store_replaced`.
     pub(crate) kind: &'static str,
     /// The record it is about.
     pub(crate) key: String,
@@ -78,7 +78,7 @@ fn problem(
 fn cluster(snapshot: &Snapshot, problems: &mut Vec<Problem>) {
     if let Some(other) = snapshot.other_store() {
         problems.push(problem(
-            "store_changed",
+            "store_replaced",
             &Key::Cluster,
             format!(
                 "the cluster was written to store {other}, but this is store {}: it was restored or exchanged, and \
@@ -168,9 +168,9 @@ fn each<K: Ord + Clone, R>(
             continue;
         };
         problems.push(match damage {
-            Damage::Corrupt(_) => problem("damaged", &key(name), damage.to_string(), help(name)),
+            Damage::Corrupt(_) => problem("unreadable", &key(name), damage.to_string(), help(name)),
             Damage::Newer(_) => problem(
-                "newer",
+                "newer_format",
                 &key(name),
                 damage.to_string(),
                 "upgrade this program; nothing older rewrites the record",
@@ -349,7 +349,7 @@ fn sessions(snapshot: &Snapshot, problems: &mut Vec<Problem>) {
                     "any node that runs ends it by itself; if none runs, start one",
                 ));
             }
-            Lease::Live | Lease::Leaving | Lease::Ended(_) | Lease::Damaged => {}
+            Lease::Live | Lease::Stopping | Lease::Ended(_) | Lease::Unreadable => {}
         }
     }
 }

@@ -21,7 +21,7 @@ pub(crate) struct Report {
     /// How often the whole cluster has started from nothing; unknown before the first node.
     pub(crate) boot: Option<u64>,
     /// Why nothing that is served moves, if an operator wants it so.
-    pub(crate) frozen: Option<String>,
+    pub(crate) moves_paused: Option<String>,
     /// Who plans; nobody has if there is no keyspace that wants it.
     pub(crate) leader: Option<Leader>,
     pub(crate) nodes: Vec<Node>,
@@ -37,7 +37,7 @@ pub(crate) struct Leader {
     pub(crate) session: SessionId,
     /// Grows with every change of leader.
     pub(crate) term: u64,
-    /// `leads`, `resigned`, `overdue`, `gone` (its session is over), `missing` or `damaged`.
+    /// `leading`, `resigned`, `overdue`, `gone` (its session has ended), `missing` or `unreadable`.
     pub(crate) state: &'static str,
     /// The number of the last plan of its term that changed anything, as the shards' records tell.
     pub(crate) plan: u64,
@@ -47,15 +47,15 @@ pub(crate) struct Leader {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Node {
     pub(crate) name: NodeName,
-    /// `active`, `cordoned`, `draining`, `drained`, `leaving` while it stops, `gone` once its session is over, or
-    /// `candidate`: it only stands for leader.
+    /// `active`, `cordoned`, `draining`, `drained`, `stopping`, `gone` once its session is over, or
+    /// `planner`.
     pub(crate) mode: &'static str,
     /// It is given no shards, whatever its mode.
     pub(crate) cordoned: bool,
     /// Why it is drained.
     pub(crate) reason: Option<String>,
     pub(crate) session: SessionId,
-    /// `live`, `leaving`, `overdue`, how it ended, `missing` or `damaged`.
+    /// `live`, `stopping`, `overdue`, how it ended, `missing` or `unreadable`.
     pub(crate) lease: String,
     pub(crate) addresses: BTreeMap<String, String>,
     pub(crate) zone: Option<String>,
@@ -73,7 +73,7 @@ pub(crate) struct Node {
 pub(crate) struct Keyspace {
     pub(crate) name: KeyspaceName,
     pub(crate) kind: &'static str,
-    pub(crate) mode: String,
+    pub(crate) assigned_by: String,
     pub(crate) generation: u32,
     pub(crate) shards: usize,
     pub(crate) owned: usize,
@@ -81,12 +81,12 @@ pub(crate) struct Keyspace {
     pub(crate) loading: usize,
     pub(crate) moving: usize,
     /// How many are to go from their owner to another node, and have not yet.
-    pub(crate) waiting: usize,
+    pub(crate) pending_moves: usize,
     pub(crate) pinned: usize,
     /// How it is planned, as far as that is not the usual.
-    pub(crate) plan: PlanningSettings,
+    pub(crate) planning: PlanningSettings,
     /// Removed, but some of its shards are still owned.
-    pub(crate) removed: bool,
+    pub(crate) deleted: bool,
 }
 
 /// A shard.
@@ -97,7 +97,7 @@ pub(crate) struct Shard {
     pub(crate) epoch: Option<Epoch>,
     pub(crate) owner: Option<NodeName>,
     pub(crate) session: Option<SessionId>,
-    /// The tenancy's name, or `orphaned` (its owner's session is over), `quarantined`, `damaged`, `missing`.
+    /// The tenancy's name, or `orphaned` (its owner's session is over), `quarantined`, `unreadable`, `missing`.
     pub(crate) state: &'static str,
     pub(crate) phase: Option<MovePhase>,
     /// For how long its move has been in this phase, in milliseconds, by the wall clocks of the writer and of this machine.
@@ -163,7 +163,7 @@ impl Report {
             let all = snapshot.shards(name, seen.record.kind);
             shards.extend(all.filter_map(|(shard, cell)| Shard::new(snapshot, name, shard, cell)));
             let keyspace = Keyspace::new(name, &seen.record, &shards[from..]);
-            if keyspace.removed && keyspace.owned == 0 {
+            if keyspace.deleted && keyspace.owned == 0 {
                 shards.truncate(from);
             } else {
                 keyspaces.push(keyspace);
@@ -173,7 +173,7 @@ impl Report {
             cluster: cluster.clone(),
             store: store.to_owned(),
             boot: snapshot.view.cluster.get(&()).map(|c| c.boot),
-            frozen: snapshot
+            moves_paused: snapshot
                 .view
                 .cluster
                 .get(&())
@@ -196,17 +196,17 @@ impl Keyspace {
                 KeyspaceKind::Hashed(_) => "hashed",
                 KeyspaceKind::Named => "named",
             },
-            mode: record.assigned_by.to_string(),
+            assigned_by: record.assigned_by.to_string(),
             generation: record.generation,
             shards: shards.len(),
             owned: count(|s| s.owned),
             unowned: count(|s| !s.owned),
             loading: count(|s| s.owned && s.state == "loading"),
             moving: count(|s| s.phase.is_some()),
-            waiting: count(|s| s.phase.is_none() && s.to.is_some()),
+            pending_moves: count(|s| s.phase.is_none() && s.to.is_some()),
             pinned: count(|s| s.pin.is_some()),
-            plan: record.planning.clone(),
-            removed: record.deleted,
+            planning: record.planning.clone(),
+            deleted: record.deleted,
         }
     }
 }
@@ -238,7 +238,7 @@ impl Shard {
         let record = match cell {
             Some(KeyState::Present(seen)) => &seen.record,
             Some(KeyState::Damaged { .. }) => {
-                new.state = "damaged";
+                new.state = "unreadable";
                 return Some(new);
             }
             Some(KeyState::Missing { .. }) | None => return Some(new),
@@ -324,11 +324,11 @@ fn leader(snapshot: &Snapshot) -> Option<Leader> {
         term: record.term,
         state: match snapshot.lease(record.session) {
             _ if record.resigned => "resigned",
-            Lease::Live | Lease::Leaving => "leadership acquired",
+            Lease::Live | Lease::Stopping => "leading",
             Lease::Overdue(_) => "overdue",
             Lease::Ended(_) => "gone",
             Lease::Missing => "missing",
-            Lease::Damaged => "damaged",
+            Lease::Unreadable => "unreadable",
         },
         plan: of_term.map(|plan| plan.seq).max().unwrap_or(0),
     })
@@ -346,8 +346,8 @@ fn nodes(snapshot: &Snapshot, shards: &[Shard]) -> Vec<Node> {
             name: name.clone(),
             mode: match mode {
                 _ if lease.is_over() => "gone",
-                _ if lease == Lease::Leaving => "leaving",
-                _ if record.is_some_and(|r| r.role == Role::Planner) => "candidate",
+                _ if lease == Lease::Stopping => "stopping",
+                _ if record.is_some_and(|r| r.role == Role::Planner) => "planner",
                 NodeMode::Active if cordoned => "cordoned",
                 NodeMode::Active => "active",
                 NodeMode::Draining => "draining",
@@ -379,7 +379,7 @@ fn nodes(snapshot: &Snapshot, shards: &[Shard]) -> Vec<Node> {
     // A live session whose node record was lost is a node nevertheless.
     for (id, seen) in snapshot.view.sessions.iter() {
         let known = all.iter().any(|n| n.session == *id);
-        if !known && matches!(snapshot.lease(*id), Lease::Live | Lease::Leaving) {
+        if !known && matches!(snapshot.lease(*id), Lease::Live | Lease::Stopping) {
             all.push(node(&seen.record.node, *id, &NodeMode::Active, false));
         }
     }

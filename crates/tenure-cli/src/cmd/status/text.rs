@@ -63,7 +63,7 @@ fn summary(report: &Report) -> String {
         count(report.problems.len(), "problem"),
     );
     text.push_str(&wrap(&counts, ""));
-    if let Some(reason) = &report.frozen {
+    if let Some(reason) = &report.moves_paused {
         let told = format!("moves paused: {reason}");
         text.push_str(&wrap(&told, ""));
     }
@@ -129,18 +129,25 @@ pub(crate) fn nodes(nodes: &[Node]) -> String {
 
 fn keyspaces(keyspaces: &[Keyspace]) -> String {
     let mut table = Table::new(&[
-        "KEYSPACE", "KIND", "MODE", "#SHARDS", "#OWNED", "#UNOWNED", "#LOADING", "#MOVING",
+        "KEYSPACE",
+        "KIND",
+        "ASSIGNED BY",
+        "#SHARDS",
+        "#OWNED",
+        "#UNOWNED",
+        "#LOADING",
+        "#MOVING",
     ]);
     for keyspace in keyspaces {
         table.row(vec![
             keyspace.name.to_string(),
-            if keyspace.removed {
-                "removed"
+            if keyspace.deleted {
+                "deleted"
             } else {
                 keyspace.kind
             }
             .to_owned(),
-            keyspace.mode.clone(),
+            keyspace.assigned_by.clone(),
             keyspace.shards.to_string(),
             keyspace.owned.to_string(),
             keyspace.unowned.to_string(),

@@ -181,7 +181,7 @@ fn balance_waits_for_calm_but_failover_and_drain_do_not() {
     let put_off = plan.put_off.map(|p| p.reason);
     // The new node got what had to move anyway; nothing moves only for balance.
     assert!(
-        matches!(put_off, None | Some(PlanReason::Debounce)),
+        matches!(put_off, None | Some(PlanReason::SettleTime)),
         "{put_off:?}"
     );
     let counts = ["n2", "n3", "n9"].map(|n| world.has(n));

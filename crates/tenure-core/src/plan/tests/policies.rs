@@ -151,7 +151,7 @@ fn a_policys_wishes_are_followed_at_the_planners_pace() {
     assert!(plan.moves_wanted > 50);
     world.join("n9");
     let plan = world.round();
-    assert_eq!(plan.put_off.unwrap().reason, PlanReason::Debounce);
+    assert_eq!(plan.put_off.unwrap().reason, PlanReason::SettleTime);
 }
 
 /// Answers with whatever it was made with.
@@ -197,7 +197,7 @@ fn nonsense_is_refused_and_the_old_plan_stands() {
         assert!(plan.is_quiet());
         // The free shard says why it is not given to anyone.
         assert_eq!(plan.decisions.len(), 1);
-        assert_eq!(plan.decisions[0].reason(), PlanReason::PolicyRefused);
+        assert_eq!(plan.decisions[0].reason(), PlanReason::PolicyRejected);
         let [PlanProblem::PolicyRefused(nonsense)] = &plan.problems[..] else {
             panic!("{:?}", plan.problems);
         };

@@ -100,7 +100,7 @@ fn loads_and_zones_and_pins_reach_the_view() {
     assert_eq!(report.nodes[0].zone.as_deref(), Some("eu"));
     assert_eq!(report.nodes[0].load, (77, 77));
     assert_eq!(report.stays[0].reason, "pin_unknown");
-    assert_eq!(report.stays[0].such_as, ["1"]);
+    assert_eq!(report.stays[0].examples, ["1"]);
 }
 
 #[test]

@@ -64,7 +64,7 @@ fn a_dead_nodes_shards_are_claimed_by_others() {
     assert!(first.actions().all(|d| matches!(
         d,
         Decision::Intend {
-            reason: PlanReason::OwnerAway,
+            reason: PlanReason::OwnerEnded,
             ..
         }
     )));
@@ -245,7 +245,7 @@ fn a_move_whose_target_is_gone_is_cancelled_and_planned_anew() {
     assert!(first.decisions.iter().any(|d| matches!(
         d,
         Decision::Cancel {
-            reason: PlanReason::TargetAway,
+            reason: PlanReason::TargetEnded,
             ..
         }
     )));

@@ -186,8 +186,8 @@ mod tests {
             r#"{"id": 1, "op": "stop"}"#,
             r#"{"op": "done", "claim": "00000000000000ff"}"#,
             r#"{"op": "done", "claim": "00000000000000ff", "text": "a"}"#,
-            r#"{"op": "fail", "claim": "00000000000000ff", "why": "no", "for_good": true}"#,
-            r#"{"op": "later", "claim": "00000000000000ff", "in_ms": 5}"#,
+            r#"{"op": "fail", "claim": "00000000000000ff", "reason": "no", "permanent": true}"#,
+            r#"{"op": "reschedule", "claim": "00000000000000ff", "in_ms": 5}"#,
             r#"{"op": "progress", "claim": "00000000000000ff", "percent": 4.5}"#,
         ] {
             let request = serde_json::from_str::<Request>(line);
