@@ -160,7 +160,7 @@ impl Report {
             reason: reason.as_str(),
             explanation: reason.text(),
             shards,
-            examples: such_as,
+            examples,
         };
         Self {
             keyspace: view.keyspace().to_string(),
