@@ -165,9 +165,17 @@ fn a_frozen_cluster_says_why_and_a_rebalance_evens_out_without_the_usual_waits()
             .json()["changed"],
         false
     );
-    assert_eq!(shop.status()["moves_paused"], "incident 7");
+    assert_eq!(shop.status()["moves_paused"]["reason"], "incident 7");
     let text = shop.run(&["status"]).with(0).out;
     assert!(text.contains("moves paused: incident 7"), "{text}");
+    // A pause with a duration ends by itself: the node that runs removes it.
+    shop.run(&["cluster", "pause-moves", "--reason", "brief", "--for", "2s"])
+        .with(0);
+    let text = shop.run(&["status"]).with(0).out;
+    assert!(text.contains("moves paused (for 2s): brief"), "{text}");
+    shop.until(|status| status["moves_paused"].is_null());
+    shop.run(&["cluster", "pause-moves", "--reason", "incident 7"])
+        .with(0);
     shop.run(&["keyspace", "rebalance"])
         .with(1)
         .telling(&["incident 7", "tenure cluster resume-moves"]);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tenure_core::ids::NodeName;
 use tenure_core::keys::Key;
 use tenure_core::ownership::Transition;
-use tenure_core::record::{ClusterRecord, NodeRecord, Record, ShardRecord};
+use tenure_core::record::{ClusterRecord, MovesPaused, NodeRecord, Record, ShardRecord};
 
 use crate::check::Verdict;
 use crate::clock::SEC;
@@ -144,7 +144,11 @@ impl World {
             (Some(Record::Cluster(old)), Act::Freeze | Act::Thaw) => {
                 Record::Cluster(Arc::new(ClusterRecord {
                     head: old.head.next(nonce),
-                    moves_paused: (act == Act::Freeze).then(|| "a while".to_owned()),
+                    moves_paused: (act == Act::Freeze).then(|| MovesPaused {
+                        reason: "a while".to_owned(),
+                        rev: old.head.rev + 1,
+                        lasts: self.plan.pause_lasts,
+                    }),
                     ..ClusterRecord::clone(&old)
                 }))
             }

@@ -34,6 +34,9 @@ pub(crate) fn add(plan: &mut RunConfig) {
     if rng.permille(500) {
         add_cordons(plan, &mut rng);
     }
+    if rng.permille(500) {
+        plan.pause_lasts = Some(plan.timing.ttl * rng.between(1, 6) as u32);
+    }
     plan.faults.sort_by_key(|(at, _)| *at);
 }
 

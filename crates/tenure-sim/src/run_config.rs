@@ -144,6 +144,8 @@ pub struct RunConfig {
     pub routers: usize,
     /// Number of processes that plan and own nothing. They are numbered after the routers.
     pub planners: usize,
+    /// Duration of pauses of planned moves; `None`: until they are resumed.
+    pub pause_lasts: Option<Duration>,
     /// The numbers of the keyspaces that each node serves, the first one being 0; none at all: every node serves all of them.
     pub serves: Vec<BTreeSet<usize>>,
     /// What clients send through them.
@@ -292,6 +294,7 @@ impl RunConfig {
             observers: 0,
             routers: 0,
             planners: 0,
+            pause_lasts: None,
             serves: Vec::new(),
             traffic: Traffic::calm(),
             timing,

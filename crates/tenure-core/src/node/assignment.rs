@@ -299,7 +299,7 @@ impl Node {
             let to = planned.or_else(|| self.winner_without_me(id, record));
             return Some((to, Reason::NodeStopping));
         }
-        if self.is_frozen() {
+        if self.are_moves_paused() {
             return None;
         }
         if !self.is_active() {

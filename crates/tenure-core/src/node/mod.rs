@@ -30,6 +30,7 @@ mod ineffective_settings;
 mod load_report;
 mod membership;
 mod model_support;
+mod move_pause;
 mod operator_requests;
 mod plan_writer;
 mod readiness;
@@ -277,6 +278,8 @@ pub struct Node {
     drawn: BTreeMap<KeyspaceName, Drawn>,
     /// The cluster's record as it was seen last.
     cluster: Option<Arc<ClusterRecord>>,
+    /// Pause of planned moves with a duration.
+    timed_pause: Option<move_pause::TimedPause>,
     /// The node's mode as it was seen last.
     mode: NodeMode,
     cordoned: bool,
@@ -351,6 +354,7 @@ impl Node {
             others_wrote: false,
             drawn: BTreeMap::new(),
             cluster: None,
+            timed_pause: None,
             mode: NodeMode::default(),
             cordoned: false,
             ran_out: None,
@@ -551,6 +555,7 @@ impl Node {
                 self.apply_own_record();
             }
             Timer::Lead => self.try_become_leader(),
+            Timer::PauseEnd => self.end_pause(),
             Timer::Plan => self.plan(),
             Timer::Stop => self.finish_stop(true),
         }
@@ -638,11 +643,8 @@ impl Node {
             Key::Cluster => {
                 if let Some(seen) = self.view.cluster.seen(&()) {
                     self.longest = self.longest.max(seen.record.longest_ttl);
-                    let thawed = self.is_frozen() && seen.record.moves_paused.is_none();
-                    self.cluster = Some(Arc::clone(&seen.record));
-                    if thawed {
-                        self.look_at_all = true;
-                    }
+                    let record = Arc::clone(&seen.record);
+                    self.apply_cluster(&record);
                 }
                 self.plan_soon();
             }
@@ -698,13 +700,6 @@ impl Node {
                 self.look_at(id);
             }
         }
-    }
-
-    /// Whether an operator wants nothing that is served to move.
-    fn is_frozen(&self) -> bool {
-        self.cluster
-            .as_ref()
-            .is_some_and(|c| c.moves_paused.is_some())
     }
 
     fn tell_owner(&mut self, id: &ShardId) {

@@ -32,7 +32,7 @@ impl Node {
 
     fn grant(&self, id: &ShardId, record: &ShardRecord) -> Option<PlanUpdate> {
         let to = record.move_request.clone()?;
-        if self.is_writing(id) || self.is_frozen() || record.ownership.moving().is_some() {
+        if self.is_writing(id) || self.are_moves_paused() || record.ownership.moving().is_some() {
             return None;
         }
         if !self.takes_shards(&to, &id.keyspace) {

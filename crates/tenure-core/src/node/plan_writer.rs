@@ -382,7 +382,7 @@ impl Node {
                 match owner {
                     Some(owner) if owner.node == to => return None,
                     Some(_) if moving.is_some() => return None,
-                    Some(_) if serving && self.is_frozen() => return None,
+                    Some(_) if serving && self.are_moves_paused() => return None,
                     // Who stops moves what it has by itself, and has shut its gate once it has given that up.
                     Some(owner) if serving && self.is_stopping(owner.session) => return None,
                     Some(_) if serving => PlanUpdate::Move(to, Reason::Planned, more),

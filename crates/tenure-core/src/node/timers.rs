@@ -41,10 +41,12 @@ pub(super) enum Timer {
     Look,
     /// Look who else lives, and what the node's own record asks of it.
     OwnRecord,
+    /// End of a pause of planned moves.
+    PauseEnd,
 }
 
 /// How many kinds of timers there are.
-const KINDS: usize = 15;
+const KINDS: usize = 16;
 const JUDGE: usize = 3;
 const STAY: usize = 4;
 
@@ -66,6 +68,7 @@ impl Timer {
             Self::Stop => 12,
             Self::Look => 13,
             Self::OwnRecord => 14,
+            Self::PauseEnd => 15,
         }
     }
 }
@@ -283,7 +286,8 @@ impl Timers {
             11 => Timer::Plan,
             12 => Timer::Stop,
             13 => Timer::Look,
-            _ => Timer::OwnRecord,
+            14 => Timer::OwnRecord,
+            _ => Timer::PauseEnd,
         };
         let next = match kind {
             JUDGE => self.judge.first(),

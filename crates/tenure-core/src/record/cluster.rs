@@ -25,11 +25,27 @@ pub struct ClusterRecord {
     /// that no generation is used twice and a keyspace that was lost is not taken for a new one.
     #[serde(default)]
     pub keyspaces: BTreeMap<KeyspaceName, u32>,
-    /// Nothing that is served moves, for this reason, until an operator takes it back. What is lost is served elsewhere
-    /// nevertheless, and who stops gives away what it has.
+    /// Pause of planned moves. Failover continues, and a node that stops still hands over its shards.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub moves_paused: Option<String>,
+    pub moves_paused: Option<MovesPaused>,
     /// Fields of later versions.
     #[serde(flatten)]
     pub unknown: Unknown,
+}
+
+/// A pause of planned moves in the whole cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct MovesPaused {
+    /// Reason given by the operator.
+    pub reason: String,
+    /// `rev` of the cluster record at the start of the pause. Repeating the pause starts its duration again.
+    pub rev: u64,
+    /// Duration, counted by each node from the time it sees the pause; `None`: until an operator resumes moves.
+    #[serde(
+        rename = "for_ms",
+        default,
+        skip_serializing_if = "Option::is_none",
+        with = "millis::option"
+    )]
+    pub lasts: Option<Duration>,
 }

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-pub use cluster::ClusterRecord;
+pub use cluster::{ClusterRecord, MovesPaused};
 pub use keyspace::{AssignedBy, KeyspaceKind, KeyspaceRecord};
 pub use leader::LeaderRecord;
 pub use node::{NodeMode, NodeRecord, Rejoin};

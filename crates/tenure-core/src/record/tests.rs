@@ -277,7 +277,11 @@ fn every_kind() -> Vec<(Key, Record)> {
         store: "u".to_owned(),
         longest_ttl,
         keyspaces: [(KeyspaceName::new("orders").unwrap(), 3)].into(),
-        moves_paused: Some("incident 7".to_owned()),
+        moves_paused: Some(MovesPaused {
+            reason: "incident 7".to_owned(),
+            rev: 1,
+            lasts: Some(Duration::from_secs(7200)),
+        }),
         unknown: Unknown::new(),
     };
     all.push((Key::Cluster, Record::Cluster(Arc::new(cluster))));
@@ -394,14 +398,15 @@ const MAPS: [&str; 6] = [
     "addresses",
     "labels",
     "required_labels",
-    "load",
+    "costs",
     "held",
     "keyspaces",
 ];
 /// Fields with few possible values, each of which a golden record has.
-const CHOICES: [&str; 8] = [
+const CHOICES: [&str; 9] = [
     "role",
     "mode",
+    "assigned_by",
     "kind",
     "reason",
     "phase",
@@ -409,6 +414,9 @@ const CHOICES: [&str; 8] = [
     "balance_by",
     "zones",
 ];
+
+/// Fields with free text, although their name is that of a field with few values.
+const FREE_TEXT: [&str; 3] = ["nodes.reason", "quarantine.reason", "moves_paused.reason"];
 
 /// Adds the names of all fields of a value, and the values of those with few.
 fn fields(at: &str, name: &str, value: &serde_json::Value, found: &mut BTreeSet<String>) {
@@ -425,7 +433,9 @@ fn fields(at: &str, name: &str, value: &serde_json::Value, found: &mut BTreeSet<
                 fields(&format!("{at}[]"), name, item, found);
             }
         }
-        serde_json::Value::String(text) if CHOICES.contains(&name) => {
+        serde_json::Value::String(text)
+            if CHOICES.contains(&name) && !FREE_TEXT.iter().any(|end| at.ends_with(end)) =>
+        {
             found.insert(format!("{at} = {text}"));
         }
         _ => {}

@@ -333,12 +333,13 @@ fn planned(name: &KeyspaceName, record: &KeyspaceRecord, what: &str) -> Result<(
     )))
 }
 
-/// Refuses what would move something while the cluster is frozen.
-fn thawed(view: &View) -> Result<(), AdminError> {
+/// Rejects requests for moves while moves are paused.
+fn not_paused(view: &View) -> Result<(), AdminError> {
     match view.cluster.get(&()).and_then(|c| c.moves_paused.as_ref()) {
         None => Ok(()),
-        Some(reason) => Err(AdminError::Refused(format!(
-            "the cluster is frozen ({reason}): nothing that is served moves; `tenure cluster resume-moves` takes it back"
+        Some(pause) => Err(AdminError::Refused(format!(
+            "moves are paused ({}); run `tenure cluster resume-moves` first",
+            pause.reason
         ))),
     }
 }

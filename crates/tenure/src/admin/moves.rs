@@ -7,12 +7,12 @@ use tenure_core::ids::{KeyspaceName, NodeName, ShardId};
 use tenure_core::keys::Key;
 use tenure_core::ownership::Transition;
 use tenure_core::record::{
-    ClusterRecord, KeyspaceRecord, NodeMode, Ownership, Record, ShardRecord,
+    ClusterRecord, KeyspaceRecord, MovesPaused, NodeMode, Ownership, Record, ShardRecord,
 };
 use tenure_core::view::{KeyState, Versioned, View};
 use tenure_store::Expect;
 
-use super::{AdminClient, AdminError, ROUNDS, is_over, keyspace, node, planned, thawed};
+use super::{AdminClient, AdminError, ROUNDS, is_over, keyspace, node, not_paused, planned};
 
 /// How a shard that is to move stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,17 +28,23 @@ pub enum Moved {
 }
 
 impl AdminClient {
-    /// Lets nothing that is served move until [`AdminClient::unfreeze`]. What is lost is served elsewhere nevertheless.
-    pub async fn freeze(&self, reason: &str) -> Result<bool, AdminError> {
-        self.set_freeze(Some(reason.to_owned())).await
+    /// Pauses planned moves until [`AdminClient::resume_moves`], or for a duration. Failover continues.
+    ///
+    /// Returns `false` if moves are already paused for this reason without a duration. A pause with a duration starts again.
+    pub async fn pause_moves(
+        &self,
+        reason: &str,
+        lasts: Option<Duration>,
+    ) -> Result<bool, AdminError> {
+        self.set_pause(Some((reason, lasts))).await
     }
 
-    /// Lets shards move again.
-    pub async fn unfreeze(&self) -> Result<bool, AdminError> {
-        self.set_freeze(None).await
+    /// Resumes planned moves. Returns `false` if they are not paused.
+    pub async fn resume_moves(&self) -> Result<bool, AdminError> {
+        self.set_pause(None).await
     }
 
-    async fn set_freeze(&self, freeze: Option<String>) -> Result<bool, AdminError> {
+    async fn set_pause(&self, pause: Option<(&str, Option<Duration>)>) -> Result<bool, AdminError> {
         for _ in 0..ROUNDS {
             let view = self.snapshot().await?;
             let Some(seen) = view.cluster.seen(&()) else {
@@ -46,12 +52,25 @@ impl AdminClient {
                     "the cluster has no record yet; start a node or create a keyspace".to_owned(),
                 ));
             };
-            if seen.record.moves_paused == freeze {
-                return Ok(false);
+            let now = seen.record.moves_paused.as_ref();
+            match (pause, now) {
+                (None, None) => return Ok(false),
+                (Some((reason, None)), Some(now))
+                    if now.reason == reason && now.lasts.is_none() =>
+                {
+                    return Ok(false);
+                }
+                _ => {}
             }
+            let head = seen.record.head.next(self.nonce());
+            let moves_paused = pause.map(|(reason, lasts)| MovesPaused {
+                reason: reason.to_owned(),
+                rev: head.rev,
+                lasts,
+            });
             let record = ClusterRecord {
-                head: seen.record.head.next(self.nonce()),
-                moves_paused: freeze.clone(),
+                head,
+                moves_paused,
                 ..(*seen.record).clone()
             };
             let expect = Expect::Version(seen.version.clone());
@@ -128,7 +147,7 @@ impl AdminClient {
             let view = self.snapshot().await?;
             let record = keyspace(&view, name)?;
             planned(name, record, "nobody is there to be asked for it")?;
-            thawed(&view)?;
+            not_paused(&view)?;
             let Some(seen) = view.keyspaces.seen(name).filter(|_| !record.rebalance) else {
                 return Ok(false);
             };
@@ -205,7 +224,7 @@ fn movable<'a>(
 ) -> Result<&'a Versioned<ShardRecord>, AdminError> {
     let record = keyspace(view, &id.keyspace)?;
     planned(&id.keyspace, record, "no single shard can be sent anywhere")?;
-    thawed(view)?;
+    not_paused(view)?;
     let seen = match view.shards.cell(id) {
         Some(KeyState::Present(seen)) if seen.record.ownership != Ownership::Deleted => seen,
         Some(KeyState::Damaged { damage, .. }) => {

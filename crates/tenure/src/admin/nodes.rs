@@ -7,7 +7,7 @@ use tenure_core::ids::{NodeName, SessionId};
 use tenure_core::record::{NodeMode, NodeRecord, Role};
 use tenure_core::view::View;
 
-use super::{AdminClient, AdminError, is_over, node, thawed};
+use super::{AdminClient, AdminError, is_over, node, not_paused};
 
 /// How a node stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,7 +65,7 @@ impl AdminClient {
             owns_shards(view, name, record, "drained")?;
             let has_none = is_over(view, record.session) || record.mode != NodeMode::Active;
             if !has_none {
-                thawed(view)?;
+                not_paused(view)?;
             }
             Ok(Some(NodeRecord {
                 mode: match has_none {

@@ -1,12 +1,13 @@
 //! `tenure cluster pause-moves` and `resume-moves`.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Args;
 use serde_json::json;
 
 use crate::cmd::wait::admin;
-use crate::config::Config;
+use crate::config::{Config, duration};
 use crate::exit::Exit;
 use crate::stdout;
 
@@ -14,14 +15,18 @@ use crate::stdout;
 #[derive(Debug, Args)]
 #[command(
     after_help = "Stops moves for balance, pins, drains and requested moves. Failover continues, a node that stops still\n\
-    hands over its shards, and moves in progress finish. The pause lasts until `tenure cluster resume-moves`;\n\
-    `tenure status` shows it with its reason. Repeating the command only replaces the reason.\n\n\
-    Examples:\n  tenure cluster pause-moves --reason 'incident 42'\n  tenure cluster resume-moves"
+    hands over its shards, and moves in progress finish. The pause lasts until `tenure cluster resume-moves`, or\n\
+    for the duration of --for: each node counts it from the time it sees the pause. `tenure status` shows the\n\
+    pause with its reason. Repeating the command replaces reason and duration.\n\n\
+    Examples:\n  tenure cluster pause-moves --reason 'incident 42' --for 2h\n  tenure cluster resume-moves"
 )]
 pub(crate) struct PauseMoves {
     /// Reason, shown by `tenure status`
     #[arg(long, value_name = "TEXT", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     reason: String,
+    /// Duration of the pause, such as 2h; default: until `tenure cluster resume-moves`
+    #[arg(long = "for", value_name = "DURATION", value_parser = duration::parse)]
+    lasts: Option<Duration>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -38,13 +43,25 @@ pub(crate) struct ResumeMoves {
 
 impl PauseMoves {
     pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
-        let changed = admin(config).await?.freeze(&self.reason).await?;
-        match changed {
-            true => eprintln!("paused all planned moves until `tenure cluster resume-moves`"),
-            false => eprintln!("moves are already paused, for this reason"),
+        let changed = admin(config)
+            .await?
+            .pause_moves(&self.reason, self.lasts)
+            .await?;
+        match (changed, self.lasts) {
+            (true, None) => {
+                eprintln!("paused all planned moves until `tenure cluster resume-moves`")
+            }
+            (true, Some(lasts)) => eprintln!(
+                "paused all planned moves for {}, or until `tenure cluster resume-moves`",
+                duration::show(lasts)
+            ),
+            (false, _) => eprintln!("moves are already paused for this reason"),
         }
         if self.json {
-            stdout::json(&json!({ "moves_paused": self.reason, "changed": changed }));
+            stdout::json(&json!({
+                "moves_paused": { "reason": self.reason, "for_ms": self.lasts.map(|d| d.as_millis()) },
+                "changed": changed,
+            }));
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -52,7 +69,7 @@ impl PauseMoves {
 
 impl ResumeMoves {
     pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
-        let changed = admin(config).await?.unfreeze().await?;
+        let changed = admin(config).await?.resume_moves().await?;
         match changed {
             true => eprintln!("resumed planned moves"),
             false => eprintln!("moves are not paused"),

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 use tenure_core::ids::{ClusterName, Epoch, KeyspaceName, NodeName, SessionId, ShardId, ShardName};
 use tenure_core::record::{
-    KeyspaceKind, KeyspaceRecord, Move, MovePhase, NodeMode, Ownership, PlanningSettings, Role,
-    ShardRecord,
+    KeyspaceKind, KeyspaceRecord, Move, MovePhase, MovesPaused, NodeMode, Ownership,
+    PlanningSettings, Role, ShardRecord,
 };
 use tenure_core::view::KeyState;
 
@@ -20,8 +20,8 @@ pub(crate) struct Report {
     pub(crate) store: String,
     /// How often the whole cluster has started from nothing; unknown before the first node.
     pub(crate) boot: Option<u64>,
-    /// Why nothing that is served moves, if an operator wants it so.
-    pub(crate) moves_paused: Option<String>,
+    /// Pause of planned moves.
+    pub(crate) moves_paused: Option<MovesPaused>,
     /// Who plans; nobody has if there is no keyspace that wants it.
     pub(crate) leader: Option<Leader>,
     pub(crate) nodes: Vec<Node>,

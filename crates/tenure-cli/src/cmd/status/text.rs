@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use super::report::{Keyspace, Leader, Node, Report, Shard};
+use crate::config::duration;
 use crate::table::{Table, WIDTH, cut, wrap};
 
 /// How many lines of a kind are shown before "and so many more".
@@ -63,9 +64,12 @@ fn summary(report: &Report) -> String {
         count(report.problems.len(), "problem"),
     );
     text.push_str(&wrap(&counts, ""));
-    if let Some(reason) = &report.moves_paused {
-        let told = format!("moves paused: {reason}");
-        text.push_str(&wrap(&told, ""));
+    if let Some(pause) = &report.moves_paused {
+        let lasts = match pause.lasts {
+            Some(lasts) => format!(" (for {})", duration::show(lasts)),
+            None => String::new(),
+        };
+        text.push_str(&wrap(&format!("moves paused{lasts}: {}", pause.reason), ""));
     }
     if let Some(Leader {
         node,

@@ -46,7 +46,7 @@ fn without_the_watch_a_dead_nodes_shard_is_taken_on_a_retry_however_long_it_was_
         let deaf = |config: &mut NodeConfig| config.timing.claim_watch_enabled = false;
         let nodes = ["n1", "n2"].map(|name| bench.start_with(name, deaf));
         bench.run(ms(20_000));
-        bench.freeze(Some("a test"));
+        bench.pause_moves(Some(None));
         let third = bench.start_with(&format!("m{wait}"), deaf);
         bench.run(ms(20_000) + ms(450) * wait);
         if bench.node(third).waiting().held_elsewhere == 0 {

@@ -395,7 +395,7 @@ fn a_frozen_cluster_moves_nothing_but_serves_what_is_lost() {
             bench.mode(keyspace);
             let n1 = bench.start("n1");
             bench.run(ms(20_000));
-            bench.freeze(Some("incident"));
+            bench.pause_moves(Some(None));
             let n2 = bench.start("n2");
             bench.set_mode("n1", NodeMode::Draining);
             bench.run(ms(60_000));
@@ -406,7 +406,7 @@ fn a_frozen_cluster_moves_nothing_but_serves_what_is_lost() {
             let n3 = bench.start("n3");
             bench.run(ms(60_000));
             assert_eq!(bench.serving(n3), 0);
-            bench.freeze(None);
+            bench.pause_moves(None);
             bench.run(ms(60_000));
             assert!(bench.serving(n3) > 0, "{keyspace}: and then it goes on");
         });
@@ -414,11 +414,58 @@ fn a_frozen_cluster_moves_nothing_but_serves_what_is_lost() {
 }
 
 #[test]
+fn a_pause_with_a_duration_ends_by_itself_and_is_removed_from_the_record() {
+    for keyspace in [
+        AssignedBy::Leader,
+        AssignedBy::Rendezvous,
+        AssignedBy::FairShare,
+    ] {
+        on_each_kind(12, |mut bench| {
+            bench.mode(keyspace);
+            bench.start("n1");
+            bench.run(ms(20_000));
+            bench.pause_moves(Some(Some(Duration::from_secs(60))));
+            let n2 = bench.start("n2");
+            bench.run(ms(59_000));
+            assert_eq!(bench.serving(n2), 0);
+            assert!(bench.pause().is_some());
+            // The pause is repeated before its end: its duration starts again.
+            bench.pause_moves(Some(Some(Duration::from_secs(60))));
+            bench.run(ms(58_000));
+            assert_eq!(bench.serving(n2), 0);
+            bench.run(ms(62_000));
+            assert!(bench.serving(n2) > 0, "{keyspace}: moves go on");
+            assert_eq!(bench.pause(), None);
+        });
+    }
+}
+
+#[test]
+fn a_node_that_starts_during_a_pause_counts_its_duration_from_its_start() {
+    on_each_kind(12, |mut bench| {
+        let n1 = bench.start("n1");
+        bench.run(ms(20_000));
+        bench.pause_moves(Some(Some(Duration::from_secs(60))));
+        bench.run(ms(40_000));
+        bench.kill(n1);
+        let n2 = bench.start("n2");
+        bench.run(long(&bench) * 2);
+        assert_eq!(bench.serving(n2), 12);
+        let n3 = bench.start("n3");
+        bench.run(ms(40_000));
+        assert_eq!(bench.serving(n3), 0, "both count from their own start");
+        bench.run(ms(90_000));
+        assert!(bench.serving(n3) > 0);
+        assert_eq!(bench.pause(), None);
+    });
+}
+
+#[test]
 fn a_frozen_cluster_lets_a_stopping_node_hand_over() {
     on_each_kind(12, |mut bench| {
         let nodes = ["n1", "n2"].map(|name| bench.start(name));
         bench.run(ms(30_000));
-        bench.freeze(Some("incident"));
+        bench.pause_moves(Some(None));
         bench.send(nodes[0], Event::Stop);
         bench.run(ms(3000));
         assert!(bench.log(nodes[0]).contains(&Action::Stopped));
@@ -447,11 +494,11 @@ fn a_wish_moves_a_shard_once_and_what_cannot_be_is_taken_back() {
             bench.run(ms(2000));
             assert_eq!(bench.shard(&id).move_request, None, "{impossible}");
         }
-        bench.freeze(Some("incident"));
+        bench.pause_moves(Some(None));
         bench.edit_shard(&id, wish("n1"));
         bench.run(ms(20_000));
         assert!(bench.served_by(nodes[1]).contains(&id));
-        bench.freeze(None);
+        bench.pause_moves(None);
         bench.run(ms(5000));
         assert!(bench.served_by(nodes[0]).contains(&id));
     });

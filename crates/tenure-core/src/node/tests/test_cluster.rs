@@ -12,8 +12,8 @@ use crate::keys::Key;
 use crate::machine::{Action, ActivationId, Event, Expect, Found, Listed, Refusal, Reply, Request};
 use crate::node::{KeyspaceConfig, Node, NodeConfig, Timekeeper};
 use crate::record::{
-    AssignedBy, Damage, KeyspaceKind, KeyspaceRecord, NodeMode, NodeRecord, PlanningSettings,
-    Record, Role, SessionRecord, ShardRecord,
+    AssignedBy, Damage, KeyspaceKind, KeyspaceRecord, MovesPaused, NodeMode, NodeRecord,
+    PlanningSettings, Record, Role, SessionRecord, ShardRecord,
 };
 use crate::rules::Rules;
 use crate::settings::Settings;
@@ -182,13 +182,26 @@ impl TestCluster {
         })
     }
 
-    pub(super) fn freeze(&mut self, reason: Option<&str>) {
+    /// Pause of planned moves in the cluster record.
+    pub(super) fn pause(&self) -> Option<MovesPaused> {
+        match self.store.get(&Key::Cluster) {
+            Some((_, Ok(Record::Cluster(record)))) => record.moves_paused.clone(),
+            other => panic!("no cluster record: {other:?}"),
+        }
+    }
+
+    /// Pauses planned moves, or resumes them (`None`).
+    pub(super) fn pause_moves(&mut self, lasts: Option<Option<Duration>>) {
         let Some((_, Ok(Record::Cluster(record)))) = self.store.get(&Key::Cluster) else {
             panic!("no cluster")
         };
         let mut record = (**record).clone();
         record.head.rev += 1;
-        record.moves_paused = reason.map(str::to_owned);
+        record.moves_paused = lasts.map(|lasts| MovesPaused {
+            reason: "incident 7".to_owned(),
+            rev: record.head.rev,
+            lasts,
+        });
         self.set(Key::Cluster, Ok(Record::Cluster(Arc::new(record))));
     }
 

@@ -215,8 +215,11 @@ pub(crate) fn operators(site: Site) {
     );
     // Frozen, nothing comes back; then it does.
     let frozen = admin(&site, async |admin: AdminClient| {
-        assert!(admin.freeze("a test").await?);
-        assert!(!admin.freeze("a test").await?);
+        assert!(admin.pause_moves("a test", None).await?);
+        assert!(!admin.pause_moves("a test", None).await?);
+        let short = Some(Duration::from_millis(1));
+        assert!(admin.pause_moves("over soon", short).await?, "replaced");
+        assert!(admin.pause_moves("a test", None).await?, "without an end");
         admin.activate(&b).await?;
         Ok(admin.rebalance(&keyspace()).await.unwrap_err().to_string())
     });
@@ -224,7 +227,7 @@ pub(crate) fn operators(site: Site) {
     thread::sleep(site.ttl() * 2);
     assert_eq!(site.await_settled(&["a"]).nodes(), ["a"]);
     admin(&site, async |admin: AdminClient| {
-        assert!(admin.unfreeze().await?);
+        assert!(admin.resume_moves().await?);
         admin.rebalance(&keyspace()).await?;
         admin
             .wait_until_balanced(&keyspace(), patience, |_| ())
