@@ -72,7 +72,7 @@ fn check_says_why_there_is_no_grant() {
     let boot = tenure_store::host::boot_id().unwrap();
     let grant = |boot: &str, closes: u64| {
         format!(
-            r#"{{"cluster":"c","keyspace":"k","shard":"0","node":"n","epoch":1,"boot_id":"{boot}","closes_at_ns":{closes},"deadline_ns":{closes}}}"#
+            r#"{{"cluster":"c","keyspace":"k","shard":"0","node":"n","epoch":1,"boot_id":"{boot}","stop_time_ns":{closes},"deadline_ns":{closes}}}"#
         )
     };
     assert_eq!(check(&grant(&boot, u64::MAX)).0, 0);

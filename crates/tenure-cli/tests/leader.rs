@@ -174,9 +174,10 @@ fn one_that_only_leads_takes_no_flags_of_owners_and_no_keyspaces() {
         shop::ran(&["planner", flag, "1"]).with(2);
     }
     let shop = Shop::new();
-    let both = Node::builder(shop.url(), "shop")
-        .lead_only()
-        .keyspace("orders", Hashed(2), Nothing);
+    let both =
+        Node::builder(shop.url(), "shop")
+            .planner_only()
+            .keyspace("orders", Hashed(2), Nothing);
     let Err(error) = shop.runtime.block_on(both.start()) else {
         panic!("it started");
     };

@@ -17,11 +17,8 @@ const SHARDS: Setting = (
     "shards_per_worker",
     "TENURE_WORKER_OWNERSHIP_SHARDS_PER_WORKER",
 );
-const TTL: Setting = ("lease_ttl_secs", "TENURE_WORKER_OWNERSHIP_TTL_SECS");
-const RENEW: Setting = (
-    "lease_renew_interval_secs",
-    "TENURE_WORKER_OWNERSHIP_RENEW_SECS",
-);
+const TTL: Setting = ("ttl_secs", "TENURE_WORKER_OWNERSHIP_TTL_SECS");
+const RENEW: Setting = ("renew_interval_secs", "TENURE_WORKER_OWNERSHIP_RENEW_SECS");
 
 const SOURCES: [&str; 2] = ["file", "env"];
 
@@ -32,7 +29,7 @@ fn told(site: &Site, name: &str, source: &str, settings: &[(Setting, &str)]) -> 
         let lines = settings
             .iter()
             .map(|((key, ..), v)| format!("{key} = {v}\n"));
-        let text = format!("[worker.worker_ownership]\n{}", lines.collect::<String>());
+        let text = format!("[worker.ownership]\n{}", lines.collect::<String>());
         let path = site.path(&format!("{name}.toml"));
         fs::write(&path, text).unwrap();
         command.arg("--config").arg(path);
@@ -59,8 +56,8 @@ fn every_setting_of_leasing_is_refused_where_it_is_wrong_whoever_says_it() {
         for (setting, value, wanted) in [
             (ENABLED, "7", "7"),
             (SHARDS, "0", "shards_per_worker is 0"),
-            (TTL, "0.01", "lease_ttl_secs"),
-            (RENEW, "3600", "lease_renew_interval_secs"),
+            (TTL, "0.01", "ttl_secs"),
+            (RENEW, "3600", "renew_interval_secs"),
         ] {
             let name = format!("{source}-{}", setting.0);
             let mut command = told(&site, &name, source, &[(setting, value)]);
@@ -71,14 +68,11 @@ fn every_setting_of_leasing_is_refused_where_it_is_wrong_whoever_says_it() {
         }
     }
     let odd = site.path("odd.toml");
-    fs::write(&odd, "[worker.worker_ownership]\nenable = true\n").unwrap();
+    fs::write(&odd, "[worker.ownership]\nenable = true\n").unwrap();
     let path = odd.display().to_string();
     site.run(&["--config", &path, "queue", "list"])
         .with(2)
-        .telling(&[
-            "worker.worker_ownership.enable",
-            "did you mean \"enabled\"?",
-        ]);
+        .telling(&["worker.ownership.enable", "did you mean \"enabled\"?"]);
 }
 
 #[test]

@@ -60,7 +60,7 @@ pub use handler::{Failure, Job, Outcome, RetryAt, TaskHandler, Typed, typed};
 pub use ids::{BadName, ClaimId, NAME_MAX, Nonce, QueueName, ScheduleName, TaskId, WorkerName};
 pub use list::{Filter, Page, Stats};
 pub use metrics::Metrics;
-pub use ownership::{ENV_ENABLED, ENV_RENEW, ENV_SHARDS, ENV_TTL, Leasing, ShardLeasing};
+pub use ownership::{ENV_ENABLED, ENV_RENEW, ENV_SHARDS, ENV_TTL, Leasing, OwnershipSettings};
 pub use payload::Payload;
 pub use queue::Queue;
 pub use queue_record::{PAYLOAD_LIMIT, QueueRecord, QueueSettings, SHARDS_MAX};

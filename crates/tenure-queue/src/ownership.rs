@@ -1,4 +1,4 @@
-//! How a worker comes by shards: the section `[worker.worker_ownership]`, checked as a whole.
+//! How a worker comes by shards: the section `[worker.ownership]`, checked as a whole.
 
 use std::time::Duration;
 
@@ -11,15 +11,15 @@ use crate::error::QueueError;
 pub const ENV_ENABLED: &str = "TENURE_WORKER_OWNERSHIP";
 /// The variable for `shards_per_worker`.
 pub const ENV_SHARDS: &str = "TENURE_WORKER_OWNERSHIP_SHARDS_PER_WORKER";
-/// The variable for `lease_ttl_secs`.
+/// The variable for `ttl_secs`.
 pub const ENV_TTL: &str = "TENURE_WORKER_OWNERSHIP_TTL_SECS";
-/// The variable for `lease_renew_interval_secs`.
+/// The variable for `renew_interval_secs`.
 pub const ENV_RENEW: &str = "TENURE_WORKER_OWNERSHIP_RENEW_SECS";
 
 /// How a worker comes by shards. What is `None` is as the store suggests.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct ShardLeasing {
+pub struct OwnershipSettings {
     /// Whether the worker owns shards and polls them alone. Otherwise it looks into one shard after the other, at random,
     /// whoever else does.
     pub enabled: bool,
@@ -27,23 +27,23 @@ pub struct ShardLeasing {
     /// follows from its fair share, so that every shard is somebody's.
     pub shards_per_worker: Option<u32>,
     /// How long the worker's lease is good after a renewal, in seconds.
-    pub lease_ttl_secs: Option<f64>,
+    pub ttl_secs: Option<f64>,
     /// How often it is renewed, in seconds.
-    pub lease_renew_interval_secs: Option<f64>,
+    pub renew_interval_secs: Option<f64>,
 }
 
-impl Default for ShardLeasing {
+impl Default for OwnershipSettings {
     fn default() -> Self {
         Self {
             enabled: true,
             shards_per_worker: None,
-            lease_ttl_secs: None,
-            lease_renew_interval_secs: None,
+            ttl_secs: None,
+            renew_interval_secs: None,
         }
     }
 }
 
-/// [`ShardLeasing`] after all of it was checked.
+/// [`OwnershipSettings`] after all of it was checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leasing {
     pub(crate) enabled: bool,
@@ -55,7 +55,7 @@ pub struct Leasing {
 /// Into how many shards a worker looks in one round unless it is told otherwise.
 const PER_ROUND: u32 = 16;
 
-impl ShardLeasing {
+impl OwnershipSettings {
     /// No leasing: the worker sweeps.
     pub fn off() -> Self {
         Self {
@@ -85,8 +85,8 @@ impl ShardLeasing {
         let mut number = |text: &str| text.parse().is_ok_and(|n| set(shards, Some(n)));
         read(ENV_SHARDS, &mut number, "a whole number");
         for (name, field) in [
-            (ENV_TTL, &mut self.lease_ttl_secs),
-            (ENV_RENEW, &mut self.lease_renew_interval_secs),
+            (ENV_TTL, &mut self.ttl_secs),
+            (ENV_RENEW, &mut self.renew_interval_secs),
         ] {
             let mut seconds = |text: &str| text.parse().is_ok_and(|n| set(field, Some(n)));
             read(name, &mut seconds, "a number of seconds");
@@ -112,8 +112,8 @@ impl ShardLeasing {
                     None
                 }
             };
-        let ttl = seconds("lease_ttl_secs", self.lease_ttl_secs);
-        let renew = seconds("lease_renew_interval_secs", self.lease_renew_interval_secs);
+        let ttl = seconds("ttl_secs", self.ttl_secs);
+        let renew = seconds("renew_interval_secs", self.renew_interval_secs);
         let leasing = Leasing {
             enabled: self.enabled,
             per_round: self.shards_per_worker.unwrap_or(PER_ROUND) as usize,
@@ -124,8 +124,8 @@ impl ShardLeasing {
             let settings = leasing.settings(default_ttl);
             let found = settings.check(min_ttl).err().unwrap_or_default();
             problems.extend(found.iter().map(|p| match p.setting {
-                "ttl" => format!("lease_ttl_secs: {}", p.problem),
-                "renew_interval" => format!("lease_renew_interval_secs: {}", p.problem),
+                "ttl" => format!("ttl_secs: {}", p.problem),
+                "renew_interval" => format!("renew_interval_secs: {}", p.problem),
                 _ => p.to_string(),
             }));
         }
@@ -168,10 +168,10 @@ mod tests {
 
     #[test]
     fn every_knob_has_an_effect_from_the_environment_too() {
-        let none = ShardLeasing::default().check(TTL, MIN).unwrap();
+        let none = OwnershipSettings::default().check(TTL, MIN).unwrap();
         assert_eq!((none.enabled, none.per_round), (true, 16));
         assert_eq!(none.settings(TTL).ttl, TTL);
-        let said = ShardLeasing::default().with_env(env(&[
+        let said = OwnershipSettings::default().with_env(env(&[
             (ENV_ENABLED, "1"),
             (ENV_SHARDS, "4"),
             (ENV_TTL, "30"),
@@ -182,28 +182,28 @@ mod tests {
         let settings = leasing.settings(TTL);
         assert_eq!(settings.ttl, Duration::from_secs(30));
         assert_eq!(settings.renew_interval, Some(Duration::from_millis(2500)));
-        let off = ShardLeasing::default().with_env(env(&[(ENV_ENABLED, "0")]));
+        let off = OwnershipSettings::default().with_env(env(&[(ENV_ENABLED, "0")]));
         assert!(!off.unwrap().check(TTL, MIN).unwrap().enabled);
     }
 
     #[test]
     fn the_environment_goes_before_the_file() {
-        let file = ShardLeasing {
+        let file = OwnershipSettings {
             shards_per_worker: Some(9),
-            lease_ttl_secs: Some(12.0),
-            ..ShardLeasing::off()
+            ttl_secs: Some(12.0),
+            ..OwnershipSettings::off()
         };
         let both = file.with_env(env(&[(ENV_SHARDS, "3")])).unwrap();
         assert!(!both.enabled);
         assert_eq!(
-            (both.shards_per_worker, both.lease_ttl_secs),
+            (both.shards_per_worker, both.ttl_secs),
             (Some(3), Some(12.0))
         );
     }
 
     #[test]
     fn all_problems_are_told_at_once() {
-        let text = ShardLeasing::default().with_env(env(&[
+        let text = OwnershipSettings::default().with_env(env(&[
             (ENV_ENABLED, "maybe"),
             (ENV_SHARDS, "-1"),
             (ENV_TTL, "long"),
@@ -212,29 +212,25 @@ mod tests {
         for name in [ENV_ENABLED, ENV_SHARDS, ENV_TTL] {
             assert!(text.contains(name), "{text}");
         }
-        let bad = ShardLeasing {
+        let bad = OwnershipSettings {
             enabled: true,
             shards_per_worker: Some(0),
-            lease_ttl_secs: Some(-1.0),
-            lease_renew_interval_secs: Some(f64::NAN),
+            ttl_secs: Some(-1.0),
+            renew_interval_secs: Some(f64::NAN),
         };
         let text = bad.check(TTL, MIN).unwrap_err().to_string();
-        for name in [
-            "shards_per_worker",
-            "lease_ttl_secs",
-            "lease_renew_interval_secs",
-        ] {
+        for name in ["shards_per_worker", "ttl_secs", "renew_interval_secs"] {
             assert!(text.contains(name), "{text}");
         }
-        let slow = ShardLeasing {
-            lease_ttl_secs: Some(6.0),
-            lease_renew_interval_secs: Some(7.0),
-            ..ShardLeasing::default()
+        let slow = OwnershipSettings {
+            ttl_secs: Some(6.0),
+            renew_interval_secs: Some(7.0),
+            ..OwnershipSettings::default()
         };
         let text = slow.check(TTL, MIN).unwrap_err().to_string();
         assert!(text.contains("renew"), "{text}");
         // Who sweeps has no lease to get wrong.
-        let slow = ShardLeasing {
+        let slow = OwnershipSettings {
             enabled: false,
             ..slow
         };

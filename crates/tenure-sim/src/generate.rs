@@ -67,6 +67,7 @@ pub(crate) fn draw(seed: u64, size: Option<(usize, u32)>) -> RunConfig {
         observers: 0,
         routers: 0,
         planners: 0,
+        pause_lasts: None,
         serves: Vec::new(),
         traffic: Traffic::calm(),
         clocks: draw_clocks(&mut rng, class, family, nodes, &timing),

@@ -164,7 +164,7 @@ impl Builder {
     }
 
     /// Who assigns the shards of the keyspaces that are added after this.
-    pub fn mode(mut self, mode: AssignedBy) -> Self {
+    pub fn assigned_by(mut self, mode: AssignedBy) -> Self {
         self.mode = mode;
         self
     }
@@ -249,20 +249,20 @@ impl Builder {
 
     /// On its first start under this name the node only joins, as `drained(joined)`, and takes no shards until an operator
     /// activates it. Later starts are not concerned.
-    pub fn join(mut self, join: bool) -> Self {
+    pub fn start_drained(mut self, join: bool) -> Self {
         self.join = join;
         self
     }
 
     /// Only watch: join, compute, log and count what the node would do, and own nothing.
-    pub fn observe(mut self, observe: bool) -> Self {
+    pub fn shadow(mut self, observe: bool) -> Self {
         self.role = if observe { Role::Shadow } else { Role::Node };
         self
     }
 
     /// Only plan: stand for leader, and own nothing. Takes part in no keyspace; those that a leader plans for are planned,
     /// whatever they are called.
-    pub fn lead_only(mut self) -> Self {
+    pub fn planner_only(mut self) -> Self {
         self.role = Role::Planner;
         self
     }

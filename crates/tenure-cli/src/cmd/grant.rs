@@ -106,8 +106,8 @@ fn check(path: &Path, epoch: Option<u64>) -> Result<(), Exit> {
         ));
     }
     let now = boot_now();
-    if now >= state.closes_at_ns {
-        let late = now.since(state.closes_at_ns);
+    if now >= state.stop_time_ns {
+        let late = now.since(state.stop_time_ns);
         return Err(Exit::failed(format!(
             "the grant ended {} ms ago",
             late.as_millis()

@@ -46,7 +46,7 @@ impl PlannerCommand {
             .timing()
             .map_err(|problems| Exit::usage(problems.join("\n")))?;
         let mut builder = Node::builder(url, cluster.as_str())
-            .lead_only()
+            .planner_only()
             .settings(config.settings());
         if let Some(name) = config.text("node") {
             builder = builder.name(name);

@@ -1,31 +1,33 @@
-//! How a worker of a queue comes by shards: the section `[worker.worker_ownership]` of the file, and what all sources make of it.
+//! Shard ownership of a queue worker: the section `[worker.ownership]` of the file, and what all sources make of it.
 
-use tenure_queue::ShardLeasing;
+use tenure_queue::OwnershipSettings;
 
 use super::{Config, Source, Value, settings_table, suggest, value};
 
 /// What the names of these settings begin with.
 pub(super) const PREFIX: &str = "worker_ownership";
-/// The table of the file that holds the section.
+/// Table of the file that contains the section.
 pub(super) const SECTION: &str = "worker";
+/// Name of the section in that table.
+const KEY: &str = "ownership";
 
 /// Names within the section, and of the settings that they stand for.
 const KEYS: [(&str, &str); 4] = [
     ("enabled", "worker_ownership"),
     ("shards_per_worker", "worker_ownership_shards_per_worker"),
-    ("lease_ttl_secs", "worker_ownership_ttl_secs"),
-    ("lease_renew_interval_secs", "worker_ownership_renew_secs"),
+    ("ttl_secs", "worker_ownership_ttl_secs"),
+    ("renew_interval_secs", "worker_ownership_renew_secs"),
 ];
 
 impl Config {
-    /// Takes what stands in `[worker.worker_ownership]`.
+    /// Takes what stands in `[worker.ownership]`.
     pub(super) fn read_worker(
         &mut self,
         file: &str,
         section: &toml::Value,
         problems: &mut Vec<String>,
     ) {
-        let known = format!("[{SECTION}.{PREFIX}]");
+        let known = format!("[{SECTION}.{KEY}]");
         let Some(table) = section.as_table() else {
             return problems.push(format!(
                 "{file}: {SECTION:?} is no table; write it as {known}"
@@ -33,7 +35,7 @@ impl Config {
         };
         for (key, inner) in table {
             match inner.as_table() {
-                Some(inner) if key == PREFIX => self.read_section(file, inner, problems),
+                Some(inner) if key == KEY => self.read_section(file, inner, problems),
                 _ => problems.push(format!(
                     "{file}: unknown key \"{SECTION}.{key}\"; known is {known}"
                 )),
@@ -43,7 +45,7 @@ impl Config {
 
     fn read_section(&mut self, file: &str, table: &toml::Table, problems: &mut Vec<String>) {
         for (key, given) in table {
-            let at = format!("{file}: {SECTION}.{PREFIX}.{key}");
+            let at = format!("{file}: {SECTION}.{KEY}.{key}");
             let name = KEYS.iter().find(|(known, _)| known == key);
             match name.and_then(|(_, name)| settings_table::find(name)) {
                 Some(knob) => {
@@ -63,8 +65,8 @@ impl Config {
     }
 
     /// How a worker comes by shards, as far as anything was said of it.
-    pub(crate) fn leasing(&self) -> ShardLeasing {
-        let mut leasing = ShardLeasing::default();
+    pub(crate) fn leasing(&self) -> OwnershipSettings {
+        let mut leasing = OwnershipSettings::default();
         if let Some(Value::Switch(enabled)) = self.value("worker_ownership") {
             leasing.enabled = *enabled;
         }
@@ -75,8 +77,8 @@ impl Config {
             Some(Value::Time(time)) => Some(time.as_secs_f64()),
             _ => None,
         };
-        leasing.lease_ttl_secs = seconds("worker_ownership_ttl_secs");
-        leasing.lease_renew_interval_secs = seconds("worker_ownership_renew_secs");
+        leasing.ttl_secs = seconds("worker_ownership_ttl_secs");
+        leasing.renew_interval_secs = seconds("worker_ownership_renew_secs");
         leasing
     }
 }

@@ -401,10 +401,10 @@ fn what_does_not_fit_together_is_told_along_with_what_cannot_be_read() {
 
 #[test]
 fn the_section_of_a_worker_says_the_same_as_its_settings() {
-    use tenure_queue::{ENV_ENABLED, ENV_RENEW, ENV_SHARDS, ENV_TTL, ShardLeasing};
+    use tenure_queue::{ENV_ENABLED, ENV_RENEW, ENV_SHARDS, ENV_TTL, OwnershipSettings};
 
-    let text = "[worker.worker_ownership]\nenabled = false\nshards_per_worker = 4\n\
-        lease_ttl_secs = 30\nlease_renew_interval_secs = 2.5\n";
+    let text = "[worker.ownership]\nenabled = false\nshards_per_worker = 4\n\
+        ttl_secs = 30\nlease_renew_interval_secs = 2.5\n";
     let section = file(text);
     let by_file = Sources {
         files: vec![section.path().to_owned()],
@@ -420,24 +420,24 @@ fn the_section_of_a_worker_says_the_same_as_its_settings() {
         env: pairs.map(|(n, v)| (n.to_owned(), v.to_owned())).to_vec(),
         ..Sources::default()
     };
-    let wanted = ShardLeasing {
+    let wanted = OwnershipSettings {
         enabled: false,
         shards_per_worker: Some(4),
-        lease_ttl_secs: Some(30.0),
-        lease_renew_interval_secs: Some(2.5),
+        ttl_secs: Some(30.0),
+        renew_interval_secs: Some(2.5),
     };
     for sources in [by_file, by_env] {
         assert_eq!(Config::load(&sources).unwrap().leasing(), wanted);
     }
     let nothing = Config::load(&Sources::default()).unwrap();
-    assert_eq!(nothing.leasing(), ShardLeasing::default());
-    let odd = file("[worker]\nshards = 3\n[worker.worker_ownership]\nttl = 3\nenabled = 1\n");
+    assert_eq!(nothing.leasing(), OwnershipSettings::default());
+    let odd = file("[worker]\nshards = 3\n[worker.ownership]\nttl = 3\nenabled = 1\n");
     let sources = Sources {
         files: vec![odd.path().to_owned()],
         ..Sources::default()
     };
     let told = Config::load(&sources).unwrap_err().join("\n");
-    for part in ["worker.shards", "worker.worker_ownership.ttl", "enabled"] {
+    for part in ["worker.shards", "worker.ownership.ttl", "enabled"] {
         assert!(told.contains(part), "{part} is not in {told}");
     }
 }

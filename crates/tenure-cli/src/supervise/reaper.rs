@@ -1,4 +1,4 @@
-//! `tenure __keep` and `tenure __child`: the process beside a command that outlives it, and the one that becomes it.
+//! `tenure __reaper` and `tenure __child`: the process beside a command that outlives it, and the one that becomes it.
 
 use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -21,7 +21,7 @@ const LONGEST: u64 = 64 * 1024;
 /// How often a keeper whose grant file is old looks whether its watchdog has been stopped.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
-/// What `__keep` is called with.
+/// What `__reaper` is called with.
 #[derive(Debug, clap::Args)]
 pub(crate) struct KeepArgs {
     /// The watchdog.
@@ -155,8 +155,8 @@ fn last_resort(grant: Option<&Path>, watchdog: i32) -> Option<Time> {
     let now = boot_now();
     let state = grant.and_then(|path| GrantState::read(path).ok());
     let due = state.map_or(now, |state| {
-        let margin = state.deadline_ns.since(state.closes_at_ns);
-        state.closes_at_ns + margin * 3 / 4
+        let margin = state.deadline_ns.since(state.stop_time_ns);
+        state.stop_time_ns + margin * 3 / 4
     });
     if due > now {
         return Some(due);

@@ -156,7 +156,7 @@ mod tests {
         for plan in plans {
             let problem = plan_without_effect(Leader, &plan).unwrap_or_default();
             assert!(
-                problem.contains("has no effect without measure"),
+                problem.contains("has no effect without balance_by"),
                 "{problem}"
             );
             let measured = PlanningSettings {

@@ -29,7 +29,7 @@ impl fmt::Display for KeyspaceKind {
 
 /// Who decides which node should own which shard. The records and the safety are the same in every mode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(rename_all = "kebab-case")]
 pub enum AssignedBy {
     /// The leader plans.
     #[default]

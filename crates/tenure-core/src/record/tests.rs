@@ -370,7 +370,7 @@ fn a_record_that_makes_no_sense_is_corrupt() {
     check(serde_json::json!({"owner": by, "move": mv("warming")}));
     check(serde_json::json!({"owner": by, "serving": true, "move": mv("sealed")}));
     check(serde_json::json!({"owner": by, "deleted": true}));
-    check(serde_json::json!({"owner": by, "witnesses": [SessionId(1).to_string()]}));
+    check(serde_json::json!({"owner": by, "awaiting_disclaimers": [SessionId(1).to_string()]}));
     check(serde_json::json!({"owner": {"node": "", "session": "x"}}));
     check(serde_json::json!({"epoch": -1}));
     assert!(matches!(

@@ -32,7 +32,7 @@ use crate::error::QueueError;
 use crate::handler::TaskHandler;
 use crate::ids::WorkerName;
 use crate::metrics::Metrics;
-use crate::ownership::ShardLeasing;
+use crate::ownership::OwnershipSettings;
 use crate::queue::{KEYSPACE, Queue};
 use context::WorkerContext;
 pub use context::WorkerSettings;
@@ -45,7 +45,7 @@ pub struct WorkerBuilder {
     queue: Queue,
     name: Option<String>,
     settings: WorkerSettings,
-    leasing: ShardLeasing,
+    leasing: OwnershipSettings,
     url: Option<String>,
     data_dir: Option<PathBuf>,
     node: Option<SetUp>,
@@ -72,7 +72,7 @@ impl Worker {
             queue: queue.clone(),
             name: None,
             settings: WorkerSettings::for_store(queue.store().info().kind),
-            leasing: ShardLeasing::default(),
+            leasing: OwnershipSettings::default(),
             url: None,
             data_dir: None,
             node: None,
@@ -199,7 +199,7 @@ impl WorkerBuilder {
     }
 
     /// How it comes by shards. Default: it owns a fair share of them.
-    pub fn leasing(mut self, leasing: ShardLeasing) -> Self {
+    pub fn leasing(mut self, leasing: OwnershipSettings) -> Self {
         self.leasing = leasing;
         self
     }
@@ -269,7 +269,7 @@ impl WorkerBuilder {
             let builder = builder
                 .name(name.as_str())
                 .settings(leasing.settings(info.default_ttl))
-                .mode(AssignedBy::FairShare)
+                .assigned_by(AssignedBy::FairShare)
                 .keyspace(
                     keyspace.clone(),
                     Hashed(self.queue.layout().shards()),

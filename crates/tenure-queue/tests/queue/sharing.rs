@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use tenure_queue::{Queue, ShardLeasing, Worker, WorkerSettings};
+use tenure_queue::{OwnershipSettings, Queue, Worker, WorkerSettings};
 use tenure_store::Op;
 use tenure_store::observe::ObservedStore;
 
@@ -210,10 +210,10 @@ async fn no_more_shards_are_looked_into_in_one_round_than_asked_for() {
         );
         let queue = Queue::create(std::sync::Arc::new(store), "shop", "jobs", settings(12)).await;
         let queue = queue.unwrap();
-        let worker = world.worker(&queue, "w").leasing(ShardLeasing {
+        let worker = world.worker(&queue, "w").leasing(OwnershipSettings {
             shards_per_worker: Some(per_round),
-            lease_ttl_secs: Some(6.0),
-            ..ShardLeasing::default()
+            ttl_secs: Some(6.0),
+            ..OwnershipSettings::default()
         });
         let worker = worker.start(Hand::default()).await.unwrap();
         shared(&[&worker], 12).await;
@@ -246,11 +246,11 @@ async fn no_more_shards_are_looked_into_in_one_round_than_asked_for() {
 }
 
 /// Who has this much of a lease, and renews it this often.
-fn leased(ttl: f64, renew: f64) -> ShardLeasing {
-    ShardLeasing {
-        lease_ttl_secs: Some(ttl),
-        lease_renew_interval_secs: Some(renew),
-        ..ShardLeasing::default()
+fn leased(ttl: f64, renew: f64) -> OwnershipSettings {
+    OwnershipSettings {
+        ttl_secs: Some(ttl),
+        renew_interval_secs: Some(renew),
+        ..OwnershipSettings::default()
     }
 }
 
@@ -318,7 +318,7 @@ async fn a_sweeper_looks_into_every_shard_before_any_a_second_time() {
         let another = world.queue(settings(16)).await;
         let mut worker = world
             .worker(&another, "sweeper")
-            .leasing(ShardLeasing::off());
+            .leasing(OwnershipSettings::off());
         worker = worker.settings(WorkerSettings {
             follow: false,
             ..WorkerSettings::for_store("memory")

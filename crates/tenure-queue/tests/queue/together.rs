@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tenure_queue::{Queue, ShardLeasing, Submit, TaskStatus, Worker, WorkerSettings, typed};
+use tenure_queue::{OwnershipSettings, Queue, Submit, TaskStatus, Worker, WorkerSettings, typed};
 use tenure_store::memory::MemoryStore;
 
 use crate::world::*;
@@ -79,7 +79,7 @@ async fn gauges_are_those_of_all_workers_of_a_process() {
 /// A sweeper that needs no node, and its runtime.
 fn sweeper(queue: &Queue) -> (tokio::runtime::Runtime, Worker) {
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let worker = Worker::builder(queue).leasing(ShardLeasing::off());
+    let worker = Worker::builder(queue).leasing(OwnershipSettings::off());
     let starting = worker.start(typed(async |n: u64, _| Ok(n + 1)));
     let worker = runtime.block_on(starting).unwrap();
     (runtime, worker)

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tenure::Clock;
 use tenure_queue::{
-    Failure, Job, Outcome, Payload, Queue, QueueSettings, RetryAt, ShardLeasing, Submit, Task,
+    Failure, Job, Outcome, OwnershipSettings, Payload, Queue, QueueSettings, RetryAt, Submit, Task,
     TaskHandler, TaskId, Worker, WorkerBuilder,
 };
 use tenure_store::Store;
@@ -69,16 +69,16 @@ impl World {
         let clock = self.clock.clone();
         Worker::builder(queue)
             .name(name)
-            .leasing(ShardLeasing {
-                lease_ttl_secs: Some(6.0),
-                ..ShardLeasing::default()
+            .leasing(OwnershipSettings {
+                ttl_secs: Some(6.0),
+                ..OwnershipSettings::default()
             })
             .node(move |node| node.clock(clock))
     }
 
     /// A worker that sweeps.
     pub(crate) fn sweeper(&self, queue: &Queue, name: &str) -> WorkerBuilder {
-        self.worker(queue, name).leasing(ShardLeasing::off())
+        self.worker(queue, name).leasing(OwnershipSettings::off())
     }
 }
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 use tenure_queue::{
-    Failure, Job, Queue, QueueSettings, ShardLeasing, Submit, TaskStatus, Worker, WorkerBuilder,
-    typed,
+    Failure, Job, OwnershipSettings, Queue, QueueSettings, Submit, TaskStatus, Worker,
+    WorkerBuilder, typed,
 };
 use tenure_store::observe::{ObservedStore, Observer};
 
@@ -37,9 +37,9 @@ impl Site {
 }
 
 fn worker(queue: &Queue, name: &str) -> WorkerBuilder {
-    let leasing = ShardLeasing {
-        lease_ttl_secs: Some(1.0),
-        ..ShardLeasing::default()
+    let leasing = OwnershipSettings {
+        ttl_secs: Some(1.0),
+        ..OwnershipSettings::default()
     };
     Worker::builder(queue)
         .name(name)
@@ -70,7 +70,7 @@ async fn a_thousand_tasks_by_three_workers_and_a_sweeper_are_each_done_once() {
         let worker = match n {
             3 => Worker::builder(&queue)
                 .name("sweeper")
-                .leasing(ShardLeasing::off()),
+                .leasing(OwnershipSettings::off()),
             _ => worker(&queue, &format!("w{n}")),
         };
         let counted = counted.clone();

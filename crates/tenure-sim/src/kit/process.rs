@@ -69,7 +69,7 @@ impl<S: Scenario> Process<S> {
             .settings(kit.settings.clone())
             .clock(clock.clone())
             .entropy(entropy)
-            .mode(kit.mode)
+            .assigned_by(kit.mode)
             .keyspace(&kit.keyspace, kit.kind, scenario.handler(&name));
         let starting = tokio::spawn(builder.start());
         drop(entered);

@@ -129,7 +129,7 @@ impl AdminClient {
     /// Lets a node take shards again, whatever it was drained for. Says in which mode it was.
     ///
     /// What is known against one that is not there just now is forgiven: it comes back active.
-    pub async fn activate(&self, name: &NodeName) -> Result<(NodeMode, bool), AdminError> {
+    pub async fn resume(&self, name: &NodeName) -> Result<(NodeMode, bool), AdminError> {
         let was = RefCell::new(NodeMode::Active);
         let activate = |view: &View, record: &NodeRecord| {
             owns_shards(view, name, record, "activated")?;
@@ -149,7 +149,10 @@ impl AdminClient {
     /// Asks the present process of a node to give away everything and to stop. Says whom, if it is not over already.
     ///
     /// A process that does not answer is not hurried: its shards are taken once its ttl has proved it gone.
-    pub async fn evict(&self, name: &NodeName) -> Result<Option<(SessionId, bool)>, AdminError> {
+    pub async fn stop_node(
+        &self,
+        name: &NodeName,
+    ) -> Result<Option<(SessionId, bool)>, AdminError> {
         let over = Cell::new(false);
         let evict = |view: &View, record: &NodeRecord| {
             over.set(is_over(view, record.session));

@@ -109,7 +109,7 @@ async fn joined(world: &World, settings: &Settings) -> (Node, Node) {
     let start = async |name: &str| {
         let (builder, _) = world.bare(name);
         let builder = builder
-            .mode(AssignedBy::Rendezvous)
+            .assigned_by(AssignedBy::Rendezvous)
             .settings(settings.clone())
             .keyspace("orders", Hashed(16), Counter::default());
         started(builder).await.unwrap()
@@ -150,11 +150,10 @@ async fn release_batch_is_how_many_shards_are_given_away_at_a_time() {
                 drain_timeout: TTL * 10,
                 ..settings()
             };
-            let builder = builder.mode(AssignedBy::Rendezvous).settings(set).keyspace(
-                "orders",
-                Hashed(16),
-                Counter::default(),
-            );
+            let builder = builder
+                .assigned_by(AssignedBy::Rendezvous)
+                .settings(set)
+                .keyspace("orders", Hashed(16), Counter::default());
             started(builder).await.unwrap()
         };
         let a = start("a").await;

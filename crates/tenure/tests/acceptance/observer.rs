@@ -10,13 +10,13 @@ async fn an_observer_joins_and_owns_nothing() {
     let symmetric = |name: &str, handler: &Counter| {
         let (builder, _) = world.bare(name);
         builder
-            .mode(AssignedBy::Rendezvous)
+            .assigned_by(AssignedBy::Rendezvous)
             .keyspace("orders", Hashed(4), handler.clone())
     };
     let a = started(symmetric("a", &Counter::default())).await.unwrap();
     owns(&a, 4).await;
     let handler = Counter::default();
-    let watcher = symmetric("watcher", &handler).observe(true);
+    let watcher = symmetric("watcher", &handler).shadow(true);
     let watcher = started(watcher).await.unwrap();
     tokio::time::sleep(TTL * 3).await;
     assert_eq!(a.owned().len(), 4, "nothing is given away to an observer");

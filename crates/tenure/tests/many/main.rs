@@ -23,7 +23,7 @@ impl Handler for Orders {
 }
 
 fn node(url: &str, name: &str, mode: AssignedBy) -> Builder {
-    let node = Node::builder(url, "shop").name(name).mode(mode);
+    let node = Node::builder(url, "shop").name(name).assigned_by(mode);
     node.keyspace("orders", Hashed(SHARDS), Orders)
 }
 

@@ -198,7 +198,7 @@ impl<const C: bool> Site<C> {
             .address("wire", name)
             .settings(settings())
             .clock(self.clock.clone())
-            .mode(self.mode)
+            .assigned_by(self.mode)
     }
 
     /// The store as it is over a network: in virtual time a bare memory store takes no time at all.

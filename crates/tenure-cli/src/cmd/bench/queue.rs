@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use serde::Serialize;
-use tenure_queue::{Payload, Queue, ShardLeasing, Submit, Task};
+use tenure_queue::{OwnershipSettings, Payload, Queue, Submit, Task};
 
 use super::measure::Row;
 use super::{Machine, print_rows, put_out};
@@ -116,7 +116,7 @@ impl QueueBench {
 
     async fn load(&self, workers: u32) -> Result<Vec<Row>, Exit> {
         let field = Field::new(self.store.as_deref(), self.shards).await?;
-        let usual = ShardLeasing::default();
+        let usual = OwnershipSettings::default();
         let concurrency = self.concurrency as usize;
         let crew = field.workers(workers, concurrency, &usual).await?;
         let before = field.requests();

@@ -220,7 +220,7 @@ impl Inner {
             node: self.who.node.clone(),
             epoch: grant.epoch().0,
             boot_id: self.boot_id.clone(),
-            closes_at_ns: limits.closes_at,
+            stop_time_ns: limits.closes_at,
             deadline_ns: limits.deadline,
         };
         if let Err(error) = file.write(&state) {

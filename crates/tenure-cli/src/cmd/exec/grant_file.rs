@@ -31,7 +31,7 @@ pub(crate) struct GrantState {
     /// Names the clock of the two times below.
     pub(crate) boot_id: Option<String>,
     /// Nanoseconds on CLOCK_BOOTTIME: no effect may begin after this.
-    pub(crate) closes_at_ns: Time,
+    pub(crate) stop_time_ns: Time,
     /// Nanoseconds on CLOCK_BOOTTIME: somebody else may be at work after this.
     pub(crate) deadline_ns: Time,
 }

@@ -161,14 +161,14 @@ impl Exec {
             hurried,
         );
         let mut builder = configured(Node::builder(url, cluster.as_str()), config)
-            .mode(self.assigned_by)
+            .assigned_by(self.assigned_by)
             .plan(plan);
         if let Some(data) = data {
             builder = builder.locked_data_dir(data);
         }
         let node = builder
             .name(&node_name)
-            .observe(self.shadow)
+            .shadow(self.shadow)
             .keyspace(keyspace.as_str(), kind, ward)
             .start();
         let done = live(node, config, &timing, &mut signals, hurry).await;
@@ -200,7 +200,7 @@ pub(crate) fn configured(mut builder: Builder, config: &Config) -> Builder {
         builder = builder.rejoin(rejoin);
     }
     if let Some(Value::Switch(join)) = config.value("start_drained") {
-        builder = builder.join(*join);
+        builder = builder.start_drained(*join);
     }
     builder
 }

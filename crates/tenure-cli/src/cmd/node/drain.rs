@@ -99,7 +99,7 @@ impl Resume {
     pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
         let name = &self.name;
         let admin = admin(config).await?;
-        let (was, changed) = admin.activate(name).await?;
+        let (was, changed) = admin.resume(name).await?;
         match &was {
             NodeMode::Active if changed => {
                 eprintln!("node {name} is active, and restarts as active however long it is away");

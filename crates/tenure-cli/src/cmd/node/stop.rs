@@ -73,7 +73,7 @@ async fn stop(
     as_json: bool,
 ) -> Result<ExitCode, Exit> {
     let admin = admin(config).await?;
-    let asked = admin.evict(name).await?;
+    let asked = admin.stop_node(name).await?;
     match asked {
         Some((session, true)) => eprintln!("requested the stop of node {name} (session {session})"),
         Some((session, false)) => {

@@ -199,7 +199,7 @@ impl SidecarCommand {
         };
         let unfit = |problems: Vec<String>| Exit::usage(problems.join("\n"));
         let mut builder = configured(Node::builder(plan.url, &plan.cluster), config)
-            .mode(self.assigned_by)
+            .assigned_by(self.assigned_by)
             .plan(config.plan_without_load("sidecar").map_err(unfit)?)
             .name(&name)
             .address(ADDRESS, format!("http://{}", plan.advertised));

@@ -39,7 +39,7 @@ fn every_bad_setting_is_named_all_at_once() {
             "budget_per_target",
             "band_cost_permille",
             "cost_floor",
-            "measure",
+            "balance_by",
             "zones",
             "zones"
         ]

@@ -103,9 +103,9 @@ pub(crate) fn a_restart_after_the_ttl(site: Site, late: Duration) {
 fn activate(site: &Site, node: &str) {
     let name = NodeName::new(node).expect("a name");
     let told = now();
-    let (_, changed) = admin(site, async |admin: AdminClient| admin.activate(&name).await);
+    let (_, changed) = admin(site, async |admin: AdminClient| admin.resume(&name).await);
     assert!(changed);
-    let (_, changed) = admin(site, async |admin: AdminClient| admin.activate(&name).await);
+    let (_, changed) = admin(site, async |admin: AdminClient| admin.resume(&name).await);
     assert!(!changed, "twice changes nothing");
     println!("activated {node} at {told}");
 }
@@ -220,7 +220,7 @@ pub(crate) fn operators(site: Site) {
         let short = Some(Duration::from_millis(1));
         assert!(admin.pause_moves("over soon", short).await?, "replaced");
         assert!(admin.pause_moves("a test", None).await?, "without an end");
-        admin.activate(&b).await?;
+        admin.resume(&b).await?;
         Ok(admin.rebalance(&keyspace()).await.unwrap_err().to_string())
     });
     assert!(frozen.contains("a test"), "{frozen}");
@@ -247,7 +247,7 @@ pub(crate) fn operators(site: Site) {
     // Evicted, it stops in good order.
     let told = now();
     admin(&site, async |admin: AdminClient| {
-        let (session, _) = admin.evict(&b).await?.expect("it is there");
+        let (session, _) = admin.stop_node(&b).await?.expect("it is there");
         admin
             .wait_until_stopped(&b, session, patience, |_| ())
             .await
@@ -275,7 +275,7 @@ pub(crate) fn an_eviction_of_one_that_sleeps(site: Site) {
     site.pause(&second);
     let paused = now();
     admin(&site, async |admin: AdminClient| {
-        let (session, _) = admin.evict(&b).await?.expect("it is there");
+        let (session, _) = admin.stop_node(&b).await?.expect("it is there");
         admin
             .wait_until_stopped(&b, session, Duration::from_secs(30), |_| ())
             .await

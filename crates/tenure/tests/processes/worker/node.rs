@@ -50,7 +50,7 @@ async fn live(work: Work) -> i32 {
         )
         .settings(settings);
     let start = match work.own.leads_only {
-        true => start.lead_only(),
+        true => start.planner_only(),
         false => start.keyspace(KEYSPACE, Hashed(work.shards), worker.clone()),
     };
     let start = start.start();
@@ -81,7 +81,7 @@ async fn live(work: Work) -> i32 {
 
 /// What the node says of itself, and how its keyspace is planned.
 pub(super) fn set_up(work: &Work, mut builder: Builder) -> Builder {
-    builder = builder.plan(work.plan.clone()).join(work.own.join);
+    builder = builder.plan(work.plan.clone()).start_drained(work.own.join);
     if let Some(rejoin) = work.own.rejoin {
         builder = builder.rejoin(rejoin);
     }

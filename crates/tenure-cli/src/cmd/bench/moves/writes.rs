@@ -174,7 +174,7 @@ impl Stage {
             .store(self.store.clone())
             .name(name)
             .settings(settings())
-            .mode(self.mode)
+            .assigned_by(self.mode)
             .plan(super::prompt())
             .keyspace(KEYSPACE, Hashed(SHARDS), Loads(Duration::from_millis(1)));
         node.start().await.map_err(|e| Exit::failed(e.to_string()))

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tenure_queue::{
-    Failure, Job, Outcome, Payload, Queue, QueueSettings, ShardLeasing, TaskHandler, Worker,
+    Failure, Job, Outcome, OwnershipSettings, Payload, Queue, QueueSettings, TaskHandler, Worker,
 };
 use tenure_store::Store;
 use tenure_store::observe::{ObservedStore, Observer};
@@ -70,7 +70,7 @@ impl Field {
         &self,
         count: u32,
         concurrency: usize,
-        leasing: &ShardLeasing,
+        leasing: &OwnershipSettings,
     ) -> Result<Vec<Worker>, Exit> {
         let mut crew = Vec::new();
         for n in 0..count {

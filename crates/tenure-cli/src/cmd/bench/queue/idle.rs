@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tenure_queue::{ShardLeasing, WorkerSettings};
+use tenure_queue::{OwnershipSettings, WorkerSettings};
 
 use super::super::measure::Row;
 use super::field::{self, Field};
@@ -43,10 +43,10 @@ pub(super) async fn measure(
     watched: Duration,
 ) -> Result<Vec<Row>, Exit> {
     let field = Field::new(store, shards).await?;
-    let leasing = ShardLeasing {
-        lease_ttl_secs: Some(LEASE.as_secs_f64()),
-        lease_renew_interval_secs: Some(RENEWAL.as_secs_f64()),
-        ..ShardLeasing::default()
+    let leasing = OwnershipSettings {
+        ttl_secs: Some(LEASE.as_secs_f64()),
+        renew_interval_secs: Some(RENEWAL.as_secs_f64()),
+        ..OwnershipSettings::default()
     };
     let crew = field.workers(workers, 1, &leasing).await?;
     let settings = WorkerSettings::for_store(field.queue.store().info().kind);

@@ -28,7 +28,7 @@ pub(super) async fn measure(bed: &Bed, repeat: u32) -> Result<Vec<Row>, Exit> {
         let node = Node::builder(&bed.url, bed.busy.as_str())
             .name(mode.to_string())
             .ttl(bed.ttl)
-            .mode(mode)
+            .assigned_by(mode)
             .keyspace(mode.to_string(), Named, Nothing)
             .start()
             .await

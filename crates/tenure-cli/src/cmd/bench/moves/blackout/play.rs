@@ -119,7 +119,7 @@ impl Cast {
             .name(name)
             .address("bench", name)
             .settings(self.settings.clone())
-            .mode(self.mode)
+            .assigned_by(self.mode)
             .plan(prompt())
             .keyspace(KEYSPACE, Hashed(self.shards), Loads(self.load));
         if let Some(trace) = self.trace(name) {
