@@ -32,9 +32,10 @@ fn the_queue_is_measured_under_load_and_at_rest() {
         // shards come on top, and do not grow with the number of tasks. The bench stops counting when the last task is done, which
         // may be before the index of the last tasks is written.
         let writes = figure("writes per task");
-        assert!((5.0..9.0).contains(&writes), "{writes}");
+        assert!((5.0..7.0).contains(&writes), "{writes}");
         let reads = figure("reads per task");
-        assert!(reads > 0.0 && reads < 20.0, "{reads}");
+        // Between one and 2.2 were measured; one more read per claim makes it more than four.
+        assert!(reads > 0.0 && reads < 4.0, "{reads}");
         let (half, most) = (
             figure("submitted → claimed, p50"),
             figure("submitted → claimed, p99"),

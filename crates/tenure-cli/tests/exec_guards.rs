@@ -3,7 +3,7 @@
 mod exec_support;
 
 use std::os::unix::process::CommandExt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use exec_support::*;
 use rusqlite::Connection;
@@ -193,4 +193,26 @@ fn a_store_that_is_locked_for_long_ends_the_children_in_time_and_they_come_back(
     store.execute_batch("ROLLBACK").unwrap();
     site.await_covered();
     site.assert_clean();
+}
+
+#[test]
+fn kill_grace_is_how_long_the_children_of_a_killed_exec_have_after_sigterm() {
+    // The default would be 1 s.
+    for (grace, least, most) in [(100, 0, 900), (1800, 1600, 6000)] {
+        let site = Site::new(1);
+        let mut command = site.command_on("a", &site.store());
+        command
+            .args(["--ttl", "8s", "--set", &format!("kill_grace={grace}ms")])
+            .args(["--", TENURE, "__beat"])
+            .arg(site.logs())
+            .arg("--ignore-term");
+        let mut a = site.spawn("a", command);
+        until("the child is there", || site.alive().len() == 1);
+        a.kill();
+        let killed = Instant::now();
+        until("the child is dead", || site.alive().is_empty());
+        let took = killed.elapsed().as_millis();
+        println!("dead {took} ms after SIGKILL of exec, kill_grace {grace} ms");
+        assert!((least..most).contains(&took), "{grace}: {took} ms");
+    }
 }

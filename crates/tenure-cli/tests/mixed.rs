@@ -327,6 +327,21 @@ fn commands_whose_applications_cannot_report_cost_do_not_start_for_a_keyspace_me
 }
 
 #[test]
+fn a_queue_cannot_be_measured_by_load() {
+    let site = Site::new();
+    site.queue(&["create", "a"]).with(0);
+    let measured = ["worker", "a", "--set", "measure=load", "--", "true"];
+    let ran = run_to_end(&site, &measured);
+    let reason = "measure: this setting has no effect on this command";
+    assert!(ran.code == 2 && ran.err.contains(reason), "{ran:?}");
+    // Without a worker the queue has no keyspace yet.
+    let _worker = worker(&site, "a", "w");
+    until_serves(&site, "queue.a", "w", 16);
+    let ran = site.run(&["keyspace", "update", "queue.a", "--measure", "load"]);
+    assert!(ran.code == 2 && ran.err.contains("mode greedy"), "{ran:?}");
+}
+
+#[test]
 fn a_weight_is_rejected_for_a_keyspace_that_exists_with_policy_jump() {
     let site = Site::new();
     let create = ["keyspace", "create", "a", "--shards", "2"];

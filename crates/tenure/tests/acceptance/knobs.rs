@@ -1,10 +1,12 @@
 //! Settings take effect: each is set to two values, and what it is for is measured in virtual time.
 
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tenure::plan::BalanceBy;
 use tenure::{
-    AssignedBy, Builder, Hashed, Node, NodeEvent, PlanningSettings, Settings, Shard, ShardStep,
+    AssignedBy, Builder, Grant, Handler, Hashed, Node, NodeEvent, PlanningSettings, Result, Settings, Shard, ShardStep, Shared,
 };
 
 use tenure_core::keys::Key;
@@ -390,4 +392,129 @@ async fn load_window_is_the_time_over_which_reported_load_is_smoothed() {
     }
     // A short window follows the last reports, a long one hardly knows them.
     assert!(loads[0] > 900 && loads[1] < 300, "{loads:?}");
+}
+
+/// Runs two nodes of four shards for a minute. The shards of the first node always report the first two loads, those of the
+/// second node the others. Returns how many shards each node has in the end.
+async fn evened_out(plan: PlanningSettings, loads: [u32; 4]) -> [usize; 2] {
+    let world = World::new();
+    let plan = PlanningSettings {
+        load_window: plan.measure.map(|_| ms(1000)),
+        debounce: Some(ms(250)),
+        cool_down: Some(Duration::ZERO),
+        rejoin_after: Some(Duration::ZERO),
+        ..plan
+    };
+    let start = async |name: &str| {
+        let (builder, _) = world.bare(name);
+        let builder = builder.plan(plan.clone());
+        let builder = builder.keyspace("orders", Hashed(4), Counter::default());
+        started(builder).await.unwrap()
+    };
+    let nodes = [start("a").await, start("b").await];
+    until("balance", async || {
+        nodes.iter().all(|node| node.owned().len() == 2)
+    })
+    .await;
+    let shards = nodes.iter().flat_map(Node::owned);
+    let loads: BTreeMap<_, _> = shards.zip(loads).collect();
+    for _ in 0..60 {
+        for node in &nodes {
+            for id in node.owned() {
+                if let Ok(work) = node.enter_shard::<Counter>(&id) {
+                    work.grant().report_load(loads[&id]);
+                }
+            }
+        }
+        tokio::time::sleep(ms(1000)).await;
+    }
+    nodes.map(|node| node.owned().len())
+}
+
+fn by_load() -> PlanningSettings {
+    PlanningSettings {
+        measure: Some(Measure::Load),
+        ..PlanningSettings::default()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn measure_says_whether_reported_load_moves_shards() {
+    let loads = [6000, 6000, 10, 10];
+    let by_shards = PlanningSettings::default();
+    assert_eq!(evened_out(by_shards, loads).await, [2, 2]);
+    assert_eq!(evened_out(by_load(), loads).await, [1, 3]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn band_load_permille_is_how_far_off_its_part_a_node_may_be() {
+    // The first node is 8 % above its part and the second below; one shard of 50 evens that out.
+    let loads = [600, 50, 500, 50];
+    let within = |permille| PlanningSettings {
+        band_load_permille: Some(permille),
+        ..by_load()
+    };
+    assert_eq!(evened_out(within(300), loads).await, [2, 2]);
+    assert_eq!(evened_out(within(20), loads).await, [1, 3]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn load_floor_is_what_every_shard_counts_for_besides_its_load() {
+    let loads = [600, 600, 10, 10];
+    let floor = |floor| PlanningSettings {
+        load_floor: Some(floor),
+        ..by_load()
+    };
+    // With a high floor all shards count for about the same.
+    assert_eq!(evened_out(floor(100_000), loads).await, [2, 2]);
+    assert_eq!(evened_out(floor(1), loads).await, [1, 3]);
+}
+
+/// A handler whose loop goes on after it was asked to return. Notes how long it did so.
+#[derive(Clone, Default)]
+struct Stubborn(Arc<Mutex<Vec<Duration>>>);
+
+struct Dropped(tokio::time::Instant, Arc<Mutex<Vec<Duration>>>);
+
+impl Drop for Dropped {
+    fn drop(&mut self) {
+        self.1.lock().unwrap().push(self.0.elapsed());
+    }
+}
+
+impl Handler for Stubborn {
+    type State = ();
+
+    async fn load(&self, _: &Shard) -> Result<()> {
+        Ok(())
+    }
+
+    async fn run(&self, grant: Grant, _: Shared<()>) -> Result<()> {
+        grant.cancelled().await;
+        let _dropped = Dropped(tokio::time::Instant::now(), self.0.clone());
+        std::future::pending().await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn kill_grace_is_how_long_a_loop_goes_on_after_it_was_asked_to_return() {
+    for grace in [100, 1300] {
+        let world = World::new();
+        let set = Settings {
+            kill_grace: Some(ms(grace)),
+            ..settings()
+        };
+        let (builder, _) = world.bare("a");
+        let handler = Stubborn::default();
+        let builder = builder.keyspace("orders", Hashed(1), handler.clone());
+        let node = started(with(set, builder)).await.unwrap();
+        owns(&node, 1).await;
+        node.stop().await.unwrap();
+        let went_on = handler.0.lock().unwrap().clone();
+        assert_eq!(went_on.len(), 1);
+        assert!(
+            went_on[0] >= ms(grace) && went_on[0] <= ms(grace + 20),
+            "{grace}: {went_on:?}"
+        );
+    }
 }

@@ -194,10 +194,11 @@ async fn shards_that_nobody_owns_and_shards_that_are_waited_for_are_counted_with
         value(&b, "tenure_unowned_shards") == 2.0
     })
     .await;
+    let unserved = |reason: &str| labelled(&b, "tenure_unserved_shards", &[("reason", reason)]);
+    assert_eq!(unserved("unclaimed"), 0.0, "not free for long");
     tokio::time::sleep(ms(30_000)).await;
     let age = value(&b, "tenure_unowned_age_seconds");
     assert!((20.0..=45.0).contains(&age), "{age}");
-    let unserved = |reason: &str| labelled(&b, "tenure_unserved_shards", &[("reason", reason)]);
     assert_eq!(unserved("unclaimed"), 2.0);
     assert_eq!(unserved("no_node"), 0.0);
     faults.heal();

@@ -71,7 +71,7 @@ pub(super) struct TestCluster {
     /// The same of writes of sessions.
     pub(super) unknown_renewals: BTreeSet<usize>,
     pub(super) late: Vec<(usize, Request)>,
-    /// process: its requests are never answered, nor done.
+    /// process: its requests are not done, and end by their timeout.
     pub(super) cut: BTreeSet<usize>,
     pub(super) steps: usize,
     pub(super) latency: BTreeMap<usize, Duration>,
@@ -333,7 +333,18 @@ impl TestCluster {
     fn act(&mut self, i: usize, action: Action) {
         self.processes[i].log.push(action.clone());
         match action {
-            Action::Store { .. } if self.cut.contains(&i) => {}
+            Action::Store { op, request, .. } if self.cut.contains(&i) => {
+                let why = "no answer in time".to_owned();
+                let failure = match request {
+                    Request::Put { .. } | Request::Delete { .. } => {
+                        crate::machine::StoreFailure::Unknown(why)
+                    }
+                    _ => crate::machine::StoreFailure::Unavailable(why),
+                };
+                let reply = Reply::Failed(failure);
+                let at = self.now + self.config.timing.request_timeout;
+                self.job(at, Job::Deliver(i, Event::Reply { op, reply }));
+            }
             Action::Store { op, request, .. } if self.latency.contains_key(&i) => {
                 let at = self.now + self.latency[&i] / 2;
                 self.job(at, Job::Execute(i, op, request));
