@@ -337,8 +337,11 @@ fn a_queue_cannot_be_measured_by_load() {
     // Without a worker the queue has no keyspace yet.
     let _worker = worker(&site, "a", "w");
     until_serves(&site, "queue.a", "w", 16);
-    let ran = site.run(&["keyspace", "update", "queue.a", "--measure", "load"]);
-    assert!(ran.code == 2 && ran.err.contains("mode greedy"), "{ran:?}");
+    let ran = site.run(&["keyspace", "update", "queue.a", "--balance-by", "load"]);
+    assert!(
+        ran.code == 2 && ran.err.contains("mode fair-share"),
+        "{ran:?}"
+    );
 }
 
 #[test]

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use tenure::plan::BalanceBy;
 use tenure::{
-    AssignedBy, Builder, Grant, Handler, Hashed, Node, NodeEvent, PlanningSettings, Result, Settings, Shard, ShardStep, Shared,
+    AssignedBy, Builder, Grant, Handler, Hashed, Node, NodeEvent, PlanningSettings, Result,
+    Settings, Shard, ShardStep, Shared,
 };
 
 use tenure_core::keys::Key;
@@ -399,8 +400,8 @@ async fn load_window_is_the_time_over_which_reported_load_is_smoothed() {
 async fn evened_out(plan: PlanningSettings, loads: [u32; 4]) -> [usize; 2] {
     let world = World::new();
     let plan = PlanningSettings {
-        load_window: plan.measure.map(|_| ms(1000)),
-        debounce: Some(ms(250)),
+        cost_window: plan.balance_by.map(|_| ms(1000)),
+        settle_time: Some(ms(250)),
         cool_down: Some(Duration::ZERO),
         rejoin_after: Some(Duration::ZERO),
         ..plan
@@ -422,7 +423,7 @@ async fn evened_out(plan: PlanningSettings, loads: [u32; 4]) -> [usize; 2] {
         for node in &nodes {
             for id in node.owned() {
                 if let Ok(work) = node.enter_shard::<Counter>(&id) {
-                    work.grant().report_load(loads[&id]);
+                    work.grant().report_cost(loads[&id]);
                 }
             }
         }
@@ -433,7 +434,7 @@ async fn evened_out(plan: PlanningSettings, loads: [u32; 4]) -> [usize; 2] {
 
 fn by_load() -> PlanningSettings {
     PlanningSettings {
-        measure: Some(Measure::Load),
+        balance_by: Some(BalanceBy::Cost),
         ..PlanningSettings::default()
     }
 }
@@ -451,7 +452,7 @@ async fn band_load_permille_is_how_far_off_its_part_a_node_may_be() {
     // The first node is 8 % above its part and the second below; one shard of 50 evens that out.
     let loads = [600, 50, 500, 50];
     let within = |permille| PlanningSettings {
-        band_load_permille: Some(permille),
+        band_cost_permille: Some(permille),
         ..by_load()
     };
     assert_eq!(evened_out(within(300), loads).await, [2, 2]);
@@ -462,7 +463,7 @@ async fn band_load_permille_is_how_far_off_its_part_a_node_may_be() {
 async fn load_floor_is_what_every_shard_counts_for_besides_its_load() {
     let loads = [600, 600, 10, 10];
     let floor = |floor| PlanningSettings {
-        load_floor: Some(floor),
+        cost_floor: Some(floor),
         ..by_load()
     };
     // With a high floor all shards count for about the same.
