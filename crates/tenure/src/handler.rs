@@ -122,11 +122,12 @@ pub trait Handler: Send + Sync + 'static {
         async { Ok(Seal::default()) }
     }
 
-    /// A loop of the shard's own, such as a consumer. Begins when the shard is owned and loaded, never before.
+    /// Runs a loop for the shard, such as a consumer. Starts when the shard is owned and loaded, never before.
     ///
-    /// When `grant.cancelled()` resolves, the shard is to be given away or is lost: return soon, or be dropped after
-    /// `kill_grace` (at once if the shard is lost). A loop that returns by itself is not started again at this stay, and
-    /// the shard is given up.
+    /// When `grant.cancelled()` resolves, the shard is released or lost: return soon. The loop is dropped after
+    /// `kill_grace`, or at once if the shard is lost. A loop that returns by itself counts as a failed load: the shard is closed
+    /// and loaded again after `load_retry_min`, which doubles with each failure. After `load_attempts` failures another node
+    /// may load it.
     fn run(
         &self,
         grant: Grant,
