@@ -46,7 +46,7 @@ fn a_wrong_url_is_named_with_what_would_work_and_without_its_secrets() {
     );
     ran(&["status"])
         .with(2)
-        .telling(&["no store is named", "--store URL", "TENURE_STORE"]);
+        .telling(&["no store is given", "--store URL", "TENURE_STORE"]);
 }
 
 #[test]
@@ -216,7 +216,7 @@ fn a_keyspace_that_differs_is_refused_with_the_way_out() {
     ] {
         let args = [&["keyspace", "create", "orders"], other].concat();
         shop.run(&args).with(1).telling(&[
-            "orders exists as hashed(8) in mode leader",
+            "orders exists as hashed(8) with assigned_by = leader",
             "another name",
             "tenure keyspace delete orders",
         ]);
@@ -279,7 +279,7 @@ fn what_does_not_exist_is_named_with_what_does() {
     let shop = Shop::with_orders(4);
     shop.run(&["shard", "lookup", "k", "--keyspace", "ordres"])
         .with(1)
-        .telling(&["no keyspace ordres", "there is: orders"]);
+        .telling(&["no keyspace ordres", "existing keyspaces: orders"]);
     shop.run(&["shard", "repair", "orders", "--yes"])
         .with(2)
         .telling(&["\"orders\"", "KEYSPACE/SHARD"]);

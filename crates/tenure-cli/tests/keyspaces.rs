@@ -144,7 +144,7 @@ fn a_keyspace_is_removed_only_when_nobody_serves_it_and_comes_back_with_higher_e
     assert_eq!(shop.status()["keyspaces"], json!([]));
     shop.run(&["shard", "lookup", "k", "--keyspace", "orders"])
         .with(1)
-        .telling(&["was removed", "create orders"]);
+        .telling(&["was deleted", "create orders"]);
     shop.run(&["keyspace", "create", "orders", "--named"])
         .with(1)
         .telling(&["was hashed before"]);

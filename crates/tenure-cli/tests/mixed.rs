@@ -220,10 +220,7 @@ fn settings_without_effect_are_rejected_with_the_reason() {
             &["--assigned-by", "fair-share", "--set", "cool_down=5m"],
             "have no effect in mode fair-share",
         ),
-        (
-            &["--set", "measure=load"],
-            "needs an application that reports the load",
-        ),
+        (&["--set", "measure=load"], "requires reported costs"),
     ] {
         let ran = run_to_end(&site, &[&exec[..], options, &["--", "true"]].concat());
         assert!(
@@ -295,7 +292,7 @@ fn settings_of_load_are_rejected_without_its_measure_when_a_keyspace_is_created_
 #[test]
 fn commands_whose_applications_cannot_report_cost_do_not_start_for_a_keyspace_measured_by_load() {
     let site = Site::new();
-    let warning = "only handlers in Rust report load";
+    let warning = "only handlers in Rust report costs";
     let create = ["keyspace", "create", "a", "--shards", "8"];
     let ran = site.run(&[&create[..], &["--balance-by", "load"]].concat());
     assert!(ran.code == 0 && ran.err.contains(warning), "{ran:?}");

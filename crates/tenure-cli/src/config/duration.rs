@@ -21,10 +21,10 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
         .unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
     if number.is_empty() {
-        return Err(bad("it does not begin with a number"));
+        return Err(bad("the number is missing"));
     }
     if unit.is_empty() {
-        return Err(bad("it has no unit"));
+        return Err(bad("the unit is missing"));
     }
     let Some((_, unit_ns)) = UNITS.iter().find(|(name, _)| *name == unit) else {
         return Err(bad(&format!(
@@ -33,7 +33,7 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     };
     let (whole, part) = number.split_once('.').unwrap_or((number, ""));
     if part.contains('.') || whole.is_empty() || part.len() > 9 {
-        return Err(bad("the number cannot be read"));
+        return Err(bad("the number is invalid"));
     }
     let nanos = || {
         let whole = whole.parse::<u64>().ok()?.checked_mul(*unit_ns)?;
@@ -47,7 +47,7 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     };
     nanos()
         .map(Duration::from_nanos)
-        .ok_or_else(|| bad("it is too long"))
+        .ok_or_else(|| bad("the duration is too long"))
 }
 
 /// Writes a duration so that [`parse`] reads it, to a thousandth of a millisecond.

@@ -27,15 +27,13 @@ impl Config {
     ) {
         let known = format!("[{SECTION}.{PREFIX}]");
         let Some(table) = section.as_table() else {
-            return problems.push(format!(
-                "{file}: {SECTION:?} is no table; write it as {known}"
-            ));
+            return problems.push(format!("{file}: {SECTION:?} is not a table; write {known}"));
         };
         for (key, inner) in table {
             match inner.as_table() {
                 Some(inner) if key == PREFIX => self.read_section(file, inner, problems),
                 _ => problems.push(format!(
-                    "{file}: unknown key \"{SECTION}.{key}\"; known is {known}"
+                    "{file}: unknown key \"{SECTION}.{key}\"; expected {known}"
                 )),
             }
         }
@@ -54,7 +52,7 @@ impl Config {
                     let names = KEYS.iter().map(|(known, _)| *known);
                     let meant = match suggest::nearest(key, names.clone()) {
                         Some(name) => format!("did you mean {name:?}?"),
-                        None => format!("known are {}", names.collect::<Vec<_>>().join(", ")),
+                        None => format!("expected one of {}", names.collect::<Vec<_>>().join(", ")),
                     };
                     problems.push(format!("{at} is unknown; {meant}"));
                 }

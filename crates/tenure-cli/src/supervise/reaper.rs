@@ -89,7 +89,7 @@ pub(crate) fn keep(args: &KeepArgs) -> ExitCode {
 }
 
 fn failed(error: &io::Error) -> ExitCode {
-    eprintln!("error: the keeper of a child failed: {error}");
+    eprintln!("error: the reaper of a child failed: {error}");
     ExitCode::FAILURE
 }
 

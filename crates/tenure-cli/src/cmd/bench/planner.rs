@@ -263,7 +263,7 @@ fn compare(shards: u32, nodes: u32, placer: &dyn Placer) -> Vec<Row> {
     let even = f64::from(most) * f64::from(nodes) / f64::from(shards);
     let size = format!("{} × {} {}", short(shards), short(nodes), placer.name());
     let row = |case: &str, unit, value| {
-        let area = "planner, beside others";
+        let area = "planner, compared with others";
         Row::plain(area, format!("{size}: {case}"), unit, vec![value])
     };
     vec![
@@ -312,10 +312,7 @@ fn loads() -> Result<Vec<Row>, Exit> {
     );
     let total: u64 = loads.iter().copied().map(u64::from).sum();
     let share = |load: u64| load as f64 * 100.0 / total as f64;
-    for (what, load) in [
-        ("moved to even it out", settling),
-        ("moved by a join", joining),
-    ] {
+    for (what, load) in [("moved to balance", settling), ("moved by a join", joining)] {
         rows.push(row(what.to_owned(), "% of the load", share(load)));
     }
     Ok(rows)

@@ -84,7 +84,7 @@ async fn stop(
     if let Some((session, _)) = asked
         && !at_once(timeout)
     {
-        let left = format!("node {name} stops anyway, now or when its ttl expires");
+        let left = format!("node {name} still stops, immediately or when its ttl expires");
         let told = |shards: usize| eprintln!("node {name}: {shards} shards left");
         or_interrupted(
             admin.wait_until_stopped(name, session, timeout, told),

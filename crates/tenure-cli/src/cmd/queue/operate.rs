@@ -134,7 +134,7 @@ fn question(queue: &str, purge: &Purge) -> String {
     ];
     let parts: Vec<String> = parts.into_iter().flatten().collect();
     format!(
-        "tasks of queue {queue} will be deleted that have been {}",
+        "tasks of queue {queue} that have been {} will be deleted",
         parts.join(", or ")
     )
 }

@@ -73,7 +73,7 @@ pub(crate) struct SidecarCommand {
     /// Use named shards, created by `tenure shard create`; the key of a request is the name of its shard
     #[arg(long, conflicts_with = "shards")]
     named: bool,
-    /// Assignment of shards: leader-assigned (by a leader), rendezvous or fair-share (both without one)
+    /// Assignment of shards: by the leader, by rendezvous hashing, or by fair-share claims (both without a leader)
     #[arg(long, value_name = "MODE", default_value = "leader")]
     assigned_by: AssignedBy,
     #[command(flatten)]
