@@ -32,7 +32,7 @@ fn told(site: &Site, name: &str, source: &str, settings: &[(Setting, &str)]) -> 
         let lines = settings
             .iter()
             .map(|((key, ..), v)| format!("{key} = {v}\n"));
-        let text = format!("[worker.worker_ownership]\n{}", lines.collect::<String>());
+        let text = format!("[worker.ownership]\n{}", lines.collect::<String>());
         let path = site.path(&format!("{name}.toml"));
         fs::write(&path, text).unwrap();
         command.arg("--config").arg(path);
@@ -71,14 +71,11 @@ fn every_setting_of_leasing_is_refused_where_it_is_wrong_whoever_says_it() {
         }
     }
     let odd = site.path("odd.toml");
-    fs::write(&odd, "[worker.worker_ownership]\nenable = true\n").unwrap();
+    fs::write(&odd, "[worker.ownership]\nenable = true\n").unwrap();
     let path = odd.display().to_string();
     site.run(&["--config", &path, "queue", "list"])
         .with(2)
-        .telling(&[
-            "worker.worker_ownership.enable",
-            "did you mean \"enabled\"?",
-        ]);
+        .telling(&["worker.ownership.enable", "did you mean \"enabled\"?"]);
 }
 
 #[test]

@@ -86,14 +86,14 @@ mod tests {
     #[test]
     fn what_is_no_duration_is_named_with_the_way_out() {
         for (text, reason) in [
-            ("3", "has no unit"),
-            ("s", "does not begin with a number"),
-            ("", "does not begin with a number"),
+            ("3", "unit is missing"),
+            ("s", "number is missing"),
+            ("", "number is missing"),
             ("3 s", "unit \" s\" is unknown"),
             ("3x", "unit \"x\" is unknown"),
-            ("-3s", "does not begin with a number"),
-            ("1.2.3s", "cannot be read"),
-            (".s", "cannot be read"),
+            ("-3s", "number is missing"),
+            ("1.2.3s", "number is invalid"),
+            (".s", "number is invalid"),
             ("99999999999h", "too long"),
         ] {
             let e = parse(text).unwrap_err();

@@ -1,4 +1,4 @@
-//! How a worker of a queue comes by shards: the section `[worker.worker_ownership]` of the file, and what all sources make of it.
+//! How a worker of a queue comes by shards: the section `[worker.ownership]` of the file, and what all sources make of it.
 
 use tenure_queue::ShardLeasing;
 
@@ -8,6 +8,8 @@ use super::{Config, Source, Value, settings_table, suggest, value};
 pub(super) const PREFIX: &str = "worker_ownership";
 /// The table of the file that holds the section.
 pub(super) const SECTION: &str = "worker";
+/// Name of the section.
+const TABLE: &str = "ownership";
 
 /// Names within the section, and of the settings that they stand for.
 const KEYS: [(&str, &str); 4] = [
@@ -18,20 +20,20 @@ const KEYS: [(&str, &str); 4] = [
 ];
 
 impl Config {
-    /// Takes what stands in `[worker.worker_ownership]`.
+    /// Takes what stands in `[worker.ownership]`.
     pub(super) fn read_worker(
         &mut self,
         file: &str,
         section: &toml::Value,
         problems: &mut Vec<String>,
     ) {
-        let known = format!("[{SECTION}.{PREFIX}]");
+        let known = format!("[{SECTION}.{TABLE}]");
         let Some(table) = section.as_table() else {
             return problems.push(format!("{file}: {SECTION:?} is not a table; write {known}"));
         };
         for (key, inner) in table {
             match inner.as_table() {
-                Some(inner) if key == PREFIX => self.read_section(file, inner, problems),
+                Some(inner) if key == TABLE => self.read_section(file, inner, problems),
                 _ => problems.push(format!(
                     "{file}: unknown key \"{SECTION}.{key}\"; expected {known}"
                 )),
@@ -41,7 +43,7 @@ impl Config {
 
     fn read_section(&mut self, file: &str, table: &toml::Table, problems: &mut Vec<String>) {
         for (key, given) in table {
-            let at = format!("{file}: {SECTION}.{PREFIX}.{key}");
+            let at = format!("{file}: {SECTION}.{TABLE}.{key}");
             let name = KEYS.iter().find(|(known, _)| known == key);
             match name.and_then(|(_, name)| settings_table::find(name)) {
                 Some(knob) => {

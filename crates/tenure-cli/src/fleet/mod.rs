@@ -134,7 +134,7 @@ impl Proc {
         let me = std::env::current_exe().map_err(|e| not_begun(name, &e.to_string()))?;
         let mut command = myself();
         command
-            .arg("__keep")
+            .arg("__reaper")
             .arg(format!("--parent={}", getpid().as_raw_nonzero()))
             .arg("--")
             .arg(me)

@@ -1,7 +1,7 @@
 //! Children that are dead in time, whoever else is dead or stopped (P1 for `tenure exec`).
 //!
 //! ```text
-//! tenure exec ──socket── tenure __watchdog ──┬─ tenure __keep ── tenure __child → the command ── what it forks
+//! tenure exec ──socket── tenure __watchdog ──┬─ tenure __reaper ── tenure __child → the command ── what it forks
 //!  (the node)            (own session)       └─ …                (one process: it becomes the command)
 //! ```
 //!

@@ -1,4 +1,4 @@
-//! `tenure __keep` and `tenure __child`: the process beside a command that outlives it, and the one that becomes it.
+//! `tenure __reaper` and `tenure __child`: the process beside a command that outlives it, and the one that becomes it.
 
 use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -21,7 +21,7 @@ const LONGEST: u64 = 64 * 1024;
 /// How often a keeper whose grant file is old looks whether its watchdog has been stopped.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
-/// What `__keep` is called with.
+/// What `__reaper` is called with.
 #[derive(Debug, clap::Args)]
 pub(crate) struct KeepArgs {
     /// The watchdog.

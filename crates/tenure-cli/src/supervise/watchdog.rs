@@ -201,7 +201,7 @@ impl Watchdog {
     fn spawn(&self, start: &Start) -> io::Result<Pid> {
         let mut keeper = process_tree::myself();
         keeper
-            .arg("__keep")
+            .arg("__reaper")
             .arg(format!("--parent={}", getpid().as_raw_nonzero()));
         if self.args.prefix {
             keeper.arg(format!("--label={}", start.label));

@@ -15,7 +15,7 @@ use crate::supervise::{self, ChildArgs, KeepArgs, WatchdogArgs};
 pub(crate) enum Hidden {
     #[command(name = "__watchdog", hide = true)]
     Watchdog(WatchdogArgs),
-    #[command(name = "__keep", hide = true)]
+    #[command(name = "__reaper", hide = true)]
     Keep(KeepArgs),
     #[command(name = "__child", hide = true)]
     Child(ChildArgs),

@@ -1,6 +1,6 @@
 //! Programs that do not outlive their worker.
 //!
-//! Each runs below a keeper (`tenure __keep`), which adopts whatever the program forks and kills all of it when the program
+//! Each runs below a keeper (`tenure __reaper`), which adopts whatever the program forks and kills all of it when the program
 //! ends, when it is told to, and when the worker dies. The kernel tells the keeper of the death of the *thread* that started
 //! it: so one thread, which lives as long as the process, starts them all.
 
@@ -57,7 +57,7 @@ impl Spawner {
     ) -> io::Result<Running> {
         let mut keeper = myself();
         keeper
-            .arg("__keep")
+            .arg("__reaper")
             .arg("--pipe")
             .arg(format!("--parent={}", getpid().as_raw_nonzero()))
             .arg("--")
