@@ -43,7 +43,7 @@ pub(super) struct MovesBench {
     /// Part to measure; repeatable; default: all
     #[arg(long, value_name = "PART", value_enum)]
     only: Vec<Part>,
-    /// Time of the application to load a shard; repeatable
+    /// Time that the application needs to load a shard; repeatable
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_values = ["1ms", "10s"])]
     load: Vec<Duration>,
     /// Number of times a node joins and leaves; loads of a second and more have one round

@@ -27,7 +27,7 @@ const SINGLES: usize = 100;
 /// Far beyond what anything should take.
 const PATIENCE: Duration = Duration::from_secs(3600);
 
-/// Measure a queue under load and at rest
+/// Measure queues under load and with idle workers
 #[derive(Debug, Args)]
 #[command(
     after_help = "Without --store, each case uses a new SQLite file. With --store, each case uses a new cluster in that store, which is\n\

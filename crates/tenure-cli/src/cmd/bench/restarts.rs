@@ -36,7 +36,7 @@ pub(super) struct RestartsBench {
     /// Number of nodes
     #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=20))]
     nodes: u32,
-    /// Time of the application to load a shard, in milliseconds
+    /// Time that the application needs to load a shard, in milliseconds
     #[arg(long, default_value_t = 200, value_name = "MS")]
     load_ms: u64,
     /// Arm to run; repeatable; default: all

@@ -67,7 +67,7 @@ pub(crate) struct Exec {
     /// Run the command once in the cluster, under this name, instead of once per shard
     #[arg(long, value_name = "NAME")]
     singleton: Option<KeyspaceName>,
-    /// Assignment of shards: by the leader, by rendezvous hashing, or by fair-share claims (both without a leader)
+    /// Assignment of shards: leader, rendezvous or fair-share; the latter two need no leader
     #[arg(long, value_name = "MODE", default_value = "leader")]
     assigned_by: AssignedBy,
     /// When to restart a child that exited

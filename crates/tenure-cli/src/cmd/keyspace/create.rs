@@ -51,7 +51,7 @@ pub(crate) struct Create {
     /// Create an empty keyspace of named shards; see `tenure shard create`
     #[arg(long)]
     named: bool,
-    /// Assignment of shards: by the leader, by rendezvous hashing, or by fair-share claims (both without a leader)
+    /// Assignment of shards: leader, rendezvous or fair-share; the latter two need no leader
     #[arg(long, value_name = "MODE", default_value = "leader")]
     assigned_by: AssignedBy,
     /// Print JSON

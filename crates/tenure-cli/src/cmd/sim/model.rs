@@ -15,9 +15,8 @@ use crate::table::{Table, WIDTH};
 /// Explore every state of small clusters and report invariant violations
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Without --scope, explores the scopes of the daily tests. Exits with 1 if an invariant is violated, and prints the \
-    shortest path to the violation,\nor if an expected event never occurs. docs/model.md lists the bounds of each scope and what they \
-    exclude.\n\n\
+    after_help = "Without --scope, explores the scopes of the daily tests. Exits with 1 if an invariant is violated or an expected event\n\
+    never occurs, and prints the shortest path to a violation. docs/model.md lists the bounds of each scope.\n\n\
     Examples:\n  tenure sim model --list\n  tenure sim model\n  tenure sim model --scope crash --threads 2 --json"
 )]
 pub(crate) struct Model {

@@ -25,7 +25,7 @@ use view::View;
 /// How often the picture is renewed.
 const TICK: Duration = Duration::from_millis(500);
 
-/// Run a demo cluster under load on this machine, to kill and pause processes of
+/// Run a demo cluster with routers, sidecars and constant load on this machine
 #[derive(Debug, Args)]
 #[command(
     after_help = "Starts two routers, and sidecars with an example application, under constant load. Prints failed requests, and at the\n\
@@ -51,10 +51,10 @@ pub(crate) struct Up {
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
     /// Stop after this time; default: on Ctrl-C
-    #[arg(long = "duration", value_name = "TIME", value_parser = duration::parse)]
+    #[arg(long = "duration", value_name = "DURATION", value_parser = duration::parse)]
     time: Option<Duration>,
     /// Lifetime of a session after its last renewal
-    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     ttl: Option<Duration>,
     /// Directory for traces of the nodes, for `tenure sim validate`
     #[arg(long, value_name = "DIR", requires = "library")]
