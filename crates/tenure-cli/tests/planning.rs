@@ -47,7 +47,7 @@ fn a_plan_tells_moves_with_reasons_and_the_balance_before_and_after_and_changes_
     assert_eq!(changes.len(), 4, "{without:#}");
     for change in changes {
         let told = (&change["action"], &change["to"], &change["reason"]);
-        assert_eq!(told, (&"intend".into(), &"a".into(), &"owner_away".into()));
+        assert_eq!(told, (&"assign".into(), &"a".into(), &"owner_ended".into()));
     }
     let most = |when: &str| without["balance"][when]["most"].clone();
     assert_eq!((most("before"), most("after")), (4.into(), 8.into()));
@@ -354,7 +354,7 @@ fn a_sweep_that_fails_names_each_key_and_says_so_by_its_exit_code() {
     let ran = shop.run(&["cluster", "gc", "--json"]).with(1);
     drop(holder);
     let told = ran.json();
-    assert_eq!((&told["failed"], &told["swept"]), (&2.into(), &0.into()));
+    assert_eq!((&told["failed"], &told["removed"]), (&2.into(), &0.into()));
     ran.telling(&[
         "error: shards/orders/1: ",
         "error: shards/orders/3: ",
@@ -373,7 +373,7 @@ fn how_a_keyspace_is_planned_is_checked_as_a_whole_and_can_be_changed_and_shown(
         "--zones",
         "spread:0",
         "--balance-by",
-        "load",
+        "cost",
         "--policy",
         "jump",
     ];
@@ -381,7 +381,7 @@ fn how_a_keyspace_is_planned_is_checked_as_a_whole_and_can_be_changed_and_shown(
         "budget_total: 0 would let nothing move",
         "zones: the most that a zone may have must be between 1 and 100 percent",
         "zones: only the sticky policy knows zones",
-        "measure: only the sticky policy evens out load",
+        "balance_by: only the sticky policy evens out load",
     ]);
     let worse = [
         "--policy",
@@ -395,8 +395,8 @@ fn how_a_keyspace_is_planned_is_checked_as_a_whole_and_can_be_changed_and_shown(
     ];
     shop.run(&[&create[..], &worse].concat()).with(2).telling(&[
         "--policy: unknown policy \"coin\"; known are sticky, rendezvous and jump",
-        "--zones: \"prefer\" is no rule for zones",
-        "--required-labels: \"ssd\" is no label",
+        "--zones: \"prefer\" is not a zone rule",
+        "--required-labels: \"ssd\" is not a label",
         "--planning-settle-time: ",
     ]);
     assert!(
@@ -483,9 +483,9 @@ fn a_node_says_its_labels_and_capacity_and_what_makes_no_sense_is_refused() {
     .with(2)
     .telling(&[
         "--capacity: \"many\" is not a whole number",
-        "--labels: \"ssd\" is no label; write NAME=VALUE",
+        "--labels: \"ssd\" is not a label; write NAME=VALUE",
         "--weight: \"-1\" is not a whole number",
-        "--set zones: \"spread:x\" is no rule",
+        "--set zones: \"spread:x\" is not a zone rule",
     ]);
     exec(&["--set", "budget_total=0"])
         .with(2)

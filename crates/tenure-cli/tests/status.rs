@@ -64,7 +64,7 @@ fn the_json_has_the_fields_that_others_build_on() {
     has(
         &status["shards"][0],
         &[
-            "keyspace", "shard", "epoch", "owner", "state", "phase", "to",
+            "keyspace", "shard", "epoch", "owner", "state", "phase", "target",
         ],
     );
     let node = &status["nodes"][0];

@@ -1,4 +1,4 @@
-//! How a worker of a queue comes by shards: the section `[worker.ownership]` of the file, and what all sources make of it.
+//! Shard ownership of queue workers: the section `[worker.ownership]` of the file, and what all sources make of it.
 
 use tenure_queue::ShardLeasing;
 

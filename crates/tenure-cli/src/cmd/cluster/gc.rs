@@ -52,7 +52,7 @@ struct Line {
     key: String,
     /// Reason, as one word.
     reason: &'static str,
-    /// Reason, as text.
+    /// The reason in words, for people.
     message: &'static str,
     /// `found`, `removed`, `skipped` (nodes or the leader remove it), `changed` (concurrently) or `failed`.
     outcome: &'static str,
@@ -60,7 +60,7 @@ struct Line {
     error: Option<String>,
 }
 
-/// The whole output.
+/// Output of the command, also as JSON.
 #[derive(Serialize)]
 struct Swept {
     dry_run: bool,

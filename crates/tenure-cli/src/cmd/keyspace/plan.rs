@@ -56,7 +56,7 @@ struct Planned {
 /// Plan under hypothetical changes.
 #[derive(Serialize)]
 struct Otherwise {
-    /// The changes.
+    /// Changes as given by `--what-if`.
     question: String,
     plan: Report,
 }

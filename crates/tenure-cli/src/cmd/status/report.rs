@@ -13,7 +13,7 @@ use tenure_core::view::KeyState;
 use super::problems::{self, Problem};
 use crate::snapshot::{Lease, Snapshot};
 
-/// The whole report.
+/// State of a cluster at one revision of the store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Report {
     pub(crate) cluster: ClusterName,
