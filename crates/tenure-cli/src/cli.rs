@@ -11,7 +11,7 @@ use crate::config::settings_table::{self, Knob};
 use crate::config::{Config, Sources};
 use crate::exit::Exit;
 
-/// Assigns each shard to one process at a time and guarantees that it is never two
+/// Assigns each shard to one process at a time, never to two
 #[derive(Debug, Parser)]
 #[command(
     name = "tenure",
@@ -86,7 +86,7 @@ impl Global {
         for (name, text) in &self.set {
             if flags.insert(name, text.clone()).is_some() {
                 return Err(Exit::usage(format!(
-                    "--set {name}: this setting is given twice; pass it once"
+                    "--set {name}: the setting is given twice; pass it once"
                 )));
             }
         }
@@ -113,7 +113,7 @@ impl Global {
             .filter(|knob| !knob.is_global() && !takes(knob))
             .map(|knob| {
                 format!(
-                    "--set {}: this setting has no effect on this command",
+                    "--set {}: the setting has no effect on this command",
                     knob.name
                 )
             })

@@ -124,7 +124,7 @@ impl ClusterClient {
     pub(crate) async fn snapshot(&self) -> Result<Snapshot, Exit> {
         let prefix = keys::prefix(&self.cluster);
         let listing = within("listing", self.store.list(&prefix)).await??;
-        let identity = within("asking for the identity", self.store.identity()).await??;
+        let identity = within("reading its identity", self.store.identity()).await??;
         Ok(Snapshot::new(&self.cluster, &listing, identity))
     }
 
@@ -137,8 +137,8 @@ impl ClusterClient {
         let there = clusters(&*self.store).await?;
         let names: Vec<_> = there.iter().map(|c| c.as_str()).collect();
         let others = match names.as_slice() {
-            [] => "it is empty".to_owned(),
-            names => format!("it holds: {}", names.join(", ")),
+            [] => "the store is empty".to_owned(),
+            names => format!("existing clusters: {}", names.join(", ")),
         };
         Err(Exit::failed(format!(
             "store {} holds no cluster {:?}; {others}",
@@ -176,7 +176,7 @@ impl ClusterClient {
             Ok(Put::Won(_)) => Ok(CasResult::Done),
             Ok(Put::Lost) => Ok(CasResult::Lost),
             Err(StoreError::Unknown { reason }) => {
-                let found = within("reading back", self.store.get(&path)).await??;
+                let found = within("verifying a write", self.store.get(&path)).await??;
                 if found.is_some_and(|entry| entry.value == value) {
                     return Ok(CasResult::Done);
                 }
@@ -239,7 +239,7 @@ pub(crate) async fn open_store(config: &Config) -> Result<Arc<dyn Store>, Exit> 
 pub(crate) async fn within<T>(doing: &str, call: impl Future<Output = T>) -> Result<T, Exit> {
     tokio::time::timeout(PATIENCE, call).await.map_err(|_| {
         Exit::failed(format!(
-            "the store did not answer within {}s while {doing}; check that it is up",
+            "the store did not respond within {}s while {doing}; check that it is running",
             PATIENCE.as_secs()
         ))
     })
@@ -248,13 +248,13 @@ pub(crate) async fn within<T>(doing: &str, call: impl Future<Output = T>) -> Res
 pub(crate) fn store_url(config: &Config) -> Result<&str, Exit> {
     let url = config.text("store").ok_or_else(|| {
         Exit::usage(
-            "no store is named; pass --store URL (such as sqlite:shop.db), set TENURE_STORE, or put `store` in the \
+            "no store is given; pass --store URL (such as sqlite:shop.db), set TENURE_STORE, or set `store` in the \
              configuration file",
         )
     })?;
     if url.starts_with("memory:") {
         return Err(Exit::usage(format!(
-            "store {url:?} lives within one process and is empty here; name one that processes share, such as \
+            "store {url:?} exists only within one process; use a store that processes share, such as \
              sqlite:PATH"
         )));
     }
@@ -264,7 +264,7 @@ pub(crate) fn store_url(config: &Config) -> Result<&str, Exit> {
 pub(crate) fn named_cluster(config: &Config) -> Result<ClusterName, Exit> {
     let name = config.text("cluster").ok_or_else(|| {
         Exit::usage(
-            "no cluster is named; pass --cluster NAME, set TENURE_CLUSTER, or put `cluster` in the configuration file",
+            "no cluster is given; pass --cluster NAME, set TENURE_CLUSTER, or set `cluster` in the configuration file",
         )
     })?;
     Ok(ClusterName::new(name)?)
@@ -290,7 +290,7 @@ pub(crate) fn random_id() -> u128 {
     let mut bytes = [0u8; 16];
     // Sixteen bytes come whole, or not at all where the system has no randomness to give.
     let got = getrandom(&mut bytes, GetRandomFlags::empty());
-    assert_eq!(got, Ok(16), "the system gives no random bytes");
+    assert_eq!(got, Ok(16), "the system returned no random bytes");
     u128::from_ne_bytes(bytes)
 }
 

@@ -144,7 +144,7 @@ impl Snapshot {
         let there = self.view.shards.iter().filter(|(id, seen)| {
             id.keyspace == *name && seen.record.ownership != Ownership::Deleted
         });
-        named("keyspace has", there.map(|(id, _)| id.shard.to_string()))
+        named("existing shards", there.map(|(id, _)| id.shard.to_string()))
     }
 
     /// The record of a node that must be there and readable.
@@ -164,7 +164,7 @@ impl Snapshot {
     /// The nodes that are known, for messages.
     pub(crate) fn nodes_there_are(&self) -> String {
         named(
-            "there is",
+            "existing nodes",
             self.view.nodes.iter().map(|(name, _)| name.to_string()),
         )
     }
@@ -173,7 +173,7 @@ impl Snapshot {
     pub(crate) fn keyspace(&self, name: &KeyspaceName) -> Result<&KeyspaceRecord, Exit> {
         match self.view.keyspaces.cell(name) {
             Some(KeyState::Present(seen)) if seen.record.deleted => Err(Exit::failed(format!(
-                "keyspace {name} was removed; `tenure keyspace create {name}` makes it anew"
+                "keyspace {name} was deleted; create it again with `tenure keyspace create {name}`"
             ))),
             Some(KeyState::Present(seen)) => Ok(&seen.record),
             Some(KeyState::Damaged { damage, .. }) => {
@@ -182,9 +182,9 @@ impl Snapshot {
             Some(KeyState::Missing { .. }) | None => {
                 let names: Vec<_> = self.keyspace_names().map(|n| n.as_str()).collect();
                 Err(Exit::failed(match names.as_slice() {
-                    [] => format!("there is no keyspace {name}; there is none at all"),
+                    [] => format!("there is no keyspace {name}; existing keyspaces: none"),
                     names => format!(
-                        "there is no keyspace {name}; there is: {}",
+                        "there is no keyspace {name}; existing keyspaces: {}",
                         names.join(", ")
                     ),
                 }))
@@ -198,7 +198,7 @@ impl Snapshot {
         match names.as_slice() {
             [only] => Ok((*only).clone()),
             [] => Err(Exit::failed(
-                "the cluster has no keyspace; `tenure keyspace create` makes one",
+                "the cluster has no keyspace; create one with `tenure keyspace create`",
             )),
             several => {
                 let names: Vec<_> = several.iter().map(|n| n.as_str()).collect();
@@ -309,17 +309,17 @@ impl Snapshot {
 }
 
 /// A few of the names that there are.
-fn named(there_is: &str, names: impl Iterator<Item = String>) -> String {
+fn named(what: &str, names: impl Iterator<Item = String>) -> String {
     const SHOWN: usize = 10;
     let names: Vec<String> = names.collect();
     match names.len() {
-        0 => format!("{there_is} none at all"),
+        0 => format!("{what}: none"),
         n if n > SHOWN => format!(
-            "{there_is}: {} and {} more",
+            "{what}: {} and {} more",
             names[..SHOWN].join(", "),
             n - SHOWN
         ),
-        _ => format!("{there_is}: {}", names.join(", ")),
+        _ => format!("{what}: {}", names.join(", ")),
     }
 }
 

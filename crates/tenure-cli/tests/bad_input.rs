@@ -42,11 +42,11 @@ fn a_wrong_url_is_named_with_what_would_work_and_without_its_secrets() {
     check("sqlite:", &["\"sqlite:\" names no file"]);
     check(
         "memory:",
-        &["\"memory:\" lives within one process", "sqlite:PATH"],
+        &["\"memory:\" exists only within one process", "sqlite:PATH"],
     );
     ran(&["status"])
         .with(2)
-        .telling(&["no store is named", "--store URL", "TENURE_STORE"]);
+        .telling(&["no store is given", "--store URL", "TENURE_STORE"]);
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn a_cluster_that_is_not_there_is_told_apart_from_those_that_are() {
     let url = shop.url();
     ran(&["--store", &url, "--cluster", "ship", "status"])
         .with(1)
-        .telling(&["holds no cluster \"ship\"", "it holds: shop"]);
+        .telling(&["holds no cluster \"ship\"", "existing clusters: shop"]);
     // Only looking, and only one there: no need to name it. Changing something is another matter.
     assert!(
         ran(&["--store", &url, "status"])
@@ -101,7 +101,7 @@ fn a_cluster_that_is_not_there_is_told_apart_from_those_that_are() {
     );
     ran(&["--store", &url, "keyspace", "create", "x", "--named"])
         .with(2)
-        .telling(&["no cluster is named", "--cluster NAME"]);
+        .telling(&["no cluster is given", "--cluster NAME"]);
     ran(&[
         "--store",
         &url,
@@ -216,7 +216,7 @@ fn a_keyspace_that_differs_is_refused_with_the_way_out() {
     ] {
         let args = [&["keyspace", "create", "orders"], other].concat();
         shop.run(&args).with(1).telling(&[
-            "orders exists as hashed(8) in mode leader",
+            "orders exists as hashed(8) with assigned_by = leader",
             "another name",
             "tenure keyspace delete orders",
         ]);
@@ -234,7 +234,7 @@ fn a_keyspace_that_differs_is_refused_with_the_way_out() {
         "loud",
     ])
     .with(2)
-    .telling(&["loud", "symmetric and greedy"]);
+    .telling(&["loud", "leader, rendezvous or fair-share"]);
     shop.run(&["keyspace", "create", "", "--shards", "1"])
         .with(2)
         .telling(&["is empty"]);
@@ -250,8 +250,8 @@ fn a_record_of_a_newer_format_is_named_and_never_rewritten() {
     assert_eq!(
         shop::problems(&status),
         [
-            "newer keyspaces/later",
-            "newer shards/orders/1",
+            "newer_format keyspaces/later",
+            "newer_format shards/orders/1",
             "unserved keyspaces/orders"
         ]
     );
@@ -279,7 +279,7 @@ fn what_does_not_exist_is_named_with_what_does() {
     let shop = Shop::with_orders(4);
     shop.run(&["shard", "lookup", "k", "--keyspace", "ordres"])
         .with(1)
-        .telling(&["no keyspace ordres", "there is: orders"]);
+        .telling(&["no keyspace ordres", "existing keyspaces: orders"]);
     shop.run(&["shard", "repair", "orders", "--yes"])
         .with(2)
         .telling(&["\"orders\"", "KEYSPACE/SHARD"]);

@@ -71,14 +71,14 @@ fn every_figure_is_there_and_writes_grow_with_moves_and_routers_and_not_with_the
         assert!(number(blackout, name) > 0.0, "{name}: {blackout:#}");
     }
     assert_eq!(number(blackout, "failed"), 0.0, "{blackout:#}");
-    assert_eq!(blackout["mode"], "leader");
+    assert_eq!(blackout["assigned_by"], "leader");
     // D9
     let writes = report["writes"].as_array().unwrap();
     let stores: Vec<_> = writes.iter().map(|row| row["store"].as_str()).collect();
     let [memory, sqlite] = [Some("memory"), Some("sqlite")];
     assert_eq!(stores, [memory, memory, sqlite, sqlite]);
     for row in writes {
-        assert_eq!(row["mode"], "leader", "{row:#}");
+        assert_eq!(row["assigned_by"], "leader", "{row:#}");
         let (moves, routers) = (number(row, "moves"), number(row, "routers"));
         assert!(moves > 150.0, "{row:#}");
         let (shards, by_routers) = (number(row, "shard_writes"), number(row, "router_writes"));

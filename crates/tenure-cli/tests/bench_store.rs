@@ -39,7 +39,7 @@ fn a_store_is_measured_with_what_tenure_makes_of_it_and_left_as_it_was() {
         "put_many of 1,000 keys",
         "put → seen by a watch",
     ] {
-        let row = row(store, "bare calls", case);
+        let row = row(store, "direct calls", case);
         let figure = &row["figure"];
         assert!(figure["lowest"].as_f64().unwrap() > 0.0, "{row:#}");
         assert!(figure["lowest"].as_f64() <= figure["highest"].as_f64());
@@ -47,14 +47,14 @@ fn a_store_is_measured_with_what_tenure_makes_of_it_and_left_as_it_was() {
     for case in [
         "shard written → seen by a node",
         "free shard written → claimed by a node",
-        "free shard written → given out by the leader and claimed",
+        "free shard written → assigned by the leader and claimed",
         "renewal of a node's lease",
     ] {
-        let row = row(store, "a node beside them", case);
+        let row = row(store, "a node compared with them", case);
         assert!(median(row) > 0.0, "{row:#}");
         assert!(row["baseline"]["ratio"].as_f64().unwrap() > 0.0, "{row:#}");
     }
-    let puts = median(row(store, "nodes at rest", "put"));
+    let puts = median(row(store, "idle nodes", "put"));
     assert!((0.8..=1.5).contains(&puts), "{store:#}");
     let rest = &store["rest"];
     let renewals = rest["renewals"].as_u64().unwrap();

@@ -124,7 +124,7 @@ fn a_child_that_ends_at_once_is_started_again_with_growing_waits_and_a_clear_wor
     });
     let said = site.said("a");
     for wait in ["100ms", "200ms", "400ms"] {
-        assert!(said.contains(&format!("starts in {wait}")), "{said}");
+        assert!(said.contains(&format!("restarting in {wait}")), "{said}");
     }
 }
 

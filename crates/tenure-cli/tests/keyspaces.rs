@@ -144,7 +144,7 @@ fn a_keyspace_is_removed_only_when_nobody_serves_it_and_comes_back_with_higher_e
     assert_eq!(shop.status()["keyspaces"], json!([]));
     shop.run(&["shard", "lookup", "k", "--keyspace", "orders"])
         .with(1)
-        .telling(&["was removed", "create orders"]);
+        .telling(&["was deleted", "create orders"]);
     shop.run(&["keyspace", "create", "orders", "--named"])
         .with(1)
         .telling(&["was hashed before"]);
@@ -221,11 +221,11 @@ fn an_exchanged_store_is_refused_until_all_keyspaces_are_raised() {
     let status = shop.status();
     assert_eq!(
         shop::problems(&status),
-        ["store_changed cluster", "unserved keyspaces/orders"]
+        ["store_replaced cluster", "unserved keyspaces/orders"]
     );
     assert_eq!(
         status["problems"][0]["help"],
-        "tenure keyspace bump-generation --all"
+        "run tenure keyspace bump-generation --all"
     );
     shop.run(&["keyspace", "create", "x", "--named"])
         .with(1)
@@ -235,7 +235,7 @@ fn an_exchanged_store_is_refused_until_all_keyspaces_are_raised() {
         .telling(&["nodes reject it until", "bump-generation --all"]);
     assert_eq!(
         shop::problems(&shop.status()),
-        ["store_changed cluster", "unserved keyspaces/orders"]
+        ["store_replaced cluster", "unserved keyspaces/orders"]
     );
     shop.run(&["keyspace", "bump-generation", "--all", "--yes"])
         .with(0)

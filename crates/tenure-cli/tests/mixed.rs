@@ -69,7 +69,7 @@ fn exec(site: &Site, keyspace: &str, name: &str, options: &[&str]) -> Process {
 
 const QUICK: &[&str] = &[
     "--set",
-    "debounce=250ms",
+    "planning_settle_time=250ms",
     "--set",
     "cool_down=0ms",
     "--set",
@@ -220,10 +220,7 @@ fn settings_without_effect_are_rejected_with_the_reason() {
             &["--assigned-by", "fair-share", "--set", "cool_down=5m"],
             "have no effect in mode fair-share",
         ),
-        (
-            &["--set", "measure=load"],
-            "needs an application that reports the load",
-        ),
+        (&["--set", "balance_by=cost"], "requires reported costs"),
     ] {
         let ran = run_to_end(&site, &[&exec[..], options, &["--", "true"]].concat());
         assert!(
@@ -238,7 +235,7 @@ fn settings_without_effect_are_rejected_with_the_reason() {
         ),
         (
             &["--set", "cost_floor=5"],
-            "cost_floor has no effect without measure",
+            "cost_floor has no effect without balance_by",
         ),
     ] {
         let ran = run_to_end(&site, &[&exec[..], options, &["--", "true"]].concat());
@@ -273,17 +270,17 @@ fn settings_without_effect_are_rejected_with_the_reason() {
 fn settings_of_load_are_rejected_without_its_measure_when_a_keyspace_is_created_or_changed() {
     let site = Site::new();
     let create = ["keyspace", "create", "a", "--shards", "2"];
-    let of_load = ["--band-load-permille", "--load-floor", "--load-window"];
+    let of_load = ["--band-cost-permille", "--cost-floor", "--cost-window"];
     for (flag, value) in of_load.into_iter().zip(["50", "5", "5s"]) {
         let ran = site.run(&[&create[..], &[flag, value]].concat());
-        let reason = "has no effect without measure";
+        let reason = "has no effect without balance_by";
         assert!(ran.code == 2 && ran.err.contains(reason), "{flag}: {ran:?}");
     }
     site.run(&create).with(0);
     let set = ["keyspace", "update", "a"];
-    let ran = site.run(&[&set[..], &["--load-window", "5s"]].concat());
+    let ran = site.run(&[&set[..], &["--cost-window", "5s"]].concat());
     assert!(ran.code == 2 && ran.err.contains("cost_window"), "{ran:?}");
-    let load = ["--balance-by", "load", "--load-window", "5s"];
+    let load = ["--balance-by", "cost", "--cost-window", "5s"];
     site.run(&[&set[..], &load].concat()).with(0);
     // Taking back the measure alone would leave a setting without effect.
     let ran = site.run(&[&set[..], &["--unset", "balance_by"]].concat());
@@ -295,9 +292,9 @@ fn settings_of_load_are_rejected_without_its_measure_when_a_keyspace_is_created_
 #[test]
 fn commands_whose_applications_cannot_report_cost_do_not_start_for_a_keyspace_measured_by_load() {
     let site = Site::new();
-    let warning = "only handlers in Rust report load";
+    let warning = "only handlers in Rust report costs";
     let create = ["keyspace", "create", "a", "--shards", "8"];
-    let ran = site.run(&[&create[..], &["--balance-by", "load"]].concat());
+    let ran = site.run(&[&create[..], &["--balance-by", "cost"]].concat());
     assert!(ran.code == 0 && ran.err.contains(warning), "{ran:?}");
     let exec = ["exec", "--keyspace", "a", "--shards", "8", "--", "true"];
     let node = [
@@ -319,7 +316,7 @@ fn commands_whose_applications_cannot_report_cost_do_not_start_for_a_keyspace_me
     let set = ["keyspace", "update", "a", "--balance-by"];
     let ran = site.run(&[&set[..], &["shards"]].concat());
     assert!(ran.code == 0 && !ran.err.contains(warning), "{ran:?}");
-    let ran = site.run(&[&set[..], &["load"]].concat());
+    let ran = site.run(&[&set[..], &["cost"]].concat());
     assert!(ran.code == 0 && ran.err.contains(warning), "{ran:?}");
     site.run(&[&set[..], &["shards"]].concat()).with(0);
     let _started = self::exec(&site, "a", "n1", &[]);
@@ -365,7 +362,7 @@ fn routers_and_planners_offer_no_kill_grace_and_routers_serve_metrics_where_the_
     let listen = ["router", "--listen", ":0", "--keyspace", "a"];
     for command in [&["planner"][..], &listen] {
         let ran = run_to_end(&site, &[command, &["--set", "kill_grace=100ms"]].concat());
-        let reason = "--set kill_grace: this setting has no effect on this command";
+        let reason = "--set kill_grace: the setting has no effect on this command";
         assert!(ran.code == 2 && ran.err.contains(reason), "{ran:?}");
     }
     let port = free_port();

@@ -28,7 +28,7 @@ fn a_plan_tells_moves_with_reasons_and_the_balance_before_and_after_and_changes_
     let before = shop.record(&order(0));
     let now = planned(&shop.run(&["keyspace", "plan", "--json"]).with(0));
     assert_eq!(
-        (&now["mode"], &now["followed"]),
+        (&now["assigned_by"], &now["executed_by_leader"]),
         (&"leader".into(), &true.into())
     );
     assert_eq!(now["plan"]["changes"], Value::Array(Vec::new()));
@@ -47,7 +47,7 @@ fn a_plan_tells_moves_with_reasons_and_the_balance_before_and_after_and_changes_
     assert_eq!(changes.len(), 4, "{without:#}");
     for change in changes {
         let told = (&change["action"], &change["to"], &change["reason"]);
-        assert_eq!(told, (&"intend".into(), &"a".into(), &"owner_away".into()));
+        assert_eq!(told, (&"assign".into(), &"a".into(), &"owner_ended".into()));
     }
     let most = |when: &str| without["balance"][when]["most"].clone();
     assert_eq!((most("before"), most("after")), (4.into(), 8.into()));
@@ -92,15 +92,15 @@ fn a_keyspace_that_nobody_plans_is_planned_with_a_word_of_that() {
     .with(0);
     let text = shop.run(&["keyspace", "plan"]).with(0).out;
     assert!(
-        text.contains("in mode rendezvous: no leader carries out this plan"),
+        text.contains("has assigned_by = rendezvous: no leader executes this plan"),
         "{text}"
     );
     assert!(text.contains("problem: no node takes shards"), "{text}");
     let json = planned(&shop.run(&["keyspace", "plan", "--json"]).with(0));
-    assert_eq!(json["followed"], false);
+    assert_eq!(json["executed_by_leader"], false);
     shop.run(&["keyspace", "plan", "users"])
         .with(1)
-        .telling(&["there is no keyspace users; there is: orders"]);
+        .telling(&["there is no keyspace users; existing keyspaces: orders"]);
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn questions_that_make_no_sense_are_refused_with_what_is_known() {
         ("", "is empty; known are remove NODE"),
         (
             "remove nobody",
-            "there is no such node (of nodes there is: a, b)",
+            "there is no such node (existing nodes: a, b)",
         ),
         ("pin orders/99=a", "there is no such shard"),
         ("pin users/1=a", "the plan is for keyspace orders"),
@@ -194,7 +194,7 @@ fn pins_to_what_is_not_there_are_refused_or_warned_of() {
     let owner = shard(&shop.status(), 2)["owner"].clone();
     shop.run(&["shard", "pin", "orders/2", "--to", "zeta"])
         .with(0)
-        .telling(&["warning: node zeta does not exist yet (there is: a, b)"]);
+        .telling(&["warning: node zeta does not exist yet (existing nodes: a, b)"]);
     let plan = planned(&shop.run(&["keyspace", "plan", "--json"]).with(0))["plan"].clone();
     assert_eq!(plan["stays"][0]["reason"], "pin_unknown", "{plan:#}");
     assert!(
@@ -217,7 +217,9 @@ fn pins_to_what_is_not_there_are_refused_or_warned_of() {
     .with(0);
     shop.run(&["shard", "pin", "logs/1", "--to", "a"])
         .with(1)
-        .telling(&["in mode fair-share, in which no leader plans"]);
+        .telling(&[
+            "has assigned_by = fair-share; only shards of keyspaces assigned by the leader",
+        ]);
 }
 
 #[test]
@@ -227,7 +229,7 @@ fn a_cordoned_node_keeps_what_it_has_and_gets_nothing_over_restarts_too() {
     shop.until(|status| has(status, "a") == 8);
     shop.run(&["node", "cordon", "b"])
         .with(1)
-        .telling(&["there is no node b; there is: a"]);
+        .telling(&["there is no node b; existing nodes: a"]);
     shop.run(&["node", "cordon", "a"])
         .with(0)
         .telling(&["cordoned node a"]);
@@ -286,20 +288,29 @@ fn a_sweep_lists_what_is_stale_and_puts_it_right() {
         .run(&["cluster", "gc", "--dry-run", "--json"])
         .with(0)
         .json();
-    assert_eq!(listed["counts"], serde_json::json!({ "intended_gone": 2 }));
+    assert_eq!(
+        listed["counts"],
+        serde_json::json!({ "assigned_node_gone": 2 })
+    );
     assert_eq!(listed["stale"][0]["key"], "shards/orders/1");
-    assert_eq!(listed["swept"], 0);
+    assert_eq!(listed["removed"], 0);
     let text = shop.run(&["cluster", "gc", "--dry-run"]).with(0).out;
-    assert!(text.starts_with("2 stale: 2 intended_gone\n"), "{text}");
+    assert!(
+        text.starts_with("2 stale records: 2 assigned_node_gone\n"),
+        "{text}"
+    );
     let swept = shop.run(&["cluster", "gc", "--json"]).with(0).json();
-    assert_eq!((&swept["swept"], &swept["failed"]), (&2.into(), &0.into()));
+    assert_eq!(
+        (&swept["removed"], &swept["failed"]),
+        (&2.into(), &0.into())
+    );
     let Record::Shard(record) = shop.record(&order(1)) else {
         panic!("no shard");
     };
     assert_eq!((&record.assigned, record.plan), (&None, MARK));
     assert_eq!(
         shop.run(&["cluster", "gc"]).with(0).out,
-        "nothing is stale\n"
+        "no stale records\n"
     );
 }
 
@@ -325,7 +336,7 @@ fn a_tombstone_that_nothing_refers_to_is_swept_after_a_ttl_and_one_that_somethin
         .telling(&["watching 1 tombstones for"]);
     let swept = swept.json();
     let buried = swept["stale"].as_array().unwrap().iter();
-    let buried: Vec<&Value> = buried.filter(|s| s["outcome"] == "swept").collect();
+    let buried: Vec<&Value> = buried.filter(|s| s["outcome"] == "removed").collect();
     assert_eq!(buried.len(), 1, "{swept:#}");
     let id: SessionId = buried[0]["key"].as_str().unwrap()["sessions/".len()..]
         .parse()
@@ -343,7 +354,7 @@ fn a_sweep_that_fails_names_each_key_and_says_so_by_its_exit_code() {
     let ran = shop.run(&["cluster", "gc", "--json"]).with(1);
     drop(holder);
     let told = ran.json();
-    assert_eq!((&told["failed"], &told["swept"]), (&2.into(), &0.into()));
+    assert_eq!((&told["failed"], &told["removed"]), (&2.into(), &0.into()));
     ran.telling(&[
         "error: shards/orders/1: ",
         "error: shards/orders/3: ",
@@ -362,7 +373,7 @@ fn how_a_keyspace_is_planned_is_checked_as_a_whole_and_can_be_changed_and_shown(
         "--zones",
         "spread:0",
         "--balance-by",
-        "load",
+        "cost",
         "--policy",
         "jump",
     ];
@@ -370,7 +381,7 @@ fn how_a_keyspace_is_planned_is_checked_as_a_whole_and_can_be_changed_and_shown(
         "budget_total: 0 would let nothing move",
         "zones: the most that a zone may have must be between 1 and 100 percent",
         "zones: only the sticky policy knows zones",
-        "measure: only the sticky policy evens out load",
+        "balance_by: only the sticky policy evens out load",
     ]);
     let worse = [
         "--policy",
@@ -384,8 +395,8 @@ fn how_a_keyspace_is_planned_is_checked_as_a_whole_and_can_be_changed_and_shown(
     ];
     shop.run(&[&create[..], &worse].concat()).with(2).telling(&[
         "--policy: unknown policy \"coin\"; known are sticky, rendezvous and jump",
-        "--zones: \"prefer\" is no rule for zones",
-        "--required-labels: \"ssd\" is no label",
+        "--zones: \"prefer\" is not a zone rule",
+        "--required-labels: \"ssd\" is not a label",
         "--planning-settle-time: ",
     ]);
     assert!(
@@ -472,9 +483,9 @@ fn a_node_says_its_labels_and_capacity_and_what_makes_no_sense_is_refused() {
     .with(2)
     .telling(&[
         "--capacity: \"many\" is not a whole number",
-        "--labels: \"ssd\" is no label; write NAME=VALUE",
+        "--labels: \"ssd\" is not a label; write NAME=VALUE",
         "--weight: \"-1\" is not a whole number",
-        "--set zones: \"spread:x\" is no rule",
+        "--set zones: \"spread:x\" is not a zone rule",
     ]);
     exec(&["--set", "budget_total=0"])
         .with(2)

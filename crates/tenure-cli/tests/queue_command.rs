@@ -411,7 +411,7 @@ fn what_cannot_be_right_is_refused_with_the_way_out() {
     let set = site
         .queue(&["update", "q", "--max-attempts", "7", "--json"])
         .with(0);
-    assert_eq!(set.json()["settings"]["retry"]["attempts"], 7);
+    assert_eq!(set.json()["settings"]["retry"]["max_attempts"], 7);
 }
 
 #[test]

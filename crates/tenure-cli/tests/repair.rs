@@ -23,7 +23,8 @@ fn a_corrupt_record_under_a_live_owner_comes_back_at_a_higher_epoch_and_disturbs
     assert_eq!(problems(&damaged), ["unreadable shards/orders/2"]);
     let help = damaged["problems"][0]["help"].as_str().unwrap();
     assert!(
-        help.ends_with("tenure shard repair orders/2") && help.contains("restore it by themselves"),
+        help.ends_with("tenure shard repair orders/2")
+            && help.contains("write it again after the longest ttl"),
         "{help}"
     );
 
@@ -214,7 +215,7 @@ fn without_nodes_a_corrupt_cluster_record_is_made_anew_from_the_others() {
         .telling(&["tenure cluster repair-record cluster"]);
     shop.run(&["cluster", "repair-record", "cluster", "--yes"])
         .with(0)
-        .telling(&["no running node knows", "bump-generation --all"]);
+        .telling(&["no running node knew", "bump-generation --all"]);
     assert_eq!(
         shop.run(&["keyspace", "bump-generation", "--all", "--yes"])
             .with(0)

@@ -64,7 +64,7 @@ fn the_json_has_the_fields_that_others_build_on() {
     has(
         &status["shards"][0],
         &[
-            "keyspace", "shard", "epoch", "owner", "state", "phase", "to",
+            "keyspace", "shard", "epoch", "owner", "state", "phase", "target",
         ],
     );
     let node = &status["nodes"][0];
@@ -317,7 +317,7 @@ fn every_exception_is_listed_with_what_helps_and_none_is_fatal() {
         ]
     );
     assert_eq!(
-        (&shard(&status, 5)["phase"], &shard(&status, 5)["to"]),
+        (&shard(&status, 5)["phase"], &shard(&status, 5)["target"]),
         (&json!("warming"), &json!("n2"))
     );
     let age = |i| shard(&status, i)["phase_age_ms"].as_u64();
@@ -357,7 +357,7 @@ fn every_exception_is_listed_with_what_helps_and_none_is_fatal() {
     for wanted in [
         "disk on fire; n1: cannot read it",
         "tenure shard repair orders/1",
-        "restore it by themselves",
+        "write it again after the longest ttl",
         "tenure shard repair orders/2",
         "orders/5",
         "n2",

@@ -194,7 +194,7 @@ fn a_simulation_is_summed_up_resumed_and_replayed_the_same() {
         let ran = ran(&[
             "sim",
             "run",
-            "--from",
+            "--first-seed",
             "100",
             "--seeds",
             seeds,

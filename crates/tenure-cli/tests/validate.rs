@@ -76,7 +76,7 @@ fn what_cannot_be_read_or_is_no_trace_is_bad_input() {
     fs::write(&empty, "").unwrap();
     for (file, says) in [
         (none.as_path(), ":1: not a line of a trace"),
-        (&empty, "nothing was written down"),
+        (&empty, "the trace files are empty"),
         (&dir.path().join("nowhere"), "No such file"),
         (dir.path(), "Is a directory"),
     ] {
@@ -99,7 +99,7 @@ fn what_cannot_be_read_or_is_no_trace_is_bad_input() {
     };
     let (code, said) = exec(dir.path());
     assert!(
-        code == Some(2) && said.contains("is a directory; name a file"),
+        code == Some(2) && said.contains("is a directory; give a file"),
         "{said}"
     );
     let (code, said) = exec(Path::new("/nowhere/trace"));

@@ -4,8 +4,8 @@ It hands its state over when a shard moves: `seal` writes it to a directory that
 (What a crash takes is gone: an application that must not lose anything writes before it answers.)
 
     tenure --store sqlite:shop.db --cluster shop sidecar --listen :8001 --keyspace counters --shards 16 --data-dir n1 \
-        --app http://127.0.0.1:9001 --hooks http://127.0.0.1:9001/hooks --app-cmd python3 counter.py 9001 state
-    tenure --store sqlite:shop.db --cluster shop router --listen :8080 --keyspace counters --key path:1
+        --app http://127.0.0.1:9001 --hooks http://127.0.0.1:9001/hooks -- python3 counter.py 9001 state
+    tenure --store sqlite:shop.db --cluster shop router --listen :8080 --keyspace counters --key-from path:1
     curl -X POST http://127.0.0.1:8080/apples
 """
 

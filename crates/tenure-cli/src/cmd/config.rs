@@ -18,7 +18,7 @@ use crate::table::{Table, WIDTH};
     after_help = "Precedence: flag or --set, environment, ./tenure.toml, the user's tenure/config.toml, default. --config or\n\
     TENURE_CONFIG replace both files; an empty name stands for no file.\n\
     The setting renew_interval is renew_interval in a file, TENURE_RENEW_INTERVAL in the environment and\n\
-    --set renew_interval=1s on the command line; common settings have a flag of their own.\n\n\
+    --set renew_interval=1s on the command line; common settings also have a flag.\n\n\
     Examples:\n  \
     tenure --config shop.toml config validate\n  \
     TENURE_TTL=5s tenure config show --json"

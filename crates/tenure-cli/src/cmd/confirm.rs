@@ -10,9 +10,9 @@ pub(crate) fn confirm(yes: bool, what: &str) -> Result<(), Exit> {
         return Ok(());
     }
     if !io::stdin().is_terminal() {
-        return Err(Exit::usage(format!("{what}; pass --yes to do it")));
+        return Err(Exit::usage(format!("{what}; pass --yes to confirm")));
     }
-    eprint!("{what}. Type yes to go on: ");
+    eprint!("{what}. Type yes to continue: ");
     let mut answer = String::new();
     let read = io::stdin().lock().read_line(&mut answer);
     if read.is_ok() && answer.trim() == "yes" {

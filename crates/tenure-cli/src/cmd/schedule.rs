@@ -99,7 +99,7 @@ struct Delete {
     /// Schedule name
     #[arg(value_name = "SCHEDULE")]
     name: String,
-    /// Do not ask for confirmation
+    /// Skip the confirmation
     #[arg(long)]
     yes: bool,
     /// Print JSON

@@ -21,10 +21,10 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
         .unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
     if number.is_empty() {
-        return Err(bad("it does not begin with a number"));
+        return Err(bad("the number is missing"));
     }
     if unit.is_empty() {
-        return Err(bad("it has no unit"));
+        return Err(bad("the unit is missing"));
     }
     let Some((_, unit_ns)) = UNITS.iter().find(|(name, _)| *name == unit) else {
         return Err(bad(&format!(
@@ -33,7 +33,7 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     };
     let (whole, part) = number.split_once('.').unwrap_or((number, ""));
     if part.contains('.') || whole.is_empty() || part.len() > 9 {
-        return Err(bad("the number cannot be read"));
+        return Err(bad("the number is invalid"));
     }
     let nanos = || {
         let whole = whole.parse::<u64>().ok()?.checked_mul(*unit_ns)?;
@@ -47,7 +47,7 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     };
     nanos()
         .map(Duration::from_nanos)
-        .ok_or_else(|| bad("it is too long"))
+        .ok_or_else(|| bad("the duration is too long"))
 }
 
 /// Writes a duration so that [`parse`] reads it, to a thousandth of a millisecond.
@@ -86,14 +86,14 @@ mod tests {
     #[test]
     fn what_is_no_duration_is_named_with_the_way_out() {
         for (text, reason) in [
-            ("3", "has no unit"),
-            ("s", "does not begin with a number"),
-            ("", "does not begin with a number"),
+            ("3", "unit is missing"),
+            ("s", "number is missing"),
+            ("", "number is missing"),
             ("3 s", "unit \" s\" is unknown"),
             ("3x", "unit \"x\" is unknown"),
-            ("-3s", "does not begin with a number"),
-            ("1.2.3s", "cannot be read"),
-            (".s", "cannot be read"),
+            ("-3s", "number is missing"),
+            ("1.2.3s", "number is invalid"),
+            (".s", "number is invalid"),
             ("99999999999h", "too long"),
         ] {
             let e = parse(text).unwrap_err();

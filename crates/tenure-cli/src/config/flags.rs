@@ -67,7 +67,7 @@ flags! {
 
 fn arg(knob: &'static Knob) -> Arg {
     let heading = match knob.is_plan() {
-        true => "Settings of planning, for a keyspace that is created",
+        true => "Planning settings",
         false => "Settings",
     };
     Arg::new(knob.name)

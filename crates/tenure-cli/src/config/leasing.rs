@@ -1,4 +1,4 @@
-//! Shard ownership of a queue worker: the section `[worker.ownership]` of the file, and what all sources make of it.
+//! Shard ownership of queue workers: the section `[worker.ownership]` of the file, and what all sources make of it.
 
 use tenure_queue::OwnershipSettings;
 
@@ -8,8 +8,8 @@ use super::{Config, Source, Value, settings_table, suggest, value};
 pub(super) const PREFIX: &str = "worker_ownership";
 /// Table of the file that contains the section.
 pub(super) const SECTION: &str = "worker";
-/// Name of the section in that table.
-const KEY: &str = "ownership";
+/// Name of the section.
+const TABLE: &str = "ownership";
 
 /// Names within the section, and of the settings that they stand for.
 const KEYS: [(&str, &str); 4] = [
@@ -27,17 +27,15 @@ impl Config {
         section: &toml::Value,
         problems: &mut Vec<String>,
     ) {
-        let known = format!("[{SECTION}.{KEY}]");
+        let known = format!("[{SECTION}.{TABLE}]");
         let Some(table) = section.as_table() else {
-            return problems.push(format!(
-                "{file}: {SECTION:?} is no table; write it as {known}"
-            ));
+            return problems.push(format!("{file}: {SECTION:?} is not a table; write {known}"));
         };
         for (key, inner) in table {
             match inner.as_table() {
-                Some(inner) if key == KEY => self.read_section(file, inner, problems),
+                Some(inner) if key == TABLE => self.read_section(file, inner, problems),
                 _ => problems.push(format!(
-                    "{file}: unknown key \"{SECTION}.{key}\"; known is {known}"
+                    "{file}: unknown key \"{SECTION}.{key}\"; expected {known}"
                 )),
             }
         }
@@ -45,7 +43,7 @@ impl Config {
 
     fn read_section(&mut self, file: &str, table: &toml::Table, problems: &mut Vec<String>) {
         for (key, given) in table {
-            let at = format!("{file}: {SECTION}.{KEY}.{key}");
+            let at = format!("{file}: {SECTION}.{TABLE}.{key}");
             let name = KEYS.iter().find(|(known, _)| known == key);
             match name.and_then(|(_, name)| settings_table::find(name)) {
                 Some(knob) => {
@@ -56,7 +54,7 @@ impl Config {
                     let names = KEYS.iter().map(|(known, _)| *known);
                     let meant = match suggest::nearest(key, names.clone()) {
                         Some(name) => format!("did you mean {name:?}?"),
-                        None => format!("known are {}", names.collect::<Vec<_>>().join(", ")),
+                        None => format!("expected one of {}", names.collect::<Vec<_>>().join(", ")),
                     };
                     problems.push(format!("{at} is unknown; {meant}"));
                 }

@@ -367,7 +367,7 @@ fn nearest(key: &str) -> Option<&'static str> {
 pub(crate) fn meant(key: &str) -> String {
     match nearest(key) {
         Some(name) => format!("; did you mean {name:?}?"),
-        None => "; `tenure config show` lists what there is".to_owned(),
+        None => "; `tenure config show` lists all settings".to_owned(),
     }
 }
 

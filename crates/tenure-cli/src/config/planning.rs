@@ -45,9 +45,7 @@ pub(super) fn measure(spec: &mut PlanningSettings, text: Option<&str>) -> Result
         Some("shards") => Some(BalanceBy::Shards),
         Some("cost") => Some(BalanceBy::Cost),
         Some(other) => {
-            return Err(format!(
-                "unknown measure {other:?}; known are shards and load"
-            ));
+            return Err(format!("unknown quantity {other:?}; use shards or cost"));
         }
     };
     Ok(())
@@ -65,7 +63,7 @@ pub(super) fn budget(
 
 pub(super) fn zones(spec: &mut PlanningSettings, text: Option<&str>) -> Result<(), String> {
     let unknown = |text: &str| {
-        format!("{text:?} is no rule for zones; write any, spread:PERCENT or prefer:ZONE,ZONE")
+        format!("{text:?} is not a zone rule; write any, spread:PERCENT or prefer:ZONE,ZONE")
     };
     spec.zones = match text.map(|text| (text, text.split_once(':'))) {
         None | Some(("any", _)) => None,
@@ -103,7 +101,7 @@ pub(crate) fn labels(text: &str) -> Result<BTreeMap<String, String>, String> {
             }
             _ => {
                 return Err(format!(
-                    "{part:?} is no label; write NAME=VALUE, several separated by commas"
+                    "{part:?} is not a label; write NAME=VALUE, several separated by commas"
                 ));
             }
         }
@@ -197,12 +195,12 @@ async fn existing(config: &Config, name: &KeyspaceName) -> Option<Arc<KeyspaceRe
     }
 }
 
-/// Warns on standard error that only handlers in Rust report load, if a keyspace is planned by it.
+/// Warns on standard error that only handlers in Rust report costs, if a keyspace is balanced by cost.
 pub(crate) fn warn_of_load(plan: &PlanningSettings) {
     if plan.balance_by == Some(BalanceBy::Cost) {
         eprintln!(
-            "warning: balance_by = \"cost\": only handlers in Rust report load (`Grant::report_cost`); `tenure exec` and `tenure \
-             node` do not start with it"
+            "warning: balance_by = \"cost\": only handlers in Rust report costs (`Grant::report_cost`); `tenure exec` and `tenure \
+             sidecar` do not start with this setting"
         );
     }
 }
@@ -218,8 +216,8 @@ impl Config {
         let plan = self.plan()?;
         match plan.balance_by {
             Some(BalanceBy::Cost) => Err(vec![format!(
-                "balance_by = \"cost\" needs an application that reports the load of its shards, and with `tenure {command}` none \
-                 can; use balance_by = \"shards\", or the library (`Grant::report_cost`)"
+                "balance_by = \"cost\" requires reported costs, and applications of `tenure {command}` cannot report them; \
+                 use balance_by = \"shards\", or the library (`Grant::report_cost`)"
             )]),
             _ => Ok(plan),
         }
@@ -239,8 +237,8 @@ impl Config {
             && record.planning.balance_by == Some(BalanceBy::Cost)
         {
             return Err(Exit::usage(format!(
-                "keyspace {name} has balance_by = \"cost\", and an application of `tenure {command}` has no way to report the load \
-                 of its shards; run `tenure keyspace update {name} --balance-by shards`, or use the library (`Grant::report_cost`)"
+                "keyspace {name} has balance_by = \"cost\", and applications of `tenure {command}` cannot report costs; run \
+                 `tenure keyspace update {name} --balance-by shards`, or use the library (`Grant::report_cost`)"
             )));
         }
         let weight = match self.value("weight") {

@@ -210,7 +210,7 @@ pub(crate) const KNOBS: &[Knob] = &[
     knob(
         "data_dir",
         Kind::Directory,
-        "Data directory of the node; lets a restarted node take its shards back at once",
+        "Data directory of the node; lets a restarted node claim its shards again immediately",
     ),
     knob(
         "rejoin",

@@ -36,9 +36,9 @@ fn samples(knob: &Knob) -> [(&'static str, &'static str); 3] {
         ],
         // Two values are all there are here, too.
         ("balance_by", _) => [
-            ("\"load\"", "load"),
+            ("\"cost\"", "cost"),
             ("\"shards\"", "shards"),
-            ("\"load\"", "load"),
+            ("\"cost\"", "cost"),
         ],
         ("zones", _) => [
             ("\"spread:40\"", "spread:40"),
@@ -50,7 +50,7 @@ fn samples(knob: &Knob) -> [(&'static str, &'static str); 3] {
             ("\"a=2,b=3\"", "a=2,b=3"),
             ("\"c=4\"", "c=4"),
         ],
-        ("metrics", _) => [("\":7\"", ":7"), ("\":8\"", ":8"), ("\":9\"", ":9")],
+        ("admin_addr", _) => [("\":7\"", ":7"), ("\":8\"", ":8"), ("\":9\"", ":9")],
         ("log", _) => [
             ("\"info\"", "info"),
             ("\"debug\"", "debug"),
@@ -165,7 +165,7 @@ fn planned(name: &'static str, text: &str) -> PlanningSettings {
 fn every_knob_of_planning_reaches_its_own_setting_is_shown_as_given_and_can_be_unset() {
     for knob in KNOBS.iter().filter(|knob| knob.is_plan()) {
         let text = match knob.name {
-            "balance_by" => "load",
+            "balance_by" => "cost",
             _ => samples(knob)[1].1,
         };
         let mut spec = planned(knob.name, text);
@@ -242,7 +242,7 @@ fn problems(file_text: &str, env: &[(&str, &str)], flags: &[(&'static str, &str)
 #[test]
 fn every_problem_of_every_source_is_reported_at_once() {
     let all = problems(
-        "tll = \"3s\"\nttl = 3\nweight = \"x\"\nacquire_watch_enabled = 1\nlisten = \"x\"\n",
+        "tll = \"3s\"\nttl = 3\nweight = \"x\"\nclaim_watch_enabled = 1\nlisten = \"x\"\n",
         &[
             ("TENURE_RENEW_INTERVAL", "3"),
             ("TENURE_STROE", "x"),
@@ -250,7 +250,7 @@ fn every_problem_of_every_source_is_reported_at_once() {
         ],
         &[
             ("store", "redis://u:hunter2@h/"),
-            ("metrics", "9464x"),
+            ("admin_addr", "9464x"),
             ("log", "a=b=c"),
             ("cluster", ""),
         ],
@@ -258,15 +258,15 @@ fn every_problem_of_every_source_is_reported_at_once() {
     let text = all.join("\n");
     for wanted in [
         "unknown key \"tll\"; did you mean \"ttl\"?",
-        "ttl: 3 is of type integer, wanted is a duration in quotes",
-        "weight: \"x\" is of type string",
-        "claim_watch_enabled: 1 is of type integer",
-        "unknown key \"listen\"; `tenure config show` lists what there is",
-        "TENURE_RENEW_INTERVAL: \"3\" is not a duration: it has no unit",
+        "ttl: 3 has type integer; expected a duration in quotes",
+        "weight: \"x\" has type string",
+        "claim_watch_enabled: 1 has type integer",
+        "unknown key \"listen\"; `tenure config show` lists all settings",
+        "TENURE_RENEW_INTERVAL: \"3\" is not a duration: the unit is missing",
         "unknown environment variable TENURE_STROE; did you mean TENURE_STORE?",
         "TENURE_WEIGHT: \"-1\" is not a whole number",
         "--store: store URL \"redis://…@h/\" has the unknown scheme",
-        "--metrics: \"9464x\" is not an address",
+        "--admin-addr: \"9464x\" is not an address",
         "--log: \"a=b=c\" is not a filter",
         "--cluster: cluster name \"\" is empty",
     ] {
@@ -404,7 +404,7 @@ fn the_section_of_a_worker_says_the_same_as_its_settings() {
     use tenure_queue::{ENV_ENABLED, ENV_RENEW, ENV_SHARDS, ENV_TTL, OwnershipSettings};
 
     let text = "[worker.ownership]\nenabled = false\nshards_per_worker = 4\n\
-        ttl_secs = 30\nlease_renew_interval_secs = 2.5\n";
+        ttl_secs = 30\nrenew_interval_secs = 2.5\n";
     let section = file(text);
     let by_file = Sources {
         files: vec![section.path().to_owned()],

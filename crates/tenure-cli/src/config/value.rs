@@ -67,7 +67,7 @@ pub(crate) fn from_text(knob: &Knob, text: &str) -> Result<Value, String> {
 pub(crate) fn from_toml(knob: &Knob, value: &toml::Value) -> Result<Value, String> {
     let wrong = |wanted: &str| {
         Err(format!(
-            "{value} is of type {}, wanted is {wanted}",
+            "{value} has type {}; expected {wanted}",
             value.type_str()
         ))
     };
@@ -77,7 +77,7 @@ pub(crate) fn from_toml(knob: &Knob, value: &toml::Value) -> Result<Value, Strin
             toml::Value::Integer(n),
         ) => match u32::try_from(*n) {
             Ok(count) => Ok(Value::Count(count)),
-            Err(_) => Err(format!("{n} is not from 0 to {}", u32::MAX)),
+            Err(_) => Err(format!("{n} is not a number from 0 to {}", u32::MAX)),
         },
         (Kind::Count(..) | Kind::Weight | Kind::Limit | Kind::PlanCount(_), _) => {
             wrong("a whole number without quotes")
@@ -94,7 +94,7 @@ pub(crate) fn from_toml(knob: &Knob, value: &toml::Value) -> Result<Value, Strin
         (Kind::Time(..) | Kind::PlanTime(_), _) => {
             wrong("a duration in quotes, such as \"2500ms\" or \"3s\"")
         }
-        _ => wrong("a text in quotes"),
+        _ => wrong("a string in quotes"),
     }
 }
 
@@ -119,15 +119,15 @@ fn check_text(knob: &Knob, text: &str) -> Result<(), String> {
                 "{text:?} is not a filter: {e}; write a level such as info, or TARGET=LEVEL"
             )),
         },
-        _ if text.is_empty() => Err("is empty; leave it out instead".to_owned()),
+        _ if text.is_empty() => Err("is empty; omit it instead".to_owned()),
         Kind::Rejoin => text.parse::<Rejoin>().map(|_| ()),
         Kind::Labels => planning::labels(text).map(|_| ()),
         Kind::PlanText(set) => set(&mut PlanningSettings::default(), Some(text)),
         Kind::Directory if Path::new(text).exists() && !Path::new(text).is_dir() => Err(format!(
-            "{text:?} is not a directory; name one, or a path that does not exist yet"
+            "{text:?} is not a directory; give a directory, or a path that does not exist yet"
         )),
         Kind::File if Path::new(text).is_dir() => {
-            Err(format!("{text:?} is a directory; name a file in it"))
+            Err(format!("{text:?} is a directory; give a file in it"))
         }
         _ => Ok(()),
     }

@@ -86,7 +86,7 @@ impl Site {
         args.extend(
             [
                 "--set",
-                "debounce=200ms",
+                "planning_settle_time=200ms",
                 "--set",
                 "rejoin_after=500ms",
                 "--set",
@@ -164,7 +164,7 @@ impl Proc {
             child,
         };
         let until = Instant::now() + PATIENCE;
-        let mut last = "it says nothing".to_owned();
+        let mut last = "the process printed nothing".to_owned();
         while let Ok(line) = heard.recv_timeout(until.saturating_duration_since(Instant::now())) {
             match line.strip_prefix("listening at http://").map(str::parse) {
                 Some(Ok(address)) => {

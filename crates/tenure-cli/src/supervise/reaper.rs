@@ -21,7 +21,7 @@ const LONGEST: u64 = 64 * 1024;
 /// How often a keeper whose grant file is old looks whether its watchdog has been stopped.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
-/// What `__reaper` is called with.
+/// Arguments of `__reaper`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct KeepArgs {
     /// The watchdog.
@@ -38,7 +38,7 @@ pub(crate) struct KeepArgs {
     command: Vec<OsString>,
 }
 
-/// What `__child` is called with.
+/// Arguments of `__child`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ChildArgs {
     /// The keeper.
@@ -89,7 +89,7 @@ pub(crate) fn keep(args: &KeepArgs) -> ExitCode {
 }
 
 fn failed(error: &io::Error) -> ExitCode {
-    eprintln!("error: the keeper of a child failed: {error}");
+    eprintln!("error: the reaper of a child failed: {error}");
     ExitCode::FAILURE
 }
 

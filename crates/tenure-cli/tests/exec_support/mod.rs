@@ -82,7 +82,12 @@ impl Site {
             .args(["--store", store])
             .args(["--shards", &self.shards.to_string()])
             // The leader does not take its time, so that a test need not wait.
-            .args(["--set", "debounce=250ms", "--set", "cool_down=0ms"])
+            .args([
+                "--set",
+                "planning_settle_time=250ms",
+                "--set",
+                "cool_down=0ms",
+            ])
             .args(["--set", "rejoin_after=0ms"])
             .arg("--data-dir")
             .arg(self.path(node))

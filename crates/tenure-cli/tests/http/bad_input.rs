@@ -185,7 +185,12 @@ async fn a_move_is_undone(first: (&[&str], &[&str]), second: &[&str], told: &str
 
 #[tokio::test]
 async fn a_seal_that_fails_undoes_the_move_and_no_request() {
-    a_move_is_undone((&[], &["--fail", "seal"]), &[], "told to fail at seal").await;
+    a_move_is_undone(
+        (&[], &["--fail", "seal"]),
+        &[],
+        "configured to fail at seal",
+    )
+    .await;
 }
 
 #[tokio::test]

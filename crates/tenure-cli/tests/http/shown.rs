@@ -21,10 +21,10 @@ fn up_shows_requests_that_do_not_fail() {
     ];
     let (fine, said) = site.run(&args);
     assert!(fine, "{said}");
-    assert!(said.contains("answered by: n1 "), "{said}");
+    assert!(said.contains("responses by node: n1 "), "{said}");
     let last = said.lines().last().unwrap_or_default();
     assert!(
-        last.contains(" requests, 0 failed, 0 answered and lost, 0 out of order"),
+        last.contains(" requests, 0 failed, 0 acknowledged but lost, 0 out of order"),
         "{said}"
     );
     assert!(!last.starts_with("0 requests"), "{said}");

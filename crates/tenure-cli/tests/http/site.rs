@@ -20,7 +20,7 @@ pub(crate) const SOON: Duration = Duration::from_secs(60);
 /// not cost anybody its shards.
 pub(crate) const QUICK: [&str; 8] = [
     "--set",
-    "debounce=100ms",
+    "planning_settle_time=100ms",
     "--set",
     "rejoin_after=100ms",
     "--set",

@@ -27,14 +27,14 @@ pub(super) async fn measure(repeat: u32) -> Result<Vec<Row>, Exit> {
     Ok(vec![
         Row::plain(
             "failover (SQLite, two processes, 16 shards)",
-            "SIGKILL → all served by the other",
+            "SIGKILL → all shards served by the other",
             "ttl",
             killed,
         )
         .aiming_at("≤ 1.2"),
         Row::plain(
             "failover (SQLite, two processes, 16 shards)",
-            "clean exit → all served by the other",
+            "clean exit → all shards served by the other",
             "ms",
             left,
         )

@@ -27,24 +27,24 @@ use measure::Row;
 
 pub(crate) use worker::BenchNode;
 
-/// Measures Tenure on this machine, each figure beside its baseline.
+/// Measure Tenure on this machine, and compare each figure with a baseline
 #[derive(Debug, Args)]
 #[command(
     args_conflicts_with_subcommands = true,
-    after_help = "Examples:\n  tenure bench                      every area\n  tenure bench gate hash            two of them\n  \
+    after_help = "Examples:\n  tenure bench                      all areas\n  tenure bench gate hash            two areas\n  \
                         tenure bench failover --repeat 10 --json\n  tenure bench store --store etcd://127.0.0.1:2379/bench\n  \
                         tenure bench moves --load 1ms --load 1s\n  tenure bench restarts --requests 1000000"
 )]
 pub(crate) struct Bench {
     #[command(subcommand)]
     of: Option<Of>,
-    /// What to measure; everything if nothing is named.
+    /// Areas to measure; default: all
     #[arg(value_enum)]
     areas: Vec<Area>,
-    /// How often each case is repeated.
+    /// Number of repetitions of each case
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeat: u32,
-    /// Prints one JSON object instead of tables.
+    /// Print one JSON object instead of tables
     #[arg(long)]
     json: bool,
 }
@@ -63,15 +63,15 @@ enum Of {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum Area {
-    /// Entering and leaving a gate.
+    /// Admission of a request by a gate
     Gate,
-    /// From a key to its shard.
+    /// Hash of a key to its shard
     Hash,
-    /// What an idle node costs the store and the machine.
+    /// Store requests, processor time and memory of an idle node
     Idle,
-    /// How long a shard is without an owner.
+    /// Time of a shard without an owner after a crash or a clean exit
     Failover,
-    /// How long a plan takes, how much it moves and how even it ends.
+    /// Duration, moves and balance of plans
     Planner,
 }
 
@@ -207,9 +207,7 @@ impl Machine {
     /// Says so if the figures are worth little.
     fn warn(&self) {
         if self.profile == "debug" {
-            eprintln!(
-                "warning: this is a debug build; figures of a release build are several times better"
-            );
+            eprintln!("warning: this is a debug build; a release build is several times faster");
         }
     }
 

@@ -22,10 +22,10 @@ use crate::config::duration;
 use crate::exit::Exit;
 use crate::table::{Table, WIDTH};
 
-/// Measures planned moves: the pause that clients see, store writes, lookups, and two other orders of the same steps.
+/// Measure planned moves: pauses seen by clients, store writes, lookups, and two other orders of the steps
 ///
-/// Writes to clusters of random names only and removes them at the end. The store of the configuration is not used unless
-/// it is named here.
+/// Writes only to clusters with random names and deletes them at the end. Uses the store of the configuration only if
+/// --store names it.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     tenure bench moves                                  a temporary SQLite file\n  \
@@ -33,36 +33,35 @@ use crate::table::{Table, WIDTH};
     tenure bench moves --load 1ms --load 1s --json\n  \
     tenure bench moves --store sqlite:bench.db --store postgres://bench@127.0.0.1:5432/bench")]
 pub(super) struct MovesBench {
-    /// A store to measure the pause on, made if it is not there; may be given several times. Default: a temporary SQLite
-    /// file. Writes are counted on it, too, beside those on the memory store.
+    /// Store for the measurement, created if it does not exist; repeatable. Default: a temporary SQLite file. Writes
+    /// are also counted on the memory store
     #[arg(long, value_name = "URL")]
     store: Vec<String>,
-    /// Keyspace mode to measure: leader-assigned, rendezvous or fair-share; may be given several times.
-    #[arg(long, default_values_t = [AssignedBy::Leader])]
-    mode: Vec<AssignedBy>,
-    /// Measures this part only; may be given several times. Default: all
+    /// Assignment of the shards: leader, rendezvous or fair-share; repeatable
+    #[arg(long, value_name = "MODE", default_values_t = [AssignedBy::Leader])]
+    assigned_by: Vec<AssignedBy>,
+    /// Part to measure; repeatable; default: all
     #[arg(long, value_name = "PART", value_enum)]
     only: Vec<Part>,
-    /// How long the application loads a shard; may be given several times.
+    /// Time that the application needs to load a shard; repeatable
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_values = ["1ms", "10s"])]
     load: Vec<Duration>,
-    /// How often a node joins and leaves; loads of a second and more have one round.
+    /// Number of times a node joins and leaves; loads of a second and more have one round
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeat: u32,
-    /// How many shards there are while the pause is measured; about half of them move each time.
+    /// Number of shards for the measurement of pauses; about half of them move each time
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(2..=1000))]
     shards: u32,
-    /// How many routers there are while writes are counted; may be given several times.
+    /// Number of routers for the count of writes; repeatable
     #[arg(long, value_name = "N", default_values_t = [1, 10, 50], value_parser = clap::value_parser!(u32).range(1..=200))]
     routers: Vec<u32>,
-    /// How many shards there are while lookups are measured.
+    /// Number of shards for the measurement of lookups
     #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     lookups: u32,
-    /// Writes down every step of the nodes and the router while the pause is measured, in new files of this directory:
-    /// `tenure sim validate` reads them.
+    /// Directory for traces of the nodes and the router, for `tenure sim validate`
     #[arg(long, value_name = "DIR")]
     trace: Option<PathBuf>,
-    /// Prints one JSON object instead of tables.
+    /// Print one JSON object instead of tables
     #[arg(long)]
     json: bool,
 }
@@ -70,13 +69,13 @@ pub(super) struct MovesBench {
 /// A part of the measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Part {
-    /// The pause that clients of a moving shard see.
+    /// Pause seen by clients of a moving shard
     Pause,
-    /// Store writes of shards and sessions per move.
+    /// Store writes to shard and session records per move
     Writes,
-    /// Lookups of owners in a router.
+    /// Lookups of owners in a router
     Lookups,
-    /// Other orders of the same steps, simulated.
+    /// Other orders of the steps, simulated
     Orders,
 }
 
@@ -124,7 +123,7 @@ impl MovesBench {
         if self.has(Part::Writes) {
             let others = self.store.iter().map(String::as_str);
             for url in std::iter::once("memory:").chain(others) {
-                for &mode in &self.mode {
+                for &mode in &self.assigned_by {
                     for &routers in &self.routers {
                         counted.push(writes::count(url, mode, routers).await?);
                     }
@@ -163,7 +162,7 @@ impl MovesBench {
             let figures = run
                 .await
                 .map_err(|e| Exit::failed(e.to_string()))?
-                .map_err(|e| Exit::failed(format!("the simulation of moves: {e:?}")))?;
+                .map_err(|e| Exit::failed(format!("the simulation of moves failed: {e:?}")))?;
             all.extend(figures.into_iter().map(|f| Order {
                 order: f.arm,
                 load_ms: millis(f.load),
@@ -249,7 +248,7 @@ impl Report {
         }
         writeln!(
             out,
-            "\nthe same steps in other orders, simulated: how long requests are held, acknowledged writes lost\n"
+            "\nother orders of the steps, simulated: hold time of requests, and lost acknowledged writes\n"
         )?;
         let mut table = Table::new(&[
             "ORDER", "#LOAD ms", "#MOVES", "#HELD", "#p50 ms", "#p99 ms", "#max ms", "#FAILED",
@@ -259,7 +258,7 @@ impl Report {
             let name = match o.order {
                 Arm::Ours => "ours",
                 Arm::FreezeThenWarm => "freeze, then warm",
-                Arm::WarmThenSwitch => "warm, then switch",
+                Arm::WarmThenSwitch => "warm, then move",
             };
             table.row(vec![
                 name.to_owned(),

@@ -263,7 +263,7 @@ fn compare(shards: u32, nodes: u32, placer: &dyn Placer) -> Vec<Row> {
     let even = f64::from(most) * f64::from(nodes) / f64::from(shards);
     let size = format!("{} × {} {}", short(shards), short(nodes), placer.name());
     let row = |case: &str, unit, value| {
-        let area = "planner, beside others";
+        let area = "planner, compared with others";
         Row::plain(area, format!("{size}: {case}"), unit, vec![value])
     };
     vec![
@@ -280,7 +280,7 @@ fn loads() -> Result<Vec<Row>, Exit> {
     let size = Size::new(shards, nodes)?;
     let row = |case: String, unit, value| {
         let case = format!("{}, Zipf: {case}", size.name());
-        Row::plain("planner, load", case, unit, vec![value])
+        Row::plain("planner, cost", case, unit, vec![value])
     };
     let mut rows = Vec::new();
     let mut tell = |who: &str, placed: &[u32], nodes: u32| {
@@ -302,21 +302,18 @@ fn loads() -> Result<Vec<Row>, Exit> {
     }
     let rules = rules(BalanceBy::Cost)?;
     let settling = carry_out(&mut view, &rules);
-    tell("sticky by load", &placed(&view, shards), nodes);
+    tell("sticky by cost", &placed(&view, shards), nodes);
     view.put_node(newcomer(nodes)?);
     let joining = carry_out(&mut view, &rules);
     tell(
-        "sticky by load after a join",
+        "sticky by cost after a join",
         &placed(&view, shards),
         nodes + 1,
     );
     let total: u64 = loads.iter().copied().map(u64::from).sum();
     let share = |load: u64| load as f64 * 100.0 / total as f64;
-    for (what, load) in [
-        ("moved to even it out", settling),
-        ("moved by a join", joining),
-    ] {
-        rows.push(row(what.to_owned(), "% of the load", share(load)));
+    for (what, load) in [("moved to balance", settling), ("moved by a join", joining)] {
+        rows.push(row(what.to_owned(), "% of the cost", share(load)));
     }
     Ok(rows)
 }

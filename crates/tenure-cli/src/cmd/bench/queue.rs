@@ -27,39 +27,39 @@ const SINGLES: usize = 100;
 /// Far beyond what anything should take.
 const PATIENCE: Duration = Duration::from_secs(3600);
 
-/// A queue under load and at rest
+/// Measure queues under load and with idle workers
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Without --store, each case has a SQLite file of its own. With it, each has a cluster of its own there, which is\n\
-    removed at the end. Idle workers have leases of 30 s, renewed every 10 s, as in the design that they are compared\n\
-    with. What that costs is computed, not measured: a lease write and a clock read for each shard every 10 s, and a list\n\
-    of each shard (in the design before it, by each worker) as often as an idle worker here looks.\n\n\
+    after_help = "Without --store, each case uses a new SQLite file. With --store, each case uses a new cluster in that store, which is\n\
+    deleted at the end. Idle workers have leases of 30 s, renewed every 10 s. They are compared with two other designs,\n\
+    whose costs are computed: one lease per shard needs a lease write and a clock read for each shard every 10 s, and a\n\
+    list of each shard per poll interval of an idle worker; without leases, every worker lists every shard.\n\n\
     Examples:\n  tenure bench queue\n  tenure bench queue --workers 1 --workers 16 --tasks 20000\n  \
     tenure bench queue --store 's3://bucket/bench?endpoint=http://127.0.0.1:9000' --tasks 2000 --idle 60s"
 )]
 pub(super) struct QueueBench {
-    /// The store; default: SQLite files
+    /// Store; default: SQLite files
     #[arg(long, value_name = "URL")]
     store: Option<String>,
-    /// How many workers share the queue; may be given several times; default: 1, 4, 16
+    /// Number of workers that share the queue; repeatable; default: 1, 4, 16
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
     workers: Vec<u32>,
-    /// How many tasks
+    /// Number of tasks
     #[arg(long, default_value_t = 5000, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     tasks: u32,
-    /// How many shards the queue has
+    /// Number of shards of the queue
     #[arg(long, default_value_t = 256, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     shards: u32,
-    /// How many tasks each worker works on at once
+    /// Number of concurrent tasks of each worker
     #[arg(long, default_value_t = 8, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     concurrency: u32,
-    /// For how long idle workers are watched; 0s: not at all
+    /// Time to measure idle workers; 0s: do not measure them
     #[arg(long, default_value = "20s", value_name = "DURATION", value_parser = duration::parse)]
     idle: Duration,
-    /// How many idle workers share how many shards, such as 16x256; may be given several times; default: 1x16, 16x256, 17x256
+    /// Numbers of idle workers and shards, such as 16x256; repeatable; default: 1x16, 16x256, 17x256
     #[arg(long, value_name = "WORKERSxSHARDS", value_parser = case)]
     idle_case: Vec<(u32, u32)>,
-    /// Prints one JSON object instead of tables
+    /// Print one JSON object instead of tables
     #[arg(long)]
     json: bool,
 }
@@ -68,7 +68,7 @@ fn case(text: &str) -> Result<(u32, u32), String> {
     let parse = |part: &str| part.parse().ok().filter(|n| (1..=4096).contains(n));
     let parts = text.split_once('x');
     let numbers = parts.and_then(|(workers, shards)| Some((parse(workers)?, parse(shards)?)));
-    numbers.ok_or_else(|| format!("{text:?} is no such case; write WORKERSxSHARDS, such as 16x256"))
+    numbers.ok_or_else(|| format!("{text:?} is not a case; write WORKERSxSHARDS, such as 16x256"))
 }
 
 #[derive(Debug, Serialize)]
@@ -99,7 +99,7 @@ impl QueueBench {
                 false => self.idle_case.clone(),
             };
             for (workers, shards) in cases {
-                eprintln!("watching {workers} idle workers on {shards} shards …");
+                eprintln!("measuring {workers} idle workers on {shards} shards …");
                 let store = self.store.as_deref();
                 rows.extend(idle::measure(store, workers, shards, self.idle).await?);
             }

@@ -15,34 +15,34 @@ use crate::fleet::{Journal, Proc, Site};
 
 const KEYS: u32 = 100;
 
-/// A rolling restart of sidecars under constant load through two routers
+/// Measure rolling restarts of sidecars under constant load through two routers
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Arms, each with a cluster of its own, one after the other:\n  \
-    none          no restart: the baseline\n  \
-    kill          every node is killed and started again\n  \
-    drain         every node is stopped in good order, and routers hold next to nothing\n  \
-    drain+hold    routers hold; the next owner loads once the shard is its own\n  \
-    drain+hold+load  the next owner loads before\n\n\
+    after_help = "Arms, run one after the other, each in a new cluster:\n  \
+    none          no restart (baseline)\n  \
+    kill          kill and restart every node\n  \
+    drain         stop every node cleanly; routers hold almost no requests\n  \
+    drain+hold    routers hold requests; the target loads a shard after it owns it\n  \
+    drain+hold+load  the target loads a shard before it owns it\n\n\
     Examples:\n  tenure bench restarts\n  tenure bench restarts --requests 1000000 --rate 2000 --arm none --arm drain+hold+load"
 )]
 pub(super) struct RestartsBench {
-    /// How many requests in each arm
+    /// Number of requests per arm
     #[arg(long, default_value_t = 20_000, value_name = "N", value_parser = clap::value_parser!(u64).range(1000..))]
     requests: u64,
-    /// How many a second
+    /// Requests per second
     #[arg(long, default_value_t = 500, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     rate: u32,
-    /// How many nodes
+    /// Number of nodes
     #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=20))]
     nodes: u32,
-    /// How long the application takes to load a shard, in milliseconds
+    /// Time that the application needs to load a shard, in milliseconds
     #[arg(long, default_value_t = 200, value_name = "MS")]
     load_ms: u64,
-    /// Which arms; all if none is named
+    /// Arm to run; repeatable; default: all
     #[arg(long, value_name = "ARM", value_parser = Arm::parse)]
     arm: Vec<Arm>,
-    /// Prints one JSON object instead of a table
+    /// Print one JSON object instead of a table
     #[arg(long)]
     json: bool,
 }
@@ -75,7 +75,7 @@ impl Arm {
         let names = Self::ALL.map(|(name, _)| name).join(", ");
         found
             .map(|f| f.1)
-            .ok_or(format!("there is no such arm; there are: {names}"))
+            .ok_or(format!("unknown arm {text:?}; use one of: {names}"))
     }
 
     fn name(self) -> &'static str {
@@ -137,7 +137,7 @@ impl RestartsBench {
 
     async fn measure(&self, arm: Arm) -> Result<Outcome, Exit> {
         let dir = tempfile::tempdir()
-            .map_err(|e| Exit::failed(format!("no temporary directory: {e}")))?;
+            .map_err(|e| Exit::failed(format!("a temporary directory cannot be created: {e}")))?;
         let site = Site {
             store: format!("sqlite:{}", dir.path().join("tenure.db").display()),
             cluster: "bench".to_owned(),

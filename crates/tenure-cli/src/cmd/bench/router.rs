@@ -20,27 +20,27 @@ const NGINX: &str = include_str!("nginx.conf");
 const TICK: Duration = Duration::from_millis(10);
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Processor time per request and throughput of the router, beside nginx as a proxy to the same upstream
+/// Measure processor time per request and throughput of the router, compared with nginx
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Both send everything to one gate with the example application behind it, over connections that are kept, with as\n\
-    many workers as there are processors. nginx is found in PATH, or named; without it only the router is measured.\n\n\
+    after_help = "Both forward all requests to one sidecar with the example application, over persistent connections, with one worker\n\
+    per processor. nginx is found in PATH or by --nginx; without it only the router is measured.\n\n\
     Examples:\n  tenure bench router\n  tenure bench router --nginx /usr/sbin/nginx --time-ms 10000 --json"
 )]
 pub(super) struct RouterBench {
-    /// How many requests are under way at a time
+    /// Number of concurrent requests
     #[arg(long, default_value_t = 32, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     clients: u32,
-    /// How long each measurement takes, in milliseconds
+    /// Duration of each measurement, in milliseconds
     #[arg(long, default_value_t = 3000, value_name = "MS", value_parser = clap::value_parser!(u64).range(100..))]
     time_ms: u64,
-    /// How often each is repeated, in turn
+    /// Number of repetitions, alternating between both
     #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeat: u32,
-    /// The nginx to compare with
+    /// nginx program to compare with
     #[arg(long, value_name = "FILE")]
     nginx: Option<PathBuf>,
-    /// Prints one JSON object instead of a table
+    /// Print one JSON object instead of a table
     #[arg(long)]
     json: bool,
 }
@@ -69,7 +69,7 @@ impl RouterBench {
         let machine = Machine::this();
         machine.warn();
         let dir = tempfile::tempdir()
-            .map_err(|e| Exit::failed(format!("no temporary directory: {e}")))?;
+            .map_err(|e| Exit::failed(format!("a temporary directory cannot be created: {e}")))?;
         let site = Site {
             store: format!("sqlite:{}", dir.path().join("tenure.db").display()),
             cluster: "bench".to_owned(),
@@ -161,9 +161,7 @@ impl RouterBench {
                 )));
             }
             Err(_) => {
-                eprintln!(
-                    "nginx is not in PATH; only the router is measured (--nginx FILE names one)"
-                );
+                eprintln!("nginx is not in PATH; only the router is measured (pass --nginx FILE)");
                 return Ok(None);
             }
         };
@@ -172,7 +170,7 @@ impl RouterBench {
             let over = !matches!(nginx.0.try_wait(), Ok(None));
             if over || Instant::now() >= until {
                 return Err(Exit::failed(format!(
-                    "{} does not serve",
+                    "{} does not accept connections",
                     program.display()
                 )));
             }
@@ -221,7 +219,7 @@ impl Report {
         self.machine.print(out)?;
         writeln!(
             out,
-            "{} requests at a time, {} ms each; median of {} (lowest – highest)\n",
+            "{} concurrent requests, {} ms each; median of {} (lowest – highest)\n",
             self.clients,
             self.time_ms,
             self.figures
@@ -236,7 +234,7 @@ impl Report {
             };
             writeln!(
                 out,
-                "{:<8} {} µs of processor per request   {} requests/s   {} failed",
+                "{:<8} {} µs of processor time per request   {} requests/s   {} failed",
                 f.who,
                 spread(&f.cpu_us_per_request),
                 spread(&f.requests_per_second),
@@ -244,7 +242,10 @@ impl Report {
             )?;
         }
         match self.cpu_ratio {
-            Some(ratio) => writeln!(out, "\nthe router costs {ratio:.2} times what nginx does"),
+            Some(ratio) => writeln!(
+                out,
+                "\nthe router uses {ratio:.2} times the processor time of nginx"
+            ),
             None => Ok(()),
         }
     }

@@ -26,31 +26,31 @@ use crate::exit::Exit;
 /// With less, a busy machine is measured and not the store.
 const SHORTEST_TTL: Duration = Duration::from_secs(2);
 
-/// Measures stores: bare calls, what Tenure makes of them, and what nodes ask for at rest.
+/// Measure stores: direct calls, operations of a node, and requests of idle nodes
 ///
-/// Writes to clusters of random names only and removes them at the end. The store of the configuration is not used unless
-/// it is named here.
+/// Writes only to clusters with random names and deletes them at the end. Uses the store of the configuration only if
+/// --store names it.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     tenure bench store                                  a temporary SQLite file\n  \
     tenure bench store --store sqlite:/var/lib/shop/bench.db\n  \
     tenure bench store --store etcd://127.0.0.1:2379/bench --nodes 5 --json\n  \
     tenure bench store --store postgres://bench@127.0.0.1:5432/bench --store sqlite:bench.db\n  \
-    tenure bench store --store 's3://bucket/bench?region=eu-west-1'      with requests and costs")]
+    tenure bench store --store 's3://bucket/bench?region=eu-west-1'      prints requests and costs")]
 pub(super) struct StoreBench {
-    /// A store to measure, made if it is not there; may be given several times. Default: a temporary SQLite file
+    /// Store to measure, created if it does not exist; repeatable; default: a temporary SQLite file
     #[arg(long, value_name = "URL")]
     store: Vec<String>,
-    /// How often each call is measured.
+    /// Number of measurements of each call
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeat: u32,
-    /// How many nodes are at rest.
+    /// Number of idle nodes
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=50))]
     nodes: u32,
-    /// How many shards they have in all.
+    /// Number of shards of the idle nodes
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     shards: u32,
-    /// Prints one JSON object instead of tables.
+    /// Print one JSON object instead of tables
     #[arg(long)]
     json: bool,
 }
@@ -118,7 +118,7 @@ impl StoreBench {
         eprintln!("measuring {} …", bed.store.info().url);
         let measured = tokio::select! {
             measured = self.measure(&bed) => measured,
-            _ = tokio::signal::ctrl_c() => Err(Exit::failed("interrupted; what was written is removed")),
+            _ = tokio::signal::ctrl_c() => Err(Exit::failed("interrupted; the written keys are deleted")),
         };
         let cleaned = bed.clean().await;
         let measured = measured?;
@@ -147,7 +147,7 @@ impl Bed {
     async fn open(url: String) -> Result<Self, Exit> {
         if url.starts_with("memory:") {
             return Err(Exit::usage(format!(
-                "store {url:?} lives within one process and costs nothing to ask; name one that processes share, such \
+                "store {url:?} exists only within one process; use a store that processes share, such \
                  as sqlite:PATH"
             )));
         }
@@ -186,7 +186,7 @@ impl Bed {
             }
             if left {
                 return Err(Exit::failed(format!(
-                    "keys of this run may be left in store {}; remove them with: tenure cluster delete {cluster}",
+                    "keys of this run may be left in store {}; delete them with: tenure cluster delete {cluster} --yes",
                     self.store.info().url
                 )));
             }

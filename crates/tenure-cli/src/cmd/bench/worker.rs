@@ -67,7 +67,7 @@ impl Worker {
         ttl: Duration,
     ) -> Result<Self, Exit> {
         let exe = std::env::current_exe()
-            .map_err(|e| Exit::failed(format!("cannot find this program: {e}")))?;
+            .map_err(|e| Exit::failed(format!("the path of this program cannot be read: {e}")))?;
         let child = Command::new(exe)
             .arg("__bench-node")
             .arg("--database")
@@ -83,7 +83,7 @@ impl Worker {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .spawn()
-            .map_err(|e| Exit::failed(format!("cannot start a node process: {e}")))?;
+            .map_err(|e| Exit::failed(format!("a node process cannot be started: {e}")))?;
         Ok(Self(child))
     }
 
@@ -147,8 +147,12 @@ impl Scratch {
     pub(super) fn new() -> Result<Self, Exit> {
         let unique = format!("tenure-bench-{:016x}", random_id() as u64);
         let path = std::env::temp_dir().join(unique);
-        std::fs::create_dir(&path)
-            .map_err(|e| Exit::failed(format!("cannot create {}: {e}", path.display())))?;
+        std::fs::create_dir(&path).map_err(|e| {
+            Exit::failed(format!(
+                "directory {} cannot be created: {e}",
+                path.display()
+            ))
+        })?;
         Ok(Self(path))
     }
 

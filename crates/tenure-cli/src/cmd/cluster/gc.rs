@@ -46,27 +46,27 @@ pub(crate) struct Gc {
     json: bool,
 }
 
-/// What is said of one stale record.
+/// One stale record in the output.
 #[derive(Serialize)]
 struct Line {
     key: String,
-    /// What is stale about it, as one word.
+    /// Reason, as one word.
     reason: &'static str,
-    /// The same as half a sentence.
-    because: &'static str,
-    /// `found`, `swept`, `left` (to nodes and leader), `changed` (by somebody else meanwhile) or `failed`.
+    /// The reason in words, for people.
+    message: &'static str,
+    /// `found`, `removed`, `skipped` (nodes or the leader remove it), `changed` (concurrently) or `failed`.
     outcome: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
 }
 
-/// The whole answer.
+/// Output of the command, also as JSON.
 #[derive(Serialize)]
 struct Swept {
     dry_run: bool,
-    /// How many there are of each kind.
+    /// Number of stale records by reason.
     counts: BTreeMap<&'static str, usize>,
-    swept: usize,
+    removed: usize,
     failed: usize,
     stale: Vec<Line>,
 }
@@ -109,7 +109,7 @@ impl Swept {
         Self {
             dry_run,
             counts,
-            swept: of("swept"),
+            removed: of("removed"),
             failed: of("failed"),
             stale,
         }
@@ -117,23 +117,27 @@ impl Swept {
 
     fn show(&self) {
         if self.stale.is_empty() {
-            return stdout::line("nothing is stale");
+            return stdout::line("no stale records");
         }
         let counts: Vec<String> = self
             .counts
             .iter()
             .map(|(reason, n)| format!("{n} {reason}"))
             .collect();
-        stdout::line(format!("{} stale: {}", self.stale.len(), counts.join(", ")));
+        stdout::line(format!(
+            "{} stale records: {}",
+            self.stale.len(),
+            counts.join(", ")
+        ));
         for line in self.stale.iter().take(SHOWN) {
             let outcome = match line.outcome {
                 "found" => "",
-                "swept" => "; swept",
-                "left" => "; left to nodes and leader",
-                "changed" => "; changed meanwhile, left alone",
-                _ => "; not swept",
+                "removed" => "; removed",
+                "skipped" => "; skipped: nodes or the leader remove it",
+                "changed" => "; skipped: changed concurrently",
+                _ => "; not removed",
             };
-            stdout::line(format!("{}: {}{outcome}", line.key, line.because));
+            stdout::line(format!("{}: {}{outcome}", line.key, line.message));
         }
         if self.stale.len() > SHOWN {
             stdout::line(format!(
@@ -148,22 +152,22 @@ fn line(stale: &Stale, outcome: &'static str, error: Option<String>) -> Line {
     Line {
         key: stale.key.to_string(),
         reason: stale.reason.as_str(),
-        because: stale.reason.text(),
+        message: stale.reason.text(),
         outcome,
         error,
     }
 }
 
-/// How one record fared.
+/// Outcome of one record.
 fn told(stale: &Stale, wrote: Result<CasResult, Exit>) -> Line {
     match wrote {
-        Ok(CasResult::Done) => line(stale, "swept", None),
+        Ok(CasResult::Done) => line(stale, "removed", None),
         Ok(CasResult::Lost) => line(stale, "changed", None),
         Err(fail) => line(stale, "failed", Some(fail.message)),
     }
 }
 
-/// Goes on after a failure: each record stands for itself.
+/// Removes what is stale; continues after a failure, because records are independent.
 async fn put_right(
     place: &mut ClusterClient,
     config: &Config,
@@ -183,7 +187,7 @@ async fn put_right(
                     unused.push((one, *id, seen.version.clone()));
                 }
             }
-            _ => lines.push(line(one, "left", None)),
+            _ => lines.push(line(one, "skipped", None)),
         }
     }
     if !unused.is_empty() {
@@ -192,7 +196,7 @@ async fn put_right(
     lines
 }
 
-/// Takes back an intention, in the name of the plan that had it: a newer one may have spoken since, and then this is refused.
+/// Removes an assignment with the plan number it was made with, so that the write is rejected after a newer plan.
 async fn take_back(
     place: &mut ClusterClient,
     snapshot: &Snapshot,
@@ -217,16 +221,15 @@ async fn take_back(
         node: None,
         plan: seen.record.plan,
     };
-    let record = ownership::apply(&seen.record, &writer, change, &facts).map_err(|reason| {
-        Exit::failed(format!("the intention cannot be taken back: {reason:?}"))
-    })?;
+    let record = ownership::apply(&seen.record, &writer, change, &facts)
+        .map_err(|reason| Exit::failed(format!("the assignment cannot be removed: {reason:?}")))?;
     let expect = Expect::Version(seen.version.clone());
     let key = Key::Shard(id.clone());
     let record = Record::Shard(Arc::new(record));
     place.put(&key, expect, &record).await
 }
 
-/// Deletes tombstones that nothing refers to, once they have stood unchanged for as long as any lease lasts.
+/// Deletes tombstones without references after they were unchanged for the longest ttl.
 async fn bury(
     place: &ClusterClient,
     config: &Config,
@@ -237,7 +240,7 @@ async fn bury(
     let settings = config.settings();
     let proof = snapshot.proof(settings.ttl, settings.clock_drift_max_permille);
     eprintln!(
-        "watching {} tombstones for {}",
+        "watching {} tombstones for {} before their deletion",
         unused.len(),
         duration::show(proof)
     );

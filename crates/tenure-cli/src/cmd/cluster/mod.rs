@@ -96,7 +96,7 @@ async fn list(config: &Config, as_json: bool) -> Result<ExitCode, Exit> {
     for name in &names {
         let prefix = keys::prefix(name);
         let listing = within("listing", store.list(&prefix)).await??;
-        let identity = within("asking for the identity", store.identity()).await??;
+        let identity = within("reading its identity", store.identity()).await??;
         let snapshot = Snapshot::new(name, &listing, identity);
         let live = live_sessions(&snapshot).len();
         let keyspaces = snapshot

@@ -147,7 +147,7 @@ impl Deletable {
         let record = Record::Cluster(Arc::new(record));
         if place.put(key, Expect::Absent, &record).await? == CasResult::Done {
             eprintln!(
-                "no running node knows its content: wrote it again from the other records; run `tenure keyspace \
+                "no running node knew its content: wrote it again from the other records; run `tenure keyspace \
                  bump-generation --all` before any node starts"
             );
         }
@@ -161,7 +161,7 @@ impl Deletable {
                 "nodes that serve the keyspace write it again after a ttl; if none runs, use `tenure keyspace create {name}`"
             ),
             Key::Node(_) => "the node writes it again, immediately or at its next start".to_owned(),
-            Key::Cluster => "a running node writes it again with all that it knows".to_owned(),
+            Key::Cluster => "a running node writes it again from the records it knows".to_owned(),
             _ => "the next process that needs it writes it again".to_owned(),
         }
     }

@@ -65,7 +65,9 @@ impl GrantFiles {
         };
         let absolute = made.and_then(|(dir, own)| Ok((std::path::absolute(dir)?, own)));
         let (dir, own) = absolute.map_err(|e| {
-            Exit::failed(format!("the directory for grant files cannot be made: {e}"))
+            Exit::failed(format!(
+                "the directory for grant files cannot be created: {e}"
+            ))
         })?;
         Ok((Self { dir }, own))
     }

@@ -42,7 +42,7 @@ impl Hidden {
 
 fn within_runtime(work: impl Future<Output = Result<ExitCode, Exit>>) -> Result<ExitCode, Exit> {
     let runtime = tokio::runtime::Runtime::new()
-        .map_err(|e| Exit::failed(format!("the runtime cannot be started: {e}")))?;
+        .map_err(|e| Exit::failed(format!("the async runtime cannot be started: {e}")))?;
     let done = runtime.block_on(work);
     runtime.shutdown_background();
     done

@@ -67,7 +67,7 @@ pub(crate) struct Exec {
     /// Run the command once in the cluster, under this name, instead of once per shard
     #[arg(long, value_name = "NAME")]
     singleton: Option<KeyspaceName>,
-    /// Assignment of shards: leader-assigned (by a leader), rendezvous or fair-share (both without one)
+    /// Assignment of shards: leader, rendezvous or fair-share; the latter two need no leader
     #[arg(long, value_name = "MODE", default_value = "leader")]
     assigned_by: AssignedBy,
     /// When to restart a child that exited
@@ -86,14 +86,14 @@ pub(crate) struct Exec {
     command: Vec<OsString>,
 }
 
-/// When a child that ended by itself is started again.
+/// Condition for the restart of a child that exited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Restart {
     /// After every exit
     Always,
     /// If the exit code is not 0
     OnFailure,
-    /// Not before this node owns the shard again
+    /// Only when this node owns the shard again
     Never,
 }
 
@@ -145,7 +145,7 @@ impl Exec {
             None => data_dir::default_name(data.as_ref()),
         };
         let supervisor = Supervisor::begin(command, self.prefix)
-            .map_err(|e| Exit::failed(format!("orphans cannot be adopted: {e}")))?;
+            .map_err(|e| Exit::failed(format!("orphaned processes cannot be adopted: {e}")))?;
         let (hurry, hurried) = watch::channel(false);
         let (files, _temporary) = GrantFiles::open(data.as_ref().map(|d| d.path()))?;
         let ward = ChildHandler::new(
@@ -262,7 +262,7 @@ pub(crate) fn not_started(error: &StartError) -> Exit {
 }
 
 pub(crate) fn unreleased() -> Exit {
-    Exit::failed("stopped without releasing its shards; others have them when the ttl is over")
+    Exit::failed("exited without releasing the shards; other nodes claim them after the ttl")
 }
 
 /// The signals that ask for an end.
@@ -271,7 +271,8 @@ pub(crate) struct Signals([Signal; 3]);
 impl Signals {
     pub(crate) fn new() -> Result<Self, Exit> {
         let new = |kind| {
-            signal(kind).map_err(|e| Exit::failed(format!("signals cannot be listened for: {e}")))
+            signal(kind)
+                .map_err(|e| Exit::failed(format!("signal handlers cannot be installed: {e}")))
         };
         Ok(Self([
             new(SignalKind::terminate())?,
@@ -285,7 +286,7 @@ impl Signals {
         let mut signals = Self::new()?;
         let quiet = signal(SignalKind::user_defined1());
         signals.0[1] =
-            quiet.map_err(|e| Exit::failed(format!("signals cannot be listened for: {e}")))?;
+            quiet.map_err(|e| Exit::failed(format!("signal handlers cannot be installed: {e}")))?;
         Ok(signals)
     }
 

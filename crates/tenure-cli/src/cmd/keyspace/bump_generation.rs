@@ -160,7 +160,7 @@ async fn read(
     match Record::decode(key, &entry.value) {
         Ok(Record::Keyspace(record)) => Ok(Some((entry.version, record))),
         Ok(_) => Err(Exit::failed(format!(
-            "keyspace {name}: a record of another kind"
+            "keyspace {name}: the record has the wrong type"
         ))),
         Err(damage) => Err(Exit::failed(format!(
             "keyspace {name}: {damage}; see `tenure status`"

@@ -51,7 +51,7 @@ pub(crate) struct Create {
     /// Create an empty keyspace of named shards; see `tenure shard create`
     #[arg(long)]
     named: bool,
-    /// Assignment of shards: leader-assigned (by a leader), rendezvous or fair-share (both without one)
+    /// Assignment of shards: leader, rendezvous or fair-share; the latter two need no leader
     #[arg(long, value_name = "MODE", default_value = "leader")]
     assigned_by: AssignedBy,
     /// Print JSON
@@ -179,15 +179,15 @@ impl Create {
                 let there = &seen.record;
                 if there.kind != wanted || there.assigned_by != self.assigned_by {
                     return Err(Exit::failed(format!(
-                        "keyspace {name} exists as {} in mode {}, not as {wanted} in mode {}; use it as it is, choose \
-                         another name, or delete it first (`tenure keyspace delete {name}`)",
+                        "keyspace {name} exists as {} with assigned_by = {}, not as {wanted} with assigned_by = {}; use it as it is, \
+                         choose another name, or delete it first (`tenure keyspace delete {name}`)",
                         there.kind, there.assigned_by, self.assigned_by
                     )));
                 }
                 if *plan != PlanningSettings::default() && *plan != there.planning {
                     return Err(Exit::failed(format!(
                         "keyspace {name} exists with other planning settings; `tenure keyspace show {name}` shows them, \
-                         `tenure keyspace update {name}` changes it"
+                         `tenure keyspace update {name}` changes them"
                     )));
                 }
                 eprintln!(

@@ -35,7 +35,7 @@ pub(crate) async fn draw(
         let highest = snapshot.highest_generation(name).max(above);
         let generation = highest.checked_add(1).ok_or_else(|| {
             Exit::usage(format!(
-                "keyspace {name} cannot be raised above {}",
+                "the generation of keyspace {name} cannot be raised above {}",
                 u32::MAX
             ))
         })?;
@@ -122,9 +122,9 @@ async fn list(
 pub(crate) fn unreadable(damage: &Damage) -> Exit {
     Exit::failed(match damage {
         Damage::Corrupt(_) => format!(
-            "the cluster's own record: {damage}; restore it from a backup, or run `tenure cluster repair-record cluster`"
+            "the cluster record: {damage}; restore it from a backup, or run `tenure cluster repair-record cluster`"
         ),
-        Damage::Newer(_) => format!("the cluster's own record: {damage}"),
+        Damage::Newer(_) => format!("the cluster record: {damage}"),
     })
 }
 

@@ -6,7 +6,7 @@ use clap::Args;
 use serde::Serialize;
 use serde_json::json;
 use tenure_core::ids::KeyspaceName;
-use tenure_core::record::{AssignedBy, KeyspaceKind, KeyspaceRecord, PlanningSettings};
+use tenure_core::record::{KeyspaceKind, KeyspaceRecord, PlanningSettings};
 use tenure_core::view::KeyState;
 
 use super::update;
@@ -46,8 +46,8 @@ struct Shown {
     kind: &'static str,
     shards: usize,
     owned: usize,
-    assigned_by: Option<AssignedBy>,
-    /// How it is planned, as far as that is not the usual.
+    assigned_by: Option<String>,
+    /// Planning settings that differ from the defaults.
     planning: Option<PlanningSettings>,
     generation: Option<u32>,
     min_generation: Option<u32>,
@@ -71,7 +71,7 @@ impl Shown {
                     .count(),
             },
             owned: snapshot.owned(name),
-            assigned_by: record.map(|r| r.assigned_by),
+            assigned_by: record.map(|r| r.assigned_by.to_string()),
             planning: record.map(|r| r.planning.clone()),
             generation: record.map(|r| r.generation),
             min_generation: record.map(|r| r.min_generation),
@@ -86,7 +86,7 @@ impl Shown {
         let plan = self
             .planning
             .as_ref()
-            .filter(|_| self.assigned_by == Some(AssignedBy::Leader));
+            .filter(|_| self.assigned_by.as_deref() == Some("leader"));
         plan.map(|plan| plan.settings().policy.to_string())
     }
 }
@@ -125,7 +125,7 @@ impl List {
             table.row(vec![
                 keyspace.name.to_string(),
                 keyspace.kind.to_owned(),
-                dash(keyspace.assigned_by.map(|m| m.to_string())),
+                dash(keyspace.assigned_by.clone()),
                 dash(keyspace.policy()),
                 keyspace.shards.to_string(),
                 keyspace.owned.to_string(),

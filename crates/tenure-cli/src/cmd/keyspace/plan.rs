@@ -41,22 +41,22 @@ pub(crate) struct Plan {
     json: bool,
 }
 
-/// What is said of one keyspace.
+/// Plan of one keyspace.
 #[derive(Serialize)]
 struct Planned {
     keyspace: KeyspaceName,
-    mode: AssignedBy,
-    /// Whether a leader carries such plans out.
-    followed: bool,
+    assigned_by: String,
+    /// True if the leader executes the plan.
+    executed_by_leader: bool,
     plan: Report,
     #[serde(skip_serializing_if = "Option::is_none")]
     what_if: Option<Otherwise>,
 }
 
-/// What would be planned if things were otherwise.
+/// Plan under hypothetical changes.
 #[derive(Serialize)]
 struct Otherwise {
-    /// The question.
+    /// Changes as given by `--what-if`.
     question: String,
     plan: Report,
 }
@@ -91,8 +91,8 @@ impl Plan {
             .zip(otherwise)
             .map(|((keyspace, record, view, rules), otherwise)| Planned {
                 keyspace,
-                mode: record.assigned_by,
-                followed: record.assigned_by == AssignedBy::Leader,
+                assigned_by: record.assigned_by.to_string(),
+                executed_by_leader: record.assigned_by == AssignedBy::Leader,
                 plan: report(&view, &rules),
                 what_if: otherwise.map(|view| Otherwise {
                     question: question.clone(),
@@ -174,7 +174,7 @@ fn ask(
     }
     match unclear {
         Some(reason) if answers.iter().all(Option::is_none) => Err(Exit::usage(format!(
-            "{reason} (of nodes {})",
+            "{reason} ({})",
             snapshot.nodes_there_are()
         ))),
         _ => Ok(answers),
@@ -182,10 +182,10 @@ fn ask(
 }
 
 fn show(planned: &Planned) {
-    if !planned.followed {
+    if !planned.executed_by_leader {
         stdout::line(format!(
-            "keyspace {} is in mode {}: no leader carries out this plan",
-            planned.keyspace, planned.mode
+            "keyspace {} has assigned_by = {}: no leader executes this plan",
+            planned.keyspace, planned.assigned_by
         ));
     }
     stdout::text(&planned.plan.to_string());

@@ -23,7 +23,7 @@ use crate::stdout;
     tenure keyspace rebalance orders --wait-timeout 30s"
 )]
 pub(crate) struct Rebalance {
-    /// Keyspace; default: all that a leader plans
+    /// Keyspace; default: all with assigned_by = leader
     keyspace: Option<KeyspaceName>,
     /// Show the moves with their reasons without changing anything
     #[arg(long)]
@@ -56,7 +56,7 @@ impl Rebalance {
         };
         if names.is_empty() {
             return Err(Exit::failed(
-                "the cluster has no keyspace that a leader plans: the nodes balance themselves",
+                "no keyspace of the cluster has assigned_by = leader; nodes balance the other keyspaces themselves",
             ));
         }
         let mut done = Vec::new();

@@ -63,7 +63,7 @@ impl Drain {
             true => NodeStatus::of(&admin.snapshot().await?, name)?,
             false => {
                 let left = format!(
-                    "node {name} continues draining; `tenure node resume {name}` undoes it"
+                    "node {name} continues draining; `tenure node resume {name}` cancels the drain"
                 );
                 let told = |s: &NodeStatus| eprintln!("node {name}: {}", shown(s));
                 or_interrupted(
@@ -102,7 +102,7 @@ impl Resume {
         let (was, changed) = admin.resume(name).await?;
         match &was {
             NodeMode::Active if changed => {
-                eprintln!("node {name} is active, and restarts as active however long it is away");
+                eprintln!("node {name} is active and restarts as active");
             }
             NodeMode::Active => eprintln!("node {name} is already active"),
             was => eprintln!("node {name} was {was} and is active again"),

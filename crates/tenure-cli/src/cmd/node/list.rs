@@ -51,7 +51,7 @@ impl Show {
         let Report { nodes, shards, .. } = report;
         let Some(node) = nodes.first() else {
             return Err(Exit::failed(format!(
-                "there is no node {}; the cluster has {}",
+                "there is no node {}; existing nodes: {}",
                 self.name,
                 match names.is_empty() {
                     true => "none".to_owned(),

@@ -19,8 +19,7 @@ use crate::stdout;
     after_help = "A node that does not respond is not forced: other nodes claim its shards when its ttl has expired. The command\n\
     stops only the process that runs now; a supervisor may start the next one, which owns shards again (run\n\
     `tenure node drain` first to prevent that). Repeating the command changes nothing.\n\
-    With --self the node is that of TENURE_NODE or the setting `node`: for a preStop hook, where SIGTERM leaves too little\n\
-    time.\n\n\
+    With --self, stops the node named by TENURE_NODE or the setting `node`, as in a preStop hook before SIGTERM.\n\n\
     Examples:\n  tenure node stop n1 --yes\n  \
     tenure node stop n1 --yes --wait-timeout 30s --json\n  \
     TENURE_NODE=$HOSTNAME tenure node stop --self --wait-timeout 50s"
@@ -84,7 +83,7 @@ async fn stop(
     if let Some((session, _)) = asked
         && !at_once(timeout)
     {
-        let left = format!("node {name} stops anyway, now or when its ttl expires");
+        let left = format!("node {name} still stops, immediately or when its ttl expires");
         let told = |shards: usize| eprintln!("node {name}: {shards} shards left");
         or_interrupted(
             admin.wait_until_stopped(name, session, timeout, told),

@@ -39,7 +39,7 @@ pub(super) struct Create {
 /// Change the settings of a queue
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Settings that are not named stay as they are. Workers apply changes within seconds. Existing tasks keep the\n\
+    after_help = "Settings that are not given stay unchanged. Workers apply changes within seconds. Existing tasks keep the\n\
     timeouts and retries they were submitted with.\n\n\
     Examples:\n  tenure queue update mails --max-attempts 10 --retain-done 24h"
 )]

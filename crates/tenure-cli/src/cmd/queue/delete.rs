@@ -26,7 +26,7 @@ use crate::stdout;
 pub(super) struct Delete {
     /// Queue name
     queue: String,
-    /// Do not ask for confirmation
+    /// Skip the confirmation
     #[arg(long)]
     yes: bool,
     /// Print JSON

@@ -56,7 +56,7 @@ pub(super) struct PurgeCommand {
     /// Delete dead letters older than this
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     dead: Option<Duration>,
-    /// Do not ask for confirmation
+    /// Skip the confirmation
     #[arg(long)]
     yes: bool,
     /// Print JSON
@@ -74,7 +74,7 @@ pub(super) struct PurgeCommand {
 pub(super) struct RepairIndex {
     /// Queue name
     queue: String,
-    /// Do not ask for confirmation
+    /// Skip the confirmation
     #[arg(long)]
     yes: bool,
     /// Print JSON
@@ -134,7 +134,7 @@ fn question(queue: &str, purge: &Purge) -> String {
     ];
     let parts: Vec<String> = parts.into_iter().flatten().collect();
     format!(
-        "tasks of queue {queue} will be deleted that have been {}",
+        "tasks of queue {queue} that have been {} will be deleted",
         parts.join(", or ")
     )
 }

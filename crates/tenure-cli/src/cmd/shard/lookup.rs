@@ -18,7 +18,7 @@ use crate::stdout;
 #[derive(Debug, Args)]
 #[command(
     after_help = "Exits with 1 if no node owns the shard. With --offline the command needs no store: it prints only the shard,\n\
-    which follows from the key and the number of shards.\n\n\
+    which depends only on the key and the number of shards.\n\n\
     Examples:\n  tenure shard lookup user-42 --keyspace orders\n  \
     tenure shard lookup user-42 --json\n  \
     tenure shard lookup user-42 --offline --shard-count 64"

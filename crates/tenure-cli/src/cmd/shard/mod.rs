@@ -98,7 +98,7 @@ struct Delete {
 /// List the shards of a keyspace
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Prints one name per line, as --file reads them; with --json also owner, epoch, state and metadata.\n\n\
+    after_help = "Prints one name per line, in the format of --file; with --json also owner, epoch, state and metadata.\n\n\
     Examples:\n  tenure shard list topics\n  \
     tenure shard list topics --json | jq '.shards[] | select(.owner == null)'"
 )]
@@ -158,7 +158,7 @@ impl Which {
         );
         if self.json {
             stdout::json(&json!({
-                "keyspace": keyspace, "asked": work.asked, "changed": work.done, "same": work.same,
+                "keyspace": keyspace, "requested": work.asked, "changed": work.done, "unchanged": work.same,
             }));
         }
     }

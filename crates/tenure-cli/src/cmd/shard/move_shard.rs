@@ -71,7 +71,7 @@ impl Move {
         }
         if self.json {
             stdout::json(&json!({
-                "shard": id.to_string(), "to": to, "changed": changed, "served_there": done,
+                "shard": id.to_string(), "target": to, "changed": changed, "served": done,
             }));
         }
         Ok(ExitCode::SUCCESS)

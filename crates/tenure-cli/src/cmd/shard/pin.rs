@@ -85,7 +85,7 @@ async fn set(
             .map(|k| k.assigned_by);
         if let Some(mode) = mode.filter(|mode| to.is_some() && *mode != AssignedBy::Leader) {
             return Err(Exit::failed(format!(
-                "keyspace {} is in mode {mode}, in which no leader plans: a pin would have no effect",
+                "keyspace {} has assigned_by = {mode}; only shards of keyspaces assigned by the leader can be pinned",
                 id.keyspace
             )));
         }

@@ -23,7 +23,7 @@ pub(super) struct Child {
 impl Child {
     pub(super) fn begin(command: Vec<OsString>) -> Result<Self, Exit> {
         let supervisor = Supervisor::begin(command, false)
-            .map_err(|e| Exit::failed(format!("orphans cannot be adopted: {e}")))?;
+            .map_err(|e| Exit::failed(format!("orphaned processes cannot be adopted: {e}")))?;
         let (end, ended) = oneshot::channel();
         let living = tokio::spawn(live(supervisor.clone(), ended));
         Ok(Self {

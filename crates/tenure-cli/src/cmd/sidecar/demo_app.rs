@@ -105,7 +105,7 @@ impl Counter {
             std::future::pending::<()>().await;
         }
         if self.app.fail.as_deref() == Some(hook) {
-            let reason = format!("told to fail at {hook}");
+            let reason = format!("configured to fail at {hook}");
             return Ok(text(StatusCode::INTERNAL_SERVER_ERROR, reason));
         }
         match hook {

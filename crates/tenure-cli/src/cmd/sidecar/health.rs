@@ -65,13 +65,13 @@ impl Health for Doing {
             }
             if self.node.metrics().value("tenure_detached", "") > 0.0 {
                 return Err(
-                    "detached: cut off from the store for too long, nothing is served".to_owned(),
+                    "detached: the lease could not be renewed, no shard is served".to_owned(),
                 );
             }
             self.application
                 .answers()
                 .await
-                .map_err(|reason| format!("the application takes no connections: {reason}"))
+                .map_err(|reason| format!("the application accepts no connections: {reason}"))
         })
     }
 

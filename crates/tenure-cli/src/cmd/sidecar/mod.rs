@@ -39,7 +39,7 @@ const LINGER: Duration = Duration::from_millis(500);
 #[command(
     after_help = "Admitted requests carry the headers Tenure-Shard, Tenure-Epoch and Tenure-Key. A request for a shard that this\n\
     sidecar does not serve is answered with 421 before the application receives it.\n\
-    Hooks are POST requests to URL/load, /catch_up, /seal and /release; each may be missing (404).\n\
+    Hooks are POST requests to URL/load, /catch_up, /seal and /release; each is optional (404).\n\
     On SIGTERM the sidecar hands over its shards and exits; on a second SIGTERM it exits immediately.\n\n\
     Examples:\n  \
     tenure sidecar --listen :8001 --app http://127.0.0.1:9001 -k orders --shards 64\n  \
@@ -73,7 +73,7 @@ pub(crate) struct SidecarCommand {
     /// Use named shards, created by `tenure shard create`; the key of a request is the name of its shard
     #[arg(long, conflicts_with = "shards")]
     named: bool,
-    /// Assignment of shards: leader-assigned (by a leader), rendezvous or fair-share (both without one)
+    /// Assignment of shards: leader, rendezvous or fair-share; the latter two need no leader
     #[arg(long, value_name = "MODE", default_value = "leader")]
     assigned_by: AssignedBy,
     #[command(flatten)]
@@ -81,13 +81,13 @@ pub(crate) struct SidecarCommand {
     /// Forward requests for shards of other nodes, as a router does
     #[arg(long)]
     forward: bool,
+    /// Command that runs the application, restarted whenever it exits
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
     #[command(flatten)]
     holding: Holding,
     #[command(flatten)]
     flags: Flags,
-    /// Command that runs the application, restarted whenever it exits
-    #[arg(last = true, value_name = "COMMAND")]
-    command: Vec<OsString>,
 }
 
 /// What a node is started from.

@@ -34,14 +34,14 @@ enum Action {
     Model(model::Model),
 }
 
-/// Run one seed again and tell its story
+/// Replay one seed and print its events
 #[derive(Debug, Args)]
-#[command(after_help = "Exits with 1 if the seed breaks a promise.\n\n\
+#[command(after_help = "Exits with 1 if the seed violates an invariant.\n\n\
     Examples:\n  tenure sim replay 4711\n  tenure sim replay 4711 --shrink")]
 struct Replay {
-    /// The seed
+    /// Seed
     seed: u64,
-    /// Leave out whatever it fails without
+    /// Remove the faults that the failure does not need
     #[arg(long)]
     shrink: bool,
 }
@@ -64,7 +64,7 @@ impl Replay {
             false => Mask::default(),
             true => match shrink(seed, Under::default()) {
                 Some(shrunk) => {
-                    eprintln!("{} faults are left", shrunk.faults);
+                    eprintln!("{} faults left after shrinking", shrunk.faults);
                     shrunk.mask
                 }
                 None => Mask::default(),
@@ -74,7 +74,7 @@ impl Replay {
         stdout::line(story.lines.join("\n"));
         match story.violation {
             None => {
-                eprintln!("seed {seed} keeps every promise");
+                eprintln!("seed {seed}: no violation");
                 Ok(ExitCode::SUCCESS)
             }
             Some(violation) => Err(Exit::failed(format!("seed {seed}: {violation}"))),

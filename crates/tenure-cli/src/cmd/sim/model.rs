@@ -12,25 +12,24 @@ use crate::exit::Exit;
 use crate::stdout;
 use crate::table::{Table, WIDTH};
 
-/// Visit every state of small clusters, and say whether one breaks a promise
+/// Explore every state of small clusters and report invariant violations
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Without --scope the scopes of the daily tests are explored. Exits with 1 and tells the shortest way to it if a \
-    promise is broken,\nor if something that was to happen did not. The bounds of each scope, and what they leave out, are in \
-    docs/model.md.\n\n\
+    after_help = "Without --scope, explores the scopes of the daily tests. Exits with 1 if an invariant is violated or an expected event\n\
+    never occurs, and prints the shortest path to a violation. docs/model.md lists the bounds of each scope.\n\n\
     Examples:\n  tenure sim model --list\n  tenure sim model\n  tenure sim model --scope crash --threads 2 --json"
 )]
 pub(crate) struct Model {
-    /// Explore this scope; may be repeated
+    /// Scope to explore; repeatable
     #[arg(long, value_name = "NAME")]
     scope: Vec<String>,
-    /// Explore all scopes; the large ones take minutes, and memory
+    /// Explore all scopes; large ones take minutes and gigabytes of memory
     #[arg(long, conflicts_with = "scope")]
     all: bool,
-    /// List the scopes and explore none
+    /// List the scopes without exploring them
     #[arg(long)]
     list: bool,
-    /// How many threads to use; default: one for each core
+    /// Number of threads; default: one per core
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     threads: Option<u16>,
     /// Print the summary as JSON
@@ -66,7 +65,7 @@ impl Model {
         let checking = tokio::task::spawn_blocking(move || self.explore(&scopes));
         let summary = checking
             .await
-            .map_err(|e| Exit::failed(format!("the model checker broke off: {e}")))?;
+            .map_err(|e| Exit::failed(format!("the model checker failed: {e}")))?;
         if json {
             stdout::json(&summary);
         } else {
@@ -86,7 +85,7 @@ impl Model {
             model::scope(name).ok_or_else(|| {
                 let known: Vec<&str> = SCOPES.iter().map(|scope| scope.name).collect();
                 Exit::usage(format!(
-                    "there is no scope {name:?}; there are {}",
+                    "there is no scope {name:?}; use one of: {}",
                     known.join(", ")
                 ))
             })
@@ -154,7 +153,7 @@ fn told(summary: &Summary) -> String {
         }
         for unseen in &checked.unseen {
             text.push_str(&format!(
-                "scope {}: it never happens that {unseen}\n",
+                "scope {}: never observed: {unseen}\n",
                 checked.scope
             ));
         }
@@ -163,7 +162,7 @@ fn told(summary: &Summary) -> String {
         "SCOPE",
         "#STATES",
         "#DEPTH",
-        "#HEALS IN",
+        "#RECOVERS IN",
         "#SEEN",
         "#SECONDS",
         "VERDICT",

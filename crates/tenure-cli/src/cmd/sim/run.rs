@@ -24,24 +24,24 @@ const DESCRIBED: usize = 10;
 /// The exit code of a run that was interrupted, as shells have it.
 const INTERRUPTED: u8 = 130;
 
-/// Run many seeds, and say which of them break a promise
+/// Run many seeds and report invariant violations
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Exits with 1 if a seed breaks a promise, with 130 if interrupted; Ctrl-C prints what there is so far.\n\
-    With --state a run goes on where it was stopped, as long as the program is the same build.\n\n\
+    after_help = "Exits with 1 if a seed violates an invariant, with 130 if interrupted. Ctrl-C prints the results so far.\n\
+    With --state an interrupted run continues, if the program is the same build.\n\n\
     Examples:\n  tenure sim run --seeds 10000\n  tenure sim run --seeds 1000000 --state sim.json --json"
 )]
 pub(crate) struct Run {
-    /// How many seeds to run
+    /// Number of seeds
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     seeds: u64,
-    /// The first seed
+    /// First seed
     #[arg(long, value_name = "SEED", default_value_t = 0)]
-    from: u64,
-    /// How many threads to use; default: one for each core
+    first_seed: u64,
+    /// Number of threads; default: one per core
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     threads: Option<u16>,
-    /// Remember here what was run, and leave that out next time
+    /// File with the seeds already run, which are skipped
     #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
     /// Print the summary as JSON
@@ -58,7 +58,7 @@ struct Total {
     seeds_per_second: f64,
     seconds: f64,
     threads: usize,
-    from: u64,
+    first_seed: u64,
     /// How many of the seeds were run earlier.
     resumed: u64,
     interrupted: bool,
@@ -83,7 +83,7 @@ impl Run {
         let running = tokio::task::spawn_blocking(move || self.all(&interrupted));
         let total = running
             .await
-            .map_err(|e| Exit::failed(format!("the simulator broke off: {e}")))??;
+            .map_err(|e| Exit::failed(format!("the simulator failed: {e}")))??;
         if json {
             stdout::json(&total);
         } else {
@@ -97,13 +97,13 @@ impl Run {
     }
 
     fn all(&self, interrupted: &AtomicBool) -> Result<Total, Exit> {
-        let end = self.from.checked_add(self.seeds).ok_or_else(|| {
+        let end = self.first_seed.checked_add(self.seeds).ok_or_else(|| {
             Exit::usage(format!(
-                "--from {} and --seeds {} go beyond the last seed",
-                self.from, self.seeds
+                "--first-seed {} and --seeds {} exceed the largest seed",
+                self.first_seed, self.seeds
             ))
         })?;
-        let range = self.from..end;
+        let range = self.first_seed..end;
         let mut state = match &self.state {
             Some(path) => State::load(path)?,
             None => State::new()?,
@@ -111,7 +111,7 @@ impl Run {
         let missing = state.missing(&range);
         let to_run: u64 = missing.iter().map(|part| part.end - part.start).sum();
         let mut total = Total {
-            from: self.from,
+            first_seed: self.first_seed,
             resumed: self.seeds - to_run,
             program: state.program.clone(),
             commit: state.commit.clone(),
@@ -193,17 +193,17 @@ fn told(total: &Total) -> String {
     }
     if let Some(seed) = total.first_failed {
         text.push_str(&format!(
-            "tenure sim replay {seed} tells the story of the first\n"
+            "`tenure sim replay {seed}` prints the events of the first failure\n"
         ));
     }
     let earlier = match total.resumed {
         0 => String::new(),
-        n => format!(", {n} of them earlier"),
+        n => format!(", {n} of them in earlier runs"),
     };
     text.push_str(&format!(
-        "{} seeds from {}{earlier}, {} failed, {:.0} per second{}\n",
+        "{} seeds from {}{earlier}: {} failed, {:.0} per second{}\n",
         total.seeds,
-        total.from,
+        total.first_seed,
         total.failed,
         total.seeds_per_second,
         if total.interrupted {

@@ -37,8 +37,11 @@ impl State {
     /// Nothing run yet by this build.
     pub(crate) fn new() -> Result<Self, Exit> {
         Ok(Self {
-            program: program()
-                .map_err(|e| Exit::failed(format!("this program cannot be read: {e}")))?,
+            program: program().map_err(|e| {
+                Exit::failed(format!(
+                    "the executable of this program cannot be read: {e}"
+                ))
+            })?,
             commit: option_env!("TENURE_COMMIT").map(str::to_owned),
             finished: Vec::new(),
         })
@@ -59,13 +62,13 @@ impl State {
         };
         let found: Self = serde_json::from_str(&text).map_err(|e| {
             Exit::usage(format!(
-                "{} is not a state file of `tenure sim run`: {e}; name another",
+                "{} is not a state file of `tenure sim run`: {e}; give another file",
                 path.display()
             ))
         })?;
         if found.program != new.program {
             eprintln!(
-                "{} is of another build of this program; starting anew",
+                "state file {} is from another build of this program and will be replaced",
                 path.display()
             );
             return Ok(new);

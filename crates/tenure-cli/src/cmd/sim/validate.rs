@@ -10,16 +10,16 @@ use tenure_sim::validate::{Report, validate};
 use crate::exit::Exit;
 use crate::stdout;
 
-/// Run what nodes have written down (`--trace`) again, and check it
+/// Replay and check the traces of nodes (`--trace`)
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Give the traces of all nodes of a cluster together: then they are also compared with each other.\n\
-    Exits with 1 if something is wrong, and says where as FILE:LINE; with 2 if a file cannot be read or is of another format.\n\n\
+    after_help = "Pass the traces of all nodes of a cluster together to compare them with each other.\n\
+    Exits with 1 if there are violations, printed as FILE:LINE; with 2 if a file is unreadable or has another format.\n\n\
     Examples:\n  tenure exec --trace n1.jsonl --store sqlite:shop.db --cluster shop --singleton nightly -- ./cron\n  \
     tenure sim validate n1.jsonl n2.jsonl\n  tenure sim validate --json traces/*.jsonl"
 )]
 pub(crate) struct Validate {
-    /// The traces
+    /// Trace files
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Print the summary as JSON
@@ -31,7 +31,7 @@ impl Validate {
     pub(crate) fn run(&self) -> Result<ExitCode, Exit> {
         let report = validate(&self.files).map_err(|e| Exit::usage(e.to_string()))?;
         if report.processes == 0 {
-            return Err(Exit::usage("the files are empty; nothing was written down"));
+            return Err(Exit::usage("the trace files are empty"));
         }
         if self.json {
             stdout::json(&report);
@@ -54,7 +54,7 @@ fn told(report: &Report) -> String {
     lines.extend(report.gaps.iter().map(|gap| format!("incomplete: {gap}")));
     lines.extend([
         format!(
-            "{} steps of {} processes of {} nodes, {} run again with the same outcome; {} processes without an end",
+            "{} steps of {} processes of {} nodes; {} replayed with the same outcome; {} processes without an end",
             report.steps,
             report.processes,
             report.nodes.len(),
@@ -63,13 +63,13 @@ fn told(report: &Report) -> String {
         ),
         format!("shards: {}", counts(&report.transitions)),
         format!(
-            "writes that won: {}; failovers: {}; openings compared: {}",
+            "successful writes: {}; failovers: {}; activations compared: {}",
             counts(&report.writes),
             report.failovers,
             report.openings
         ),
         format!(
-            "longest delay of a wake-up {:.1} ms, of an answer {:.1} ms; {} requests without one",
+            "maximum delay of a wake-up {:.1} ms, of a store response {:.1} ms; {} requests without a response",
             report.longest_wake_delay_ms, report.longest_answer_ms, report.unanswered
         ),
         format!("{} violations", report.violations),

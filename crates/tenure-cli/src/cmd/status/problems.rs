@@ -1,4 +1,4 @@
-//! What is wrong with a cluster's records, each with what helps.
+//! Problems of a cluster, each with the command or action that solves it.
 
 use std::collections::BTreeSet;
 
@@ -12,19 +12,19 @@ use tenure_core::view::{KeyState, Table};
 use super::report::Keyspace;
 use crate::snapshot::{Lease, Snapshot};
 
-/// One thing that is wrong.
+/// A condition that needs an operator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Problem {
     /// `unreadable`, `newer_format`, `missing`, `quarantined`, `unserved`, `troubled`, `overdue`, `drained` or `store_replaced`.
     pub(crate) kind: &'static str,
-    /// The record it is about.
+    /// Key of the affected record.
     pub(crate) key: String,
     pub(crate) problem: String,
-    /// What helps.
+    /// Action that solves the problem.
     pub(crate) help: String,
 }
 
-/// Everything that is wrong, the most general first.
+/// All problems, the most general first.
 pub(crate) fn all(snapshot: &Snapshot, keyspaces: &[Keyspace]) -> Vec<Problem> {
     let mut problems = Vec::new();
     cluster(snapshot, &mut problems);
@@ -39,7 +39,7 @@ pub(crate) fn all(snapshot: &Snapshot, keyspaces: &[Keyspace]) -> Vec<Problem> {
     problems
 }
 
-/// Nodes that take no shards although no operator wanted it so.
+/// Nodes that were drained by a rule instead of by an operator.
 fn drained(snapshot: &Snapshot, problems: &mut Vec<Problem>) {
     for (name, seen) in snapshot.view.nodes.iter() {
         let mode = &seen.record.mode;
@@ -47,16 +47,16 @@ fn drained(snapshot: &Snapshot, problems: &mut Vec<Problem>) {
             continue;
         };
         let reason = match reason.as_str() {
-            NodeMode::STALE_RESTART => "its process was away for longer than its ttl",
-            NodeMode::REGISTRATION_EXPIRED => "its session ran out while others lived",
-            NodeMode::JOINED => "its first start was told only to join",
+            NodeMode::STALE_RESTART => "its process was down for longer than its ttl",
+            NodeMode::REGISTRATION_EXPIRED => "its session expired while other nodes were live",
+            NodeMode::JOINED => "it was first started with start_drained",
             _ => continue,
         };
         problems.push(problem(
             "drained",
             &Key::Node(name.clone()),
-            format!("node {name} takes no shards: {mode}: {reason}"),
-            format!("look into it, then tenure node resume {name}"),
+            format!("node {name} gets no shards: {mode}: {reason}"),
+            format!("check the cause, then run tenure node resume {name}"),
         ));
     }
 }
@@ -81,24 +81,24 @@ fn cluster(snapshot: &Snapshot, problems: &mut Vec<Problem>) {
             "store_replaced",
             &Key::Cluster,
             format!(
-                "the cluster was written to store {other}, but this is store {}: it was restored or exchanged, and \
-                 nobody claims anything",
+                "the cluster record names store {other}, but this is store {}: the store was replaced or restored from a \
+                 backup; no node claims shards",
                 snapshot.identity
             ),
-            "tenure keyspace bump-generation --all",
+            "run tenure keyspace bump-generation --all",
         ));
     }
     if snapshot.view.cluster.cell(&()).is_none() {
         problems.push(problem(
             "missing",
             &Key::Cluster,
-            "the cluster's own record is missing",
-            "a node that runs writes it anew by itself; if none runs, tenure keyspace bump-generation --all before one starts",
+            "the cluster record is missing",
+            "a running node writes it again; if none runs, run tenure keyspace bump-generation --all before starting one",
         ));
     }
 }
 
-/// Records that cannot be read, of every kind.
+/// Unreadable records of every kind.
 fn damaged(snapshot: &Snapshot, problems: &mut Vec<Problem>) {
     let view = &snapshot.view;
     each(
@@ -106,8 +106,8 @@ fn damaged(snapshot: &Snapshot, problems: &mut Vec<Problem>) {
         |()| Key::Cluster,
         problems,
         |()| {
-            "no node can start, and nothing that is lost is made anew: tenure cluster repair-record cluster, best while a \
-             node runs that remembers it"
+            "until then no node starts and lost records are not restored: run tenure cluster repair-record cluster, \
+             if possible while a node is running"
                 .to_owned()
         },
     );
@@ -115,7 +115,7 @@ fn damaged(snapshot: &Snapshot, problems: &mut Vec<Problem>) {
         &view.leader,
         |()| Key::Leader,
         problems,
-        |()| "tenure cluster repair-record leader".to_owned(),
+        |()| "run tenure cluster repair-record leader".to_owned(),
     );
     each(
         &view.keyspaces,
@@ -123,8 +123,8 @@ fn damaged(snapshot: &Snapshot, problems: &mut Vec<Problem>) {
         problems,
         |name| {
             format!(
-                "nothing of it is served: tenure cluster repair-record keyspaces/{name}; the nodes that serve it write it anew at a \
-                 higher generation"
+                "none of its shards are served: run tenure cluster repair-record keyspaces/{name}; nodes that serve it write it \
+                 again at a higher generation"
             )
         },
     );
@@ -134,7 +134,7 @@ fn damaged(snapshot: &Snapshot, problems: &mut Vec<Problem>) {
         problems,
         |name| {
             format!(
-                "tenure cluster repair-record nodes/{name}; the node writes it anew by itself, at once or when it starts"
+                "run tenure cluster repair-record nodes/{name}; the node writes it again, immediately or at its next start"
             )
         },
     );
@@ -142,7 +142,7 @@ fn damaged(snapshot: &Snapshot, problems: &mut Vec<Problem>) {
         &view.sessions,
         |id| Key::Session(*id),
         problems,
-        |_| "its holder stops serving, and the nodes end it by themselves after its ttl".to_owned(),
+        |_| "its node stops serving; other nodes expire the session after its ttl".to_owned(),
     );
     each(
         &view.shards,
@@ -150,7 +150,7 @@ fn damaged(snapshot: &Snapshot, problems: &mut Vec<Problem>) {
         problems,
         |id| {
             format!(
-                "nodes that serve it restore it by themselves after the longest ttl; without any, \
+                "nodes that serve the keyspace write it again after the longest ttl; if none runs, run \
                  tenure shard repair {id}"
             )
         },
@@ -173,13 +173,13 @@ fn each<K: Ord + Clone, R>(
                 "newer_format",
                 &key(name),
                 damage.to_string(),
-                "upgrade this program; nothing older rewrites the record",
+                "upgrade this program; older versions never change the record",
             ),
         });
     }
 }
 
-/// Keyspaces that are listed or have shards, but have no record of their own.
+/// Keyspaces that are listed or have shards, but have no keyspace record.
 fn missing_keyspaces(snapshot: &Snapshot, problems: &mut Vec<Problem>) {
     let shards = snapshot.view.shards.cells().map(|(id, _)| &id.keyspace);
     let cluster = snapshot.view.cluster.get(&());
@@ -190,8 +190,8 @@ fn missing_keyspaces(snapshot: &Snapshot, problems: &mut Vec<Problem>) {
             problems.push(problem(
                 "missing",
                 &Key::Keyspace(name.clone()),
-                "the keyspace is known but has no record of its own: it is being created, or was lost",
-                "nodes that serve it write it anew by themselves after a ttl; without any, tenure keyspace create",
+                "the keyspace record is missing: the keyspace is being created, or the record was lost",
+                "nodes that serve it write it again after a ttl; if none runs, run tenure keyspace create",
             ));
         }
     }
@@ -209,8 +209,8 @@ fn shards(snapshot: &Snapshot, name: &KeyspaceName, problems: &mut Vec<Problem>)
                 problems.push(problem(
                     "missing",
                     &key,
-                    "the shard's record is missing",
-                    format!("nodes that serve it write it anew by themselves after a ttl; without any, tenure shard repair {id}"),
+                    "the shard record is missing",
+                    format!("nodes that serve the keyspace write it again after a ttl; if none runs, run tenure shard repair {id}"),
                 ));
             }
             Some(KeyState::Present(seen)) => {
@@ -219,7 +219,7 @@ fn shards(snapshot: &Snapshot, name: &KeyspaceName, problems: &mut Vec<Problem>)
                         "quarantined",
                         &key,
                         why_quarantined(quarantine, &seen.record.failures),
-                        format!("remove the cause, then tenure shard repair {id}"),
+                        format!("remove the cause, then run tenure shard repair {id}"),
                     ));
                 }
                 if let (Some(said), Some(owner)) = (&seen.record.trouble, seen.record.owner())
@@ -230,7 +230,7 @@ fn shards(snapshot: &Snapshot, name: &KeyspaceName, problems: &mut Vec<Problem>)
                         &key,
                         said,
                         format!(
-                            "see what node {} logs; it takes this back once the shard fares well",
+                            "check the log of node {}; the node clears the problem when the application recovers",
                             owner.node
                         ),
                     ));
@@ -241,7 +241,7 @@ fn shards(snapshot: &Snapshot, name: &KeyspaceName, problems: &mut Vec<Problem>)
     }
 }
 
-/// Shards that nobody serves: those that no node can be given, at once; others once the nodes report them, after three ttl.
+/// Shards that are not served: immediately if no node can own them, otherwise after three ttl.
 fn unserved(snapshot: &Snapshot, name: &KeyspaceName, problems: &mut Vec<Problem>) {
     let view = &snapshot.view;
     let ended = |session| {
@@ -256,16 +256,18 @@ fn unserved(snapshot: &Snapshot, name: &KeyspaceName, problems: &mut Vec<Problem
     for stuck in members::stuck(view, name, ended, blocked) {
         let help = match stuck.reason {
             Unserved::NoNode => "start a node that serves the keyspace",
-            Unserved::Cordoned => "tenure node uncordon one of its nodes, or start another",
-            Unserved::Draining => "tenure node resume one of its nodes, or start another",
-            Unserved::NoWeight => "start a node with a weight",
-            Unserved::NoRoom => "raise a capacity, or start another node",
-            Unserved::Loading => "see what their owners log; tenure status --shards names them",
+            Unserved::Cordoned => {
+                "uncordon one of its nodes (tenure node uncordon), or start another"
+            }
+            Unserved::Draining => "resume one of its nodes (tenure node resume), or start another",
+            Unserved::NoWeight => "start a node with a weight above 0",
+            Unserved::NoRoom => "raise the capacity of a node, or start another node",
+            Unserved::Loading => "check the logs of their owners (tenure status --shards)",
             Unserved::Moving => {
-                "see what their owners and the nodes that they move to log; tenure status --shards names them"
+                "check the logs of their owners and targets (tenure status --shards)"
             }
             Unserved::Unclaimed | Unserved::Quarantined => {
-                "see what the nodes of the keyspace log: claims that the store rejects, loads that fail"
+                "check the logs of the keyspace's nodes for rejected claims and failed loads"
             }
         };
         problems.push(problem(
@@ -301,7 +303,7 @@ fn why_unserved(stuck: &Stuck) -> String {
     format!("{count} {word} {verb} not served{long}: {text} ({reason}): {named}")
 }
 
-/// The reason, and of the nodes that could not load the shard those that it does not name.
+/// The reason, followed by the load failures that it does not contain.
 fn why_quarantined(quarantine: &Quarantine, failures: &[Failure]) -> String {
     let mut reason = quarantine.reason.clone();
     for Failure { node, error, .. } in failures {
@@ -314,7 +316,7 @@ fn why_quarantined(quarantine: &Quarantine, failures: &[Failure]) -> String {
     reason
 }
 
-/// Sessions that something refers to and that are not as they should be.
+/// Missing and overdue sessions that a node or shard refers to.
 fn sessions(snapshot: &Snapshot, problems: &mut Vec<Problem>) {
     let owners = snapshot
         .view
@@ -337,16 +339,16 @@ fn sessions(snapshot: &Snapshot, problems: &mut Vec<Problem>) {
             Lease::Missing => problems.push(problem(
                 "missing",
                 &key,
-                "a session that a node or shard refers to is missing: that proves nothing about its end",
-                "its holder stops serving, and the nodes write its end by themselves after its ttl",
+                "a node or shard refers to this session, but its record is missing, which does not prove its end",
+                "its node stops serving; other nodes expire the session after its ttl",
             )),
             Lease::Overdue(_) => {
                 let node = snapshot.view.sessions.get(&session).map(|s| s.node.to_string());
                 problems.push(problem(
                     "overdue",
                     &key,
-                    format!("the lease of node {} has run out and nobody has ended it", node.unwrap_or_default()),
-                    "any node that runs ends it by itself; if none runs, start one",
+                    format!("the lease of node {} expired, but its session has not ended", node.unwrap_or_default()),
+                    "a running node expires the session; if none runs, start one",
                 ));
             }
             Lease::Live | Lease::Stopping | Lease::Ended(_) | Lease::Unreadable => {}

@@ -1,4 +1,4 @@
-//! What `status` says, as data: the JSON is this, and the text is made from it.
+//! The report of `status`: printed as JSON, or formatted as text.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,16 +13,16 @@ use tenure_core::view::KeyState;
 use super::problems::{self, Problem};
 use crate::snapshot::{Lease, Snapshot};
 
-/// The whole answer.
+/// State of a cluster at one revision of the store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Report {
     pub(crate) cluster: ClusterName,
     pub(crate) store: String,
-    /// How often the whole cluster has started from nothing; unknown before the first node.
+    /// Number of starts of the whole cluster; absent before the first node.
     pub(crate) boot: Option<u64>,
     /// Pause of planned moves.
     pub(crate) moves_paused: Option<MovesPaused>,
-    /// Who plans; nobody has if there is no keyspace that wants it.
+    /// The current or last leader.
     pub(crate) leader: Option<Leader>,
     pub(crate) nodes: Vec<Node>,
     pub(crate) keyspaces: Vec<Keyspace>,
@@ -30,16 +30,16 @@ pub(crate) struct Report {
     pub(crate) problems: Vec<Problem>,
 }
 
-/// Who plans, or planned last.
+/// The current or last leader.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Leader {
     pub(crate) node: NodeName,
     pub(crate) session: SessionId,
-    /// Grows with every change of leader.
+    /// Term, which grows with every change of leader.
     pub(crate) term: u64,
     /// `leading`, `resigned`, `overdue`, `gone` (its session has ended), `missing` or `unreadable`.
     pub(crate) state: &'static str,
-    /// The number of the last plan of its term that changed anything, as the shards' records tell.
+    /// Number of the last plan of the term that changed a shard record.
     pub(crate) plan: u64,
 }
 
@@ -50,9 +50,9 @@ pub(crate) struct Node {
     /// `active`, `cordoned`, `draining`, `drained`, `stopping`, `gone` once its session is over, or
     /// `planner`.
     pub(crate) mode: &'static str,
-    /// It is given no shards, whatever its mode.
+    /// True if the node is cordoned, in any mode.
     pub(crate) cordoned: bool,
-    /// Why it is drained.
+    /// Reason of a drained node.
     pub(crate) reason: Option<String>,
     pub(crate) session: SessionId,
     /// `live`, `stopping`, `overdue`, how it ended, `missing` or `unreadable`.
@@ -64,11 +64,11 @@ pub(crate) struct Node {
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) capacity: Option<u32>,
     pub(crate) version: Option<String>,
-    /// How many shards its session owns.
+    /// Number of shards owned by its session.
     pub(crate) shards: usize,
 }
 
-/// A keyspace, with how many of its shards are how.
+/// A keyspace with the numbers of its shards by state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Keyspace {
     pub(crate) name: KeyspaceName,
@@ -80,12 +80,12 @@ pub(crate) struct Keyspace {
     pub(crate) unowned: usize,
     pub(crate) loading: usize,
     pub(crate) moving: usize,
-    /// How many are to go from their owner to another node, and have not yet.
+    /// Number of shards assigned to another node than their owner.
     pub(crate) pending_moves: usize,
     pub(crate) pinned: usize,
-    /// How it is planned, as far as that is not the usual.
+    /// Planning settings that differ from the defaults.
     pub(crate) planning: PlanningSettings,
-    /// Removed, but some of its shards are still owned.
+    /// True if the keyspace is deleted but some of its shards are still owned.
     pub(crate) deleted: bool,
 }
 
@@ -97,27 +97,27 @@ pub(crate) struct Shard {
     pub(crate) epoch: Option<Epoch>,
     pub(crate) owner: Option<NodeName>,
     pub(crate) session: Option<SessionId>,
-    /// The tenancy's name, or `orphaned` (its owner's session is over), `quarantined`, `unreadable`, `missing`.
+    /// Ownership state, or `orphaned` (the session of its owner has ended), `quarantined`, `unreadable`, `missing`.
     pub(crate) state: &'static str,
     pub(crate) phase: Option<MovePhase>,
-    /// For how long its move has been in this phase, in milliseconds, by the wall clocks of the writer and of this machine.
+    /// Age of the move phase in milliseconds, by the wall clocks of the writer and of this machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) phase_age_ms: Option<u64>,
-    /// Where it goes: the target of its move, or who is to have it instead of its owner.
-    pub(crate) to: Option<NodeName>,
-    /// Who has to do what before its move goes on.
+    /// Target of its move, or the assigned node if that is not the owner.
+    pub(crate) target: Option<NodeName>,
+    /// Pending step of its move, with the node that has to do it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) waits_for: Option<String>,
-    /// Where an operator wants it always to be.
+    /// Node that the shard is pinned to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) pin: Option<NodeName>,
-    /// Nodes that could not load it, and what they said; those since it was last served.
+    /// Load failures since the shard was last served.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) failures: Vec<Failed>,
-    /// What its owner's application says is wrong although it serves.
+    /// Problem reported by the application, although the shard is served.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) trouble: Option<String>,
-    /// Whether somebody owns it who may serve it.
+    /// True if a session that may serve owns the shard.
     #[serde(skip)]
     pub(crate) owned: bool,
 }
@@ -143,7 +143,7 @@ impl Report {
     pub(crate) fn retain_node(&mut self, name: &NodeName) {
         self.nodes.retain(|n| n.name == *name);
         self.shards
-            .retain(|s| s.owner.as_ref() == Some(name) || s.to.as_ref() == Some(name));
+            .retain(|s| s.owner.as_ref() == Some(name) || s.target.as_ref() == Some(name));
         let record = format!("nodes/{name}");
         let shards: BTreeSet<String> = self
             .shards
@@ -203,7 +203,7 @@ impl Keyspace {
             unowned: count(|s| !s.owned),
             loading: count(|s| s.owned && s.state == "loading"),
             moving: count(|s| s.phase.is_some()),
-            pending_moves: count(|s| s.phase.is_none() && s.to.is_some()),
+            pending_moves: count(|s| s.phase.is_none() && s.target.is_some()),
             pinned: count(|s| s.pin.is_some()),
             planning: record.planning.clone(),
             deleted: record.deleted,
@@ -228,7 +228,7 @@ impl Shard {
             state: "missing",
             phase: None,
             phase_age_ms: None,
-            to: None,
+            target: None,
             waits_for: None,
             pin: None,
             failures: Vec::new(),
@@ -266,7 +266,7 @@ impl Shard {
             if new.owned {
                 new.trouble = record.trouble.clone();
                 let elsewhere = |to: &&NodeName| **to != owner.node;
-                new.to = record.assigned.as_ref().filter(elsewhere).cloned();
+                new.target = record.assigned.as_ref().filter(elsewhere).cloned();
             } else {
                 new.state = "orphaned";
             }
@@ -277,7 +277,7 @@ impl Shard {
             new.phase = Some(phase);
             let age = tenure::written_at(record).map(|at| at.elapsed().unwrap_or_default());
             new.phase_age_ms = age.map(|age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX));
-            new.to = Some(mv.to.node.clone());
+            new.target = Some(mv.to.node.clone());
             let id = ShardId::new(keyspace.clone(), new.shard.clone());
             new.waits_for = Some(waits_for(snapshot, &id, record, mv, phase));
         }
@@ -285,7 +285,7 @@ impl Shard {
     }
 }
 
-/// Who has to do what before a move goes on.
+/// Pending step of a move, with the node that has to do it.
 fn waits_for(
     snapshot: &Snapshot,
     id: &ShardId,
@@ -307,8 +307,8 @@ fn waits_for(
             });
             let routers: Vec<&str> = routers.map(|(_, s)| s.record.node.as_str()).collect();
             match routers.is_empty() {
-                true => format!("{owner} to finish what is in flight"),
-                false => format!("{} to hold what comes for it", routers.join(", ")),
+                true => format!("{owner} to finish its requests"),
+                false => format!("{} to hold its requests", routers.join(", ")),
             }
         }
     }

@@ -169,7 +169,7 @@ fn shard_table() -> Table {
         "#FOR",
         "OWNER",
         "EPOCH",
-        "TO",
+        "TARGET",
         "WAITS FOR",
     ])
 }
@@ -200,7 +200,7 @@ fn shard_row(name: String, shard: &Shard, epoch: String) -> Vec<String> {
         dash(shard.phase_age_ms.map(age)),
         dash(shard.owner.as_ref().map(ToString::to_string)),
         epoch,
-        dash(shard.to.as_ref().map(ToString::to_string)),
+        dash(shard.target.as_ref().map(ToString::to_string)),
         dash(shard.waits_for.clone()),
     ]
 }
@@ -226,7 +226,7 @@ pub(crate) fn every(shards: &[Shard]) -> String {
 
 /// Shards that are not simply served; neighbours that are alike share a line.
 fn exceptions(shards: &[Shard]) -> String {
-    let usual = |s: &&Shard| state(s) == "serving" && s.to.is_none();
+    let usual = |s: &&Shard| state(s) == "serving" && s.target.is_none();
     let unusual: Vec<&Shard> = shards.iter().filter(|s| !usual(s)).collect();
     if unusual.is_empty() {
         return String::new();
@@ -271,7 +271,7 @@ fn pins(shards: &[Shard]) -> String {
     if pinned.is_empty() {
         return String::new();
     }
-    let mut table = Table::new(&["PINNED SHARD", "TO", "OWNER"]);
+    let mut table = Table::new(&["PINNED SHARD", "NODE", "OWNER"]);
     let dash = |name: &Option<_>| match name {
         Some(name) => format!("{name}"),
         None::<tenure_core::ids::NodeName> => "-".to_owned(),
@@ -284,7 +284,7 @@ fn pins(shards: &[Shard]) -> String {
         ]);
     }
     let mut text = table.render(WIDTH);
-    more(&mut text, pinned.len(), "pins; --json lists all");
+    more(&mut text, pinned.len(), "pinned shards; --json lists all");
     text
 }
 
@@ -296,7 +296,7 @@ fn alike(a: &Shard, b: &Shard) -> bool {
         && a.keyspace == b.keyspace
         && state(a) == state(b)
         && a.owner == b.owner
-        && a.to == b.to
+        && a.target == b.target
         && a.waits_for == b.waits_for
 }
 

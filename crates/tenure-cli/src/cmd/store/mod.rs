@@ -67,7 +67,7 @@ impl StoreCommand {
             Err(e) => report.add(unreachable(&e)),
             Ok(store) => {
                 let took = report::shown(begun.elapsed());
-                report.add(Finding::ok("reachable", format!("opened within {took}")));
+                report.add(Finding::ok("reachable", format!("opened in {took}")));
                 examine(&store, config, &mut report).await?;
             }
         }
@@ -91,8 +91,8 @@ async fn open(url: &str, create: bool) -> Result<Result<Arc<dyn Store>, StoreErr
 
 fn unreachable(e: &StoreError) -> Finding {
     let advice = match e {
-        StoreError::Denied { .. } => "change what it names; trying again will not help",
-        _ => "see that the server is up and can be reached from here, then try again",
+        StoreError::Denied { .. } => "fix what the message names; a retry does not help",
+        _ => "check that the server is running and reachable from here, then retry",
     };
     Finding::fail("reachable", e.to_string(), advice)
 }
@@ -103,34 +103,34 @@ async fn examine(store: &Arc<dyn Store>, config: &Config, report: &mut Report) -
     report.open(&info);
     let ttl = config.settings().ttl;
     let mut lease = format!(
-        "{} here; at least {}, {} unless set",
+        "{}; minimum {}, default {}",
         duration::show(ttl),
         duration::show(info.min_ttl),
         duration::show(info.default_ttl)
     );
     if store.leases().is_none() {
-        lease.push_str("; kept by the nodes, in their session records");
+        lease.push_str("; leases are kept in the session records of the nodes");
     }
     report.add(if ttl < info.min_ttl {
-        Finding::fail("ttl", lease, "no node will start with it: raise ttl")
+        Finding::fail("ttl", lease, "nodes do not start with this ttl; raise it")
     } else {
         Finding::ok("ttl", lease)
     });
-    match within("asking for the identity", store.identity()).await? {
+    match within("reading its identity", store.identity()).await? {
         Ok(identity) => report.identity(identity),
         Err(e) => report.add(Finding::fail(
             "identity",
             e.to_string(),
-            "no node can start without",
+            "nodes do not start without an identity",
         )),
     }
     Probe::new(store.clone(), ttl).run(report).await?;
-    match within("examining", store.examine()).await? {
+    match within("reading its settings", store.examine()).await? {
         Ok(findings) => findings.into_iter().for_each(|f| report.add(f)),
         Err(e) => report.add(Finding::warn(
             "settings",
             e.to_string(),
-            "let a user look who may, or look by hand",
+            "run the command as a user who may read the settings, or check them manually",
         )),
     }
     Ok(())

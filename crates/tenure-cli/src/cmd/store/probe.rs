@@ -84,16 +84,16 @@ impl Probe {
         };
         let p50 = times[times.len() / 2];
         report.measured(about, p50, max);
-        let found = format!("{} in the middle, {} at most", shown(p50), shown(max));
+        let found = format!("median {}, maximum {}", shown(p50), shown(max));
         let ttl = crate::config::duration::show(self.ttl);
         // A renewal is due every sixth of the ttl, and retried every twentieth.
         report.add(if p50 > self.ttl / 6 {
             let advice = format!(
-                "renewals would not keep up with a ttl of {ttl}: raise ttl to six times this and more, or find out why it is slow"
+                "too slow for a ttl of {ttl}: raise ttl to at least six times the median, or find the cause of the latency"
             );
             Finding::fail(about, found, advice)
         } else if max > self.ttl / 20 {
-            let advice = format!("slow for a ttl of {ttl}: raise ttl if this is how it always is");
+            let advice = format!("slow for a ttl of {ttl}: raise ttl if this latency is usual");
             Finding::warn(about, found, advice)
         } else {
             Finding::ok(about, found)
@@ -102,20 +102,20 @@ impl Probe {
 
     async fn clock(&self, report: &mut Report) -> Result<(), Exit> {
         let before = SystemTime::now();
-        let now = within("asking for the time", self.store.now()).await?;
+        let now = within("reading its clock", self.store.now()).await?;
         let after = SystemTime::now();
         report.add(match now {
-            Ok(None) => Finding::ok("clock", "the store has none of its own"),
+            Ok(None) => Finding::ok("clock", "the store has no clock"),
             Ok(Some(now)) => {
                 let ahead = now.duration_since(after).unwrap_or_default();
                 let behind = before.duration_since(now).unwrap_or_default();
                 let off = ahead.max(behind);
                 if off > CLOCK_TOLERANCE {
-                    let found = format!("{} apart from this machine's", shown(off));
-                    let advice = "no promise hangs on it, but times in records and logs will not agree: synchronise both";
+                    let found = format!("{} apart from the clock of this machine", shown(off));
+                    let advice = "safety does not depend on it, but times in records and logs differ: synchronize both clocks";
                     Finding::warn("clock", found, advice)
                 } else {
-                    Finding::ok("clock", "agrees with this machine's")
+                    Finding::ok("clock", "agrees with the clock of this machine")
                 }
             }
             Err(e) => refused("clock", &e),
@@ -132,8 +132,8 @@ impl Probe {
                     0 => Finding::ok("list", "allowed"),
                     left => Finding::warn(
                         "list",
-                        format!("{left} keys of earlier examinations are still there"),
-                        "they were cut short; delete keys that begin with `=doctor/`",
+                        format!("{left} keys of earlier checks are left"),
+                        "those checks were interrupted; delete the keys that begin with `=doctor/`",
                     ),
                 });
                 Some(listing.revision)
@@ -158,13 +158,13 @@ impl Probe {
 
     async fn lease(&self, leases: &dyn Leases, report: &mut Report) -> Result<(), Exit> {
         let id = LeaseId::of(SessionId(random_id()));
-        let granted = within("asking for a lease", leases.grant(id, self.ttl)).await?;
+        let granted = within("granting a lease", leases.grant(id, self.ttl)).await?;
         report.add(match granted {
             Ok(granted) => {
                 let shown = crate::config::duration::show;
-                let found = format!("asked for {}, granted {}", shown(self.ttl), shown(granted));
+                let found = format!("requested {}, granted {}", shown(self.ttl), shown(granted));
                 if granted > self.ttl {
-                    let advice = "failover takes as long as what is granted: the server has a least of its own";
+                    let advice = "failover takes as long as the granted ttl: the server has a higher minimum";
                     Finding::warn("lease", found, advice)
                 } else {
                     Finding::ok("lease", found)
@@ -183,7 +183,10 @@ impl Probe {
                 Some(version)
             }
             Ok(Put::Lost) => {
-                report.add(broken("create", "a key that nobody has was taken"));
+                report.add(broken(
+                    "create",
+                    "the creation of a missing key was rejected",
+                ));
                 None
             }
             Err(e) => {
@@ -205,7 +208,7 @@ impl Probe {
                 Ok(Put::Lost) => {
                     report.add(broken(
                         "update",
-                        "a version that was just given did not fit",
+                        "an update of the current version was rejected",
                     ));
                     return Ok(version);
                 }
@@ -231,7 +234,9 @@ impl Probe {
         let update = PutIf::update(&self.key, *b"{}", late);
         let late = within("writing", self.store.put_if(update)).await?;
         report.add(match (outdated, late) {
-            (Ok(Put::Lost), Ok(Put::Lost)) => Finding::ok("conditions", "outdated writes lose"),
+            (Ok(Put::Lost), Ok(Put::Lost)) => {
+                Finding::ok("conditions", "outdated writes are rejected")
+            }
             (Err(e), _) | (_, Err(e)) => refused("conditions", &e),
             (_, _) => broken("conditions", "an outdated write was accepted"),
         });
@@ -249,12 +254,13 @@ impl Probe {
                 }
             }
         };
-        let late = "nodes then notice changes on their slow tick only: find out what keeps notifications back";
+        let late =
+            "nodes then detect changes only by periodic lists: find out what delays notifications";
         report.add(match tokio::time::timeout(WATCH_PATIENCE, shown_it).await {
-            Ok(Ok(())) => Finding::ok("watch", "shows changes"),
+            Ok(Ok(())) => Finding::ok("watch", "reports changes"),
             Ok(Err(end)) => Finding::fail("watch", end.to_string(), late),
             Err(_) => {
-                let found = format!("nothing shown within {}", shown(begun.elapsed()));
+                let found = format!("no change reported within {}", shown(begun.elapsed()));
                 Finding::fail("watch", found, late)
             }
         });
@@ -265,9 +271,11 @@ impl Probe {
         report.add(
             match within("deleting", self.store.delete_if(delete)).await? {
                 Ok(Delete::Won) => Finding::ok("delete", "allowed"),
-                Ok(Delete::Lost) => broken("delete", "the present version did not fit"),
+                Ok(Delete::Lost) => {
+                    broken("delete", "the deletion of the current version was rejected")
+                }
                 Err(e) => {
-                    let advice = format!("grant it, then delete {:?}", self.key);
+                    let advice = format!("grant the permission, then delete {:?}", self.key);
                     Finding::fail("delete", e.to_string(), advice)
                 }
             },
@@ -278,14 +286,15 @@ impl Probe {
 
 fn refused(about: &'static str, e: &StoreError) -> Finding {
     let advice = match e {
-        StoreError::Denied { .. } => "a node needs this; see the store's page under docs/stores",
-        _ => "try again; if it stays so, look at the server's log",
+        StoreError::Denied { .. } => {
+            "nodes need this permission; see the page of the store under docs/stores"
+        }
+        _ => "retry; if the error persists, check the log of the server",
     };
     Finding::fail(about, e.to_string(), advice)
 }
 
 fn broken(about: &'static str, found: &str) -> Finding {
-    let advice =
-        "this store does not keep the promises that everything else relies on: do not use it";
+    let advice = "the store violates guarantees that ownership depends on: do not use it";
     Finding::fail(about, found, advice)
 }

@@ -95,9 +95,9 @@ impl Report {
             }
         }
         text.push_str(match self.worst() {
-            Level::Ok => "all is well\n",
-            Level::Warn => "it works, but see the warnings\n",
-            Level::Fail => "do not rely on it before what failed is put right\n",
+            Level::Ok => "all checks passed\n",
+            Level::Warn => "the store works; see the warnings\n",
+            Level::Fail => "do not use the store until the failed checks pass\n",
         });
         stdout::text(&text);
     }

@@ -26,7 +26,8 @@ const BATCH: usize = 500;
 #[command(
     after_help = "Prints the id of each task. If a task with the same idempotency key exists, that task is returned instead.\n\n\
     Each line of the --batch file is a JSON object; all fields are optional: payload (any JSON), text, base64 or ref; key,\n\
-    priority, delay_ms or at, timeout_ms, lease_ms, attempts, retry_first_ms, retry_longest_ms, meta.\n\
+    priority, delay_ms or at, attempt_timeout_ms, claim_timeout_ms, max_attempts, retry_delay_ms, retry_delay_max_ms,\n\
+    meta.\n\
     With --wait-timeout, prints the result; the exit code is 1 if the task ended without one, or not in time.\n\n\
     Examples:\n  \
     tenure task submit mails 'to: bob' --idempotency-key welcome-bob --delay 5m\n  \

@@ -147,11 +147,11 @@ mod tests {
             r#"{"priority": 9}"#,
             r#"{"delay_ms": 5}"#,
             r#"{"at": "2026-11-16T09:30:00Z"}"#,
-            r#"{"timeout_ms": 5}"#,
-            r#"{"lease_ms": 500}"#,
-            r#"{"attempts": 2}"#,
-            r#"{"retry_first_ms": 2}"#,
-            r#"{"retry_longest_ms": 2}"#,
+            r#"{"attempt_timeout_ms": 5}"#,
+            r#"{"claim_timeout_ms": 500}"#,
+            r#"{"max_attempts": 2}"#,
+            r#"{"retry_delay_ms": 2}"#,
+            r#"{"retry_delay_max_ms": 2}"#,
             r#"{"meta": {"a": "b"}}"#,
         ];
         let mut seen = vec![nothing];

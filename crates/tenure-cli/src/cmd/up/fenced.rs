@@ -154,7 +154,7 @@ impl std::fmt::Display for Audit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
-            "journal read back: {} changes, {} after a newer epoch, {} counters that do not add up",
+            "journal: {} changes, {} after a newer epoch, {} counters that do not match",
             self.changes, self.stale, self.wrong
         )
     }

@@ -66,10 +66,7 @@ impl Seat {
                     return None;
                 }
                 self.state = State::Away(Instant::now());
-                Some(format!(
-                    "{} has ended; it comes back in {AWAY:?}",
-                    self.name
-                ))
+                Some(format!("{} exited; restarting in {AWAY:?}", self.name))
             }
             State::Away(since) => {
                 if since.elapsed() >= AWAY {
@@ -83,7 +80,7 @@ impl Seat {
                 }
                 match start.await {
                     Ok(Ok(proc)) => {
-                        let said = format!("{} is back: process {}", self.name, proc.pid());
+                        let said = format!("{} restarted as process {}", self.name, proc.pid());
                         self.state = State::Runs(proc);
                         Some(said)
                     }
@@ -96,7 +93,7 @@ impl Seat {
                                 Ok(_) => String::new(),
                             },
                         );
-                        Some(format!("{reason}; tried again in {AWAY:?}"))
+                        Some(format!("{reason}; retrying in {AWAY:?}"))
                     }
                 }
             }
@@ -182,11 +179,11 @@ impl Up {
         let good = tally.good.iter().map(|(key, n)| (names[key].as_str(), n));
         let (lost, wrong) = (journal.lost(good), journal.out_of_order());
         screen.say(&format!(
-            "{} requests, {} failed, {lost} answered and lost, {wrong} out of order",
+            "{} requests, {} failed, {lost} acknowledged but lost, {wrong} out of order",
             tally.answered, tally.failed
         ));
         if tally.failed > 0 {
-            screen.say(&format!("the last that failed: {}", tally.last_failure));
+            screen.say(&format!("last failure: {}", tally.last_failure));
         }
         Ok(match lost + wrong {
             0 => ExitCode::SUCCESS,
@@ -255,7 +252,7 @@ fn picture(load: &Load, seats: &[Seat]) -> String {
             format!("{} {count}", seat.name)
         });
     format!(
-        "failed {}   {second}/s   p50 {:.1} ms   p99 {:.1} ms   answered by: {}",
+        "failed {}   {second}/s   p50 {:.1} ms   p99 {:.1} ms   responses by node: {}",
         tally.failed,
         p50.as_secs_f64() * 1e3,
         p99.as_secs_f64() * 1e3,
@@ -272,11 +269,11 @@ fn welcome(site: &Site, seats: &[Seat], routers: &[SocketAddr]) -> String {
     format!(
         "{} shards, processes: {}\n\
          try, in another terminal:\n  \
-         kill -- -{first}                 a node stops in good order: no request fails; it comes back after a while\n  \
-         kill -9 -- -{first}              a node dies: what it had under way fails, the rest waits for the next owner\n  \
+         kill -- -{first}                 stop a node cleanly: no request fails; it restarts after 3s\n  \
+         kill -9 -- -{first}              crash a node: its requests in flight fail, others are held for the next owner\n  \
          curl -i -H 'X-Key: k1' http://{at}/count\n  \
          {me} status --store {}\n\
-         Ctrl-C ends it\n",
+         Ctrl-C stops the cluster\n",
         site.shards,
         pids.join(", "),
         site.store,

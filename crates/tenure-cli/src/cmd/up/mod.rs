@@ -25,38 +25,38 @@ use view::View;
 /// How often the picture is renewed.
 const TICK: Duration = Duration::from_millis(500);
 
-/// Start routers, sidecars and an application under load on this machine, and watch that no request fails
+/// Run a demo cluster with routers, sidecars and constant load on this machine
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Two routers and a few sidecars, each with an application that counts per key, under constant load: \
-    failed requests are on screen, and at the end what clients were told is held against the application's own journal.\n\
-    With --library the nodes work themselves, without HTTP: each change of a counter is written, with the epoch of its \
-    shard, to a SQLite file that refuses older epochs.\n\
-    Kill processes, stop them, let them go on, and see what happens.\n\n\
-    Examples:\n  tenure up\n  tenure up --nodes 5 --shards 128 --for 30s\n  tenure up --data-dir /tmp/demo\n  \
-    tenure up --library                   nodes that use the library; who owns what on screen\n  \
-    tenure up --library --for 30s --trace traces && tenure sim validate traces/*"
+    after_help = "Starts two routers, and sidecars with an example application, under constant load. Prints failed requests, and at the\n\
+    end compares the responses with the journal of the application.\n\
+    With --library the nodes are processes that use the library, without HTTP: each change of a counter is written with\n\
+    the epoch of its shard to a SQLite file that rejects older epochs.\n\
+    Kill, stop and continue processes to see how the cluster recovers.\n\n\
+    Examples:\n  tenure up\n  tenure up --nodes 5 --shards 128 --duration 30s\n  tenure up --data-dir /tmp/demo\n  \
+    tenure up --library                   nodes that use the library; shows the owner of each shard\n  \
+    tenure up --library --duration 30s --trace traces && tenure sim validate traces/*"
 )]
 pub(crate) struct Up {
-    /// How many node processes
+    /// Number of node processes
     #[arg(long, default_value = "3", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
     nodes: u32,
-    /// How many shards
+    /// Number of shards
     #[arg(long, default_value = "64", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     shards: u32,
-    /// Run nodes that work themselves, through the library, instead of routers and sidecars with an application
+    /// Run nodes that use the library instead of routers and sidecars
     #[arg(long)]
     library: bool,
-    /// Keep everything in this directory instead of in a temporary one
+    /// Directory for all files; default: a temporary directory
     #[arg(long, value_name = "DIR")]
-    data: Option<PathBuf>,
-    /// End after this long instead of on Ctrl-C
-    #[arg(long = "duration", value_name = "TIME", value_parser = duration::parse)]
+    data_dir: Option<PathBuf>,
+    /// Stop after this time; default: on Ctrl-C
+    #[arg(long = "duration", value_name = "DURATION", value_parser = duration::parse)]
     time: Option<Duration>,
-    /// How long a session is good after a confirmed renewal
-    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    /// Lifetime of a session after its last renewal
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     ttl: Option<Duration>,
-    /// Write every step of every node down in this directory, for `tenure sim validate`
+    /// Directory for traces of the nodes, for `tenure sim validate`
     #[arg(long, value_name = "DIR", requires = "library")]
     trace: Option<PathBuf>,
 }
@@ -64,21 +64,21 @@ pub(crate) struct Up {
 impl Up {
     pub(crate) async fn run(self, config: &Config) -> Result<ExitCode, Exit> {
         let mut signals = Signals::new()?;
-        let temporary = match &self.data {
+        let temporary = match &self.data_dir {
             Some(_) => None,
             None => Some(
                 tempfile::Builder::new()
                     .prefix("tenure-up-")
                     .tempdir()
                     .map_err(|e| {
-                        Exit::failed(format!("no temporary directory can be made: {e}"))
+                        Exit::failed(format!("a temporary directory cannot be created: {e}"))
                     })?,
             ),
         };
-        let dir = match (&self.data, &temporary) {
+        let dir = match (&self.data_dir, &temporary) {
             (Some(dir), _) => dir.clone(),
             (None, Some(temporary)) => temporary.path().to_owned(),
-            (None, None) => return Err(Exit::usage("pass --data")),
+            (None, None) => return Err(Exit::usage("pass --data-dir")),
         };
         let made = std::fs::create_dir_all(&dir).and_then(|()| std::path::absolute(&dir));
         let dir = made.map_err(|e| Exit::usage(format!("--data-dir {}: {e}", dir.display())))?;
@@ -115,7 +115,7 @@ impl Up {
                 }
             }
         }
-        view.say("stopping: gates close, work stops, shards are released, sessions end");
+        view.say("stopping: nodes close gates, stop work, release shards and end sessions");
         fleet.stop(&mut signals).await;
         while let Ok(news) = news.try_recv() {
             view.hear(news);
@@ -151,7 +151,7 @@ impl Up {
 
 fn work_trouble(path: &Path, error: &rusqlite::Error) -> Exit {
     Exit::failed(format!(
-        "the workload's file {} cannot be used: {error}",
+        "database {} of the workload: {error}",
         path.display()
     ))
 }
@@ -162,13 +162,13 @@ fn welcome(plan: &Plan, fleet: &Fleet) -> String {
     let pid = pids.first().map_or("PID".to_owned(), ToString::to_string);
     let last = pids.last().map_or("PID".to_owned(), ToString::to_string);
     format!(
-        "{} nodes, {} shards, each change of a counter written with its epoch to {}\n\
+        "{} nodes, {} shards; each change of a counter is written with its epoch to {}\n\
          try, in another terminal:\n  \
-         kill -9 {pid}                  a node dies: the others take its shards; it comes back after a while\n  \
-         kill -STOP {last}; sleep 5; kill -CONT {last}   a node is paused: it wakes too late, and its late writes are refused\n  \
+         kill -9 {pid}                  crash a node: others claim its shards; it restarts after 6s\n  \
+         kill -STOP {last}; sleep 5; kill -CONT {last}   pause a node: it resumes after its lease, and its late writes are rejected\n  \
          {me} status --store {}\n  \
          {me} exec --store {} --cluster {} --singleton cron -- sleep 1000\n\
-         Ctrl-C ends it\n",
+         Ctrl-C stops the cluster\n",
         plan.nodes,
         plan.shards,
         plan.work.display(),

@@ -63,8 +63,8 @@ pub(super) enum State {
 impl State {
     pub(super) fn as_str(self) -> &'static str {
         match self {
-            Self::Runs => "runs",
-            Self::Stopped => "stopped",
+            Self::Runs => "running",
+            Self::Stopped => "paused",
             Self::Dead(_) => "dead",
         }
     }
@@ -106,7 +106,7 @@ impl Fleet {
                 (State::Dead(since), _) if since.elapsed() >= ABSENCE => match self.spawn(number) {
                     Ok(again) => {
                         said.push(format!(
-                            "n{number} is started again as process {}",
+                            "n{number} restarted as process {}",
                             again.process.id()
                         ));
                         self.members[at] = again;
@@ -120,7 +120,7 @@ impl Fleet {
                 (State::Dead(since), _) => State::Dead(since),
                 (_, Ok(Some(status))) => {
                     said.push(format!(
-                        "n{number} (process {pid}) {}; it is started again in {}",
+                        "n{number} (process {pid}) {}; restarting in {}",
                         ending(status),
                         duration::show(ABSENCE)
                     ));
@@ -134,10 +134,10 @@ impl Fleet {
                     };
                     match (before, now) {
                         (State::Runs, State::Stopped) => {
-                            said.push(format!("n{number} (process {pid}) was stopped"))
+                            said.push(format!("n{number} (process {pid}) was paused"))
                         }
                         (State::Stopped, State::Runs) => {
-                            said.push(format!("n{number} (process {pid}) goes on"))
+                            said.push(format!("n{number} (process {pid}) continues"))
                         }
                         _ => {}
                     }
@@ -239,7 +239,7 @@ fn signal(process: &Child, signal: Signal) {
 fn ending(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (_, Some(9)) => "was killed".to_owned(),
-        (_, Some(signal)) => format!("died of signal {signal}"),
-        (code, None) => format!("ended with code {}", code.unwrap_or_default()),
+        (_, Some(signal)) => format!("was killed by signal {signal}"),
+        (code, None) => format!("exited with code {}", code.unwrap_or_default()),
     }
 }

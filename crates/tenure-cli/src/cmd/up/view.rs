@@ -53,7 +53,7 @@ impl View {
             News::Refused { shard, epoch, seen } => {
                 *self.refused.entry(node).or_default() += 1;
                 let example = format!(
-                    "such as shard {shard} at epoch {}, which is at {} by now",
+                    "such as shard {shard} at epoch {}, now at {}",
                     Epoch(epoch),
                     Epoch(seen)
                 );
@@ -89,12 +89,12 @@ impl View {
             "claimed" => {
                 self.changes += 1;
                 match from.filter(|from| *from != format!("n{node}")) {
-                    Some(from) => format!("takes from {from}"),
-                    None => "takes".to_owned(),
+                    Some(from) => format!("claimed from {from}"),
+                    None => "claimed".to_owned(),
                 }
             }
-            "released" => "gives up".to_owned(),
-            "cut" => "stops work on".to_owned(),
+            "released" => "released".to_owned(),
+            "cancelled" => "cancelled work on".to_owned(),
             "quarantined" | "restored" => step.to_owned(),
             _ => String::new(),
         };
@@ -119,14 +119,15 @@ impl View {
                 shards.len(),
                 if shards.len() == 1 { "shard" } else { "shards" },
             );
-            self.say(&format!(
-                "n{node} {what} {count} {noun} ({reason}): {}",
-                listed(&shards)
-            ));
+            let step = match what.split_once(" from ") {
+                Some((verb, from)) => format!("{verb} {count} {noun} from {from}"),
+                None => format!("{what} {count} {noun}"),
+            };
+            self.say(&format!("n{node} {step} ({reason}): {}", listed(&shards)));
         }
         for (node, (count, example)) in std::mem::take(&mut self.refusals) {
             self.say(&format!(
-                "n{node}: {count} stale writes refused by the resource, {example}"
+                "n{node}: {count} stale writes rejected by the resource, {example}"
             ));
         }
     }
@@ -158,7 +159,7 @@ impl View {
     /// The last line.
     pub(super) fn summary(&self) -> String {
         format!(
-            "{} changes made, {} stale writes refused, {} changes of owner",
+            "{} changes made, {} stale writes rejected, {} owner changes",
             self.made.values().sum::<u64>(),
             self.refused.values().sum::<u64>(),
             self.changes
@@ -198,7 +199,7 @@ impl View {
         let refused = self.refused.values().sum::<u64>();
         let pace = self.pace();
         format!(
-            "shards {} · {pace:.0} changes/s · {refused} stale writes refused",
+            "shards {} · {pace:.0} changes/s · {refused} stale writes rejected",
             parts.join(", ")
         )
     }
@@ -209,7 +210,7 @@ impl View {
             let made = self.made.get(n).copied().unwrap_or_default();
             let refused = self.refused.get(n).copied().unwrap_or_default();
             text += &format!(
-                "  n{n:<3} process {pid:<8} {:<8} {:>4} shards  {made:>8} changes  {refused:>4} stale refused\n",
+                "  n{n:<3} process {pid:<8} {:<8} {:>4} shards  {made:>8} changes  {refused:>4} stale writes rejected\n",
                 state.as_str(),
                 self.owned(*n),
             );

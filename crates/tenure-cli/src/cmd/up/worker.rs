@@ -38,7 +38,7 @@ pub(crate) struct UpNode {
     #[arg(long)]
     shards: u32,
     #[arg(long)]
-    data: PathBuf,
+    data_dir: PathBuf,
     #[arg(long)]
     work: PathBuf,
     #[arg(long, value_parser = duration::parse)]
@@ -67,7 +67,7 @@ impl UpNode {
         };
         let mut builder = Node::builder(&self.url, &self.of)
             .name(&self.node)
-            .data_dir(&self.data)
+            .data_dir(&self.data_dir)
             .plan(lively())
             .keyspace(KEYSPACE, Hashed(self.shards), counters);
         if let Some(ttl) = self.ttl {
@@ -190,7 +190,7 @@ impl Writer {
                 thread::sleep(GATHER);
                 let batch = std::iter::once(first).chain(tasks.try_iter()).collect();
                 if let Err(error) = write(&mut fenced, batch) {
-                    tell(&News::Trouble(format!("changes are lost: {error}")));
+                    tell(&News::Trouble(format!("changes were lost: {error}")));
                 }
             }
         });
@@ -253,7 +253,7 @@ fn owned(node: &Node) -> Vec<News> {
             step: ShardStep::Claimed.to_string(),
             epoch: epoch.0,
             from: None,
-            reason: "at its start".to_owned(),
+            reason: "start".to_owned(),
         })
     };
     node.owned().iter().filter_map(first).collect()
@@ -272,7 +272,7 @@ fn news_of(note: &NodeEvent) -> Option<News> {
             format!("lease {from:?} -> {to:?}").to_lowercase(),
         )),
         NodeEvent::SessionLost { reason, .. } => {
-            Some(News::Lease(format!("session is over ({reason})")))
+            Some(News::Lease(format!("session ended ({reason})")))
         }
         NodeEvent::ClockJump { gap } => {
             Some(News::Lease(format!("was not scheduled for {gap:.1?}")))

@@ -31,8 +31,8 @@ use status_line::ProgressLine;
 #[command(
     after_help = "The command reads the payload from standard input; its standard output becomes the result, and its standard error is\n\
     forwarded. TENURE_TASK_ID, _ATTEMPT, _CLAIM, _META, _DEADLINE and _DEADLINE_MS are in its environment.\n\n\
-    Exit codes of the command: 0 task done · 65 dead letter, no retry · 75 try again after --reschedule-delay, not counted\n\
-    as a failure · any other code or a signal: failed attempt, retried as the task's settings say.\n\
+    Exit codes of the command: 0 task done · 65 dead letter, no retry · 75 retry after --reschedule-delay, not counted\n\
+    as a failure · any other code or a signal: failed attempt, retried according to the settings of the task.\n\
     A line `tenure-progress 45% half way` on standard error reports progress.\n\n\
     On SIGTERM or Ctrl-C the worker claims no more tasks and waits up to --stop-timeout for running commands. The rest get\n\
     SIGTERM, then SIGKILL, and their tasks are released. A second signal skips the wait. No command outlives the worker.\n\n\
@@ -47,10 +47,10 @@ pub(crate) struct WorkerCommand {
     /// Number of tasks executed at the same time
     #[arg(long, value_name = "N", default_value_t = 4)]
     concurrency: usize,
-    /// Maximum time that running commands get to finish when the worker stops
+    /// Time for running commands to finish when the worker stops
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration::parse)]
     stop_timeout: Duration,
-    /// Delay before a task is tried again whose command exited with code 75
+    /// Delay before the retry of a task whose command exited with code 75
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration::parse)]
     reschedule_delay: Duration,
     #[command(flatten)]

@@ -70,7 +70,7 @@ impl Spawner {
         let mut keeper = Command::from(keeper);
         keeper.kill_on_drop(true);
         let (sender, answer) = oneshot::channel();
-        let gone = || io::Error::other("the thread that starts programs is gone");
+        let gone = || io::Error::other("the thread that starts programs has exited");
         self.0.send((keeper, sender)).map_err(|_| gone())?;
         let child = answer.await.map_err(|_| gone())??;
         let pid = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));

@@ -55,7 +55,7 @@ pub(super) struct Store {
 
 #[derive(Debug, Serialize)]
 struct Blackout {
-    mode: AssignedBy,
+    assigned_by: AssignedBy,
     shards: u32,
     load_ms: f64,
     moves: usize,
@@ -87,17 +87,17 @@ pub(super) async fn measure(url: String, bench: &MovesBench) -> Result<Store, Ex
         url: info.url.clone(),
         blackouts: Vec::new(),
     };
-    let modes = bench.mode.iter();
+    let modes = bench.assigned_by.iter();
     for (&mode, &load) in modes.flat_map(|mode| bench.load.iter().map(move |load| (mode, load))) {
         let name = info.url.as_str();
         eprintln!(
-            "moving shards on {name}, {mode}, loads of {} …",
+            "moving shards on {name}, assigned by {mode}, loads of {} …",
             duration::show(load)
         );
         let cluster = ClusterName::new(format!("bench-{:08x}", random_id() as u32))?;
         let figures = tokio::select! {
             figures = one(&store, &url, &cluster, mode, load, bench) => figures,
-            _ = tokio::signal::ctrl_c() => Err(Exit::failed("interrupted; what was written is removed")),
+            _ = tokio::signal::ctrl_c() => Err(Exit::failed("interrupted; the written keys are deleted")),
         };
         let cleaned = match shared {
             true => clean(&store, &cluster).await,
@@ -113,7 +113,7 @@ async fn one(
     store: &Arc<dyn tenure_store::Store>,
     url: &str,
     cluster: &ClusterName,
-    mode: AssignedBy,
+    assigned_by: AssignedBy,
     load: Duration,
     bench: &MovesBench,
 ) -> Result<Blackout, Exit> {
@@ -130,7 +130,7 @@ async fn one(
         settings,
         load,
         shards: bench.shards,
-        mode,
+        assigned_by,
         traces: bench.trace.clone(),
     };
     let steal = Steal::now();
@@ -142,16 +142,14 @@ async fn one(
     }
     let (requests, failed) = play.end().await?;
     if pauses.is_empty() {
-        return Err(Exit::failed(
-            "no shard has moved; raise --shards or --repeat",
-        ));
+        return Err(Exit::failed("no shard moved; raise --shards or --repeat"));
     }
     let each = |part: fn(&Pause) -> Duration| pauses.iter().map(part).collect::<Vec<_>>();
     let middle = |part| spread(&mut each(part)).0;
     let (b50, b99, longest) = spread(&mut each(|p| p.whole));
     let (p50, p99, _) = spread(&mut puts);
     Ok(Blackout {
-        mode,
+        assigned_by,
         shards: bench.shards,
         load_ms: millis(load),
         moves: pauses.len(),
@@ -192,7 +190,7 @@ async fn bare_puts(
     for _ in 0..=PUTS {
         let begun = Instant::now();
         let Put::Won(version) = store.put_if(put).await? else {
-            return Err(Exit::failed(format!("somebody else writes to {key}")));
+            return Err(Exit::failed(format!("another process writes to {key}")));
         };
         took.push(begun.elapsed());
         put = PutIf::update(key.clone(), vec![b'x'; 400], version);
@@ -218,7 +216,7 @@ pub(super) async fn clean(
         }
     }
     Err(Exit::failed(format!(
-        "keys of this run may be left in store {}; remove them with: tenure cluster delete {cluster}",
+        "keys of this run may be left in store {}; delete them with: tenure cluster delete {cluster} --yes",
         store.info().url
     )))
 }
@@ -227,16 +225,26 @@ impl Store {
     pub(super) fn print(&self, out: &mut impl std::io::Write) -> std::io::Result<()> {
         writeln!(
             out,
-            "\n{}: from freezing to the first answer of the new owner, beside a bare durable write\n",
+            "\n{}: time from the freeze to the first response of the new owner, compared with one durable write\n",
             self.url
         )?;
         let mut table = Table::new(&[
-            "MODE", "#LOAD ms", "#MOVES", "#p50 ms", "#p99 ms", "#max ms", "#PUT p50", "#PUT p99",
-            "#×p50", "#×p99", "#FAILED", "#STEAL %",
+            "ASSIGNED BY",
+            "#LOAD ms",
+            "#MOVES",
+            "#p50 ms",
+            "#p99 ms",
+            "#max ms",
+            "#PUT p50",
+            "#PUT p99",
+            "#×p50",
+            "#×p99",
+            "#FAILED",
+            "#STEAL %",
         ]);
         for b in &self.blackouts {
             table.row(vec![
-                b.mode.to_string(),
+                b.assigned_by.to_string(),
                 shown(b.load_ms),
                 b.moves.to_string(),
                 shown(b.p50_ms),
@@ -254,8 +262,8 @@ impl Store {
         for b in &self.blackouts {
             writeln!(
                 out,
-                "{}, load {} ms, p50 of each step: freezing → sealed {} ms, sealed → taken {} ms, taken → answered {} ms",
-                b.mode,
+                "{}, load {} ms, p50 of each step: freezing → sealed {} ms, sealed → taken {} ms, taken → first response {} ms",
+                b.assigned_by,
                 shown(b.load_ms),
                 shown(b.sealing_ms),
                 shown(b.taking_ms),

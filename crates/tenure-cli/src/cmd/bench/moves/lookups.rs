@@ -138,7 +138,7 @@ impl Lookups {
     pub(super) fn print(&self, out: &mut impl std::io::Write) -> std::io::Result<()> {
         writeln!(
             out,
-            "\nlookups among {} shards (aim: ≤ 20 ns); the router was ready {} ms after its start\n",
+            "\nlookups among {} shards (aim: ≤ 20 ns); the router was ready {} ms after the start\n",
             self.shards,
             super::shown(self.router_started_ms)
         )?;

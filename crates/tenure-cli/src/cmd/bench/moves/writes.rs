@@ -31,7 +31,7 @@ const CALM: Duration = Duration::from_millis(700);
 #[derive(Debug, Serialize)]
 pub(super) struct Writes {
     store: &'static str,
-    mode: AssignedBy,
+    assigned_by: AssignedBy,
     routers: u32,
     shards: u32,
     moves: u64,
@@ -65,20 +65,20 @@ struct Books {
 struct Stage {
     store: Arc<dyn Store>,
     cluster: ClusterName,
-    mode: AssignedBy,
+    assigned_by: AssignedBy,
 }
 
 pub(super) async fn count(url: &str, mode: AssignedBy, routers: u32) -> Result<Writes, Exit> {
-    eprintln!("counting writes on {url}, {mode}, with {routers} routers …");
+    eprintln!("counting writes on {url}, assigned by {mode}, with {routers} routers …");
     let opened = within("opening", tenure_store::open(url)).await?;
     let stage = Stage {
         store: opened.map_err(bad_store)?,
         cluster: ClusterName::new(format!("bench-{:08x}", random_id() as u32))?,
-        mode,
+        assigned_by: mode,
     };
     let counted = tokio::select! {
         counted = stage.play(routers) => counted,
-        _ = tokio::signal::ctrl_c() => Err(Exit::failed("interrupted; what was written is removed")),
+        _ = tokio::signal::ctrl_c() => Err(Exit::failed("interrupted; the written keys are deleted")),
     };
     clean(&stage.store, &stage.cluster).await?;
     counted
@@ -154,7 +154,7 @@ impl Stage {
         let joined = after.nodes.iter().filter(|(n, _)| known(n).is_none());
         Writes {
             store: self.store.info().kind,
-            mode: self.mode,
+            assigned_by: self.assigned_by,
             routers,
             shards: SHARDS,
             moves,
@@ -174,7 +174,7 @@ impl Stage {
             .store(self.store.clone())
             .name(name)
             .settings(settings())
-            .assigned_by(self.mode)
+            .assigned_by(self.assigned_by)
             .plan(super::prompt())
             .keyspace(KEYSPACE, Hashed(SHARDS), Loads(Duration::from_millis(1)));
         node.start().await.map_err(|e| Exit::failed(e.to_string()))
@@ -211,7 +211,7 @@ async fn settled(stage: &Stage, nodes: usize) -> Result<Books, Exit> {
         }
         if begun.elapsed() > PATIENCE {
             return Err(Exit::failed(format!(
-                "{nodes} nodes did not share {SHARDS} shards within {PATIENCE:?}"
+                "{nodes} nodes did not balance {SHARDS} shards within {PATIENCE:?}"
             )));
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
@@ -255,7 +255,7 @@ async fn books(stage: &Stage) -> Result<Books, Exit> {
 pub(super) fn print(all: &[Writes], out: &mut impl std::io::Write) -> std::io::Result<()> {
     writeln!(
         out,
-        "\nstore writes when a fourth node joins three (aim: 4 per move, 1 per router and batch)\n"
+        "\nstore writes while a fourth node joins (aim: 4 per move, 1 per router and batch)\n"
     )?;
     let mut table = Table::new(&[
         "STORE",
@@ -274,7 +274,7 @@ pub(super) fn print(all: &[Writes], out: &mut impl std::io::Write) -> std::io::R
     for w in all {
         table.row(vec![
             w.store.to_owned(),
-            w.mode.to_string(),
+            w.assigned_by.to_string(),
             w.routers.to_string(),
             w.shards.to_string(),
             w.moves.to_string(),

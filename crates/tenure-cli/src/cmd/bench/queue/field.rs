@@ -93,7 +93,7 @@ impl Field {
         {
             if begun.elapsed() > Duration::from_secs(120) {
                 return Err(Exit::failed(
-                    "the workers did not share the shards within 120s",
+                    "the workers did not balance the shards within 120s",
                 ));
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -149,7 +149,7 @@ impl Field {
             {
                 let gone = store.discard(page.keys).await;
                 if gone.iter().any(Result::is_err) {
-                    eprintln!("warning: keys below {prefix} could not be removed");
+                    eprintln!("warning: keys with the prefix {prefix} could not be deleted");
                     break;
                 }
             }

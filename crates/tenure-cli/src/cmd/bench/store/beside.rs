@@ -17,7 +17,7 @@ use crate::cmd::bench::measure::Row;
 use crate::cmd::bench::worker::Nothing;
 use crate::exit::Exit;
 
-const AREA: &str = "a node beside them";
+const AREA: &str = "a node compared with them";
 
 /// How often a node is asked whether it has seen a write.
 const LOOK: Duration = Duration::from_micros(20);
@@ -65,7 +65,7 @@ async fn claims(bed: &Bed, node: &Node, mode: AssignedBy, repeat: u32) -> Result
     }
     if led {
         let (case, calls) = (
-            "free shard written → given out by the leader and claimed",
+            "free shard written → assigned by the leader and claimed",
             "put → seen by a watch, two compare-and-swaps",
         );
         return Ok(vec![
@@ -157,9 +157,10 @@ impl Bare {
         }
         let sessions = format!("{}sessions/", prefix(&bed.busy));
         let sessions = within("listing", store.list(&sessions)).await??.entries;
-        let session = sessions.into_iter().next().ok_or_else(|| {
-            Exit::failed("the node has no session in the store; it was lost meanwhile")
-        })?;
+        let session = sessions
+            .into_iter()
+            .next()
+            .ok_or_else(|| Exit::failed("the session of the node is missing in the store"))?;
         let put = PutIf::create(&key, session.value.clone());
         Ok(Self::Swap {
             key,
@@ -183,7 +184,7 @@ impl Bare {
             }
             Self::Lease(leased) => {
                 let leases = store.leases().ok_or_else(|| {
-                    Exit::failed("the store has lost its leases; it was exchanged meanwhile")
+                    Exit::failed("the store has no leases any more; it was replaced during the run")
                 })?;
                 leased.keep_alive(leases).await
             }
@@ -204,7 +205,7 @@ async fn heard<T>(
                 }
             }
             Err(RecvError::Lagged(_)) => {}
-            Err(RecvError::Closed) => return Err(Exit::failed("the node has ended meanwhile")),
+            Err(RecvError::Closed) => return Err(Exit::failed("the node stopped during the run")),
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::cluster_client::{random_id, within};
 use crate::cmd::bench::measure::Row;
 use crate::exit::Exit;
 
-const AREA: &str = "bare calls";
+const AREA: &str = "direct calls";
 /// How many keys a batch and a listing have.
 const MANY: usize = 1000;
 /// About as much as a shard's record.
@@ -111,7 +111,7 @@ pub(super) fn won(put: Put) -> Result<Version, Exit> {
     match put {
         Put::Won(version) => Ok(version),
         Put::Lost => Err(Exit::failed(
-            "the store refused a write that nobody competed for; see `tenure store check`",
+            "the store rejected a write without a conflict; run `tenure store check`",
         )),
     }
 }

@@ -221,7 +221,7 @@ impl Costs {
     pub(super) fn print(&self, out: &mut impl Write) -> std::io::Result<()> {
         writeln!(
             out,
-            "\n  requests at rest, per minute of all nodes, at a ttl of {} s and a look every {} ms; ${WRITES_AND_LISTS} per \
+            "\n  requests per minute of all idle nodes, with a ttl of {} s and a poll every {} ms; ${WRITES_AND_LISTS} per \
              million PUT and LIST, ${READS} per million GET\n",
             self.ttl_ms / 1000,
             self.poll_ms
@@ -243,13 +243,13 @@ impl Costs {
                 if case.measured {
                     "measured"
                 } else {
-                    "worked out"
+                    "computed"
                 },
             )?;
         }
         writeln!(
             out,
-            "  a lease per shard is worked out: one PUT per shard and renewal; with {} shards {:.0} were measured",
+            "  the costs of a lease per shard are computed: one PUT per shard and renewal; with {} shards {:.0} were measured",
             CASES[0].1, self.lease_per_shard_measured
         )
     }

@@ -15,7 +15,7 @@ use crate::cmd::bench::measure::Row;
 use crate::cmd::bench::worker::{KEYSPACE, Nothing};
 use crate::exit::Exit;
 
-const AREA: &str = "nodes at rest";
+const AREA: &str = "idle nodes";
 /// How often they are looked at, at most: each look takes six renewals.
 const LOOKS: u32 = 3;
 /// How much longer the ttl is for every shard, so that a busy machine comes to rest with many.
@@ -80,7 +80,7 @@ pub(super) async fn measure(
         );
         if renewals < 1.0 {
             return Err(Exit::failed(
-                "no node renewed its lease within a ttl; see `tenure store check`",
+                "no node renewed its lease within a ttl; run `tenure store check`",
             ));
         }
         rest.renewals += renewals as u64;
@@ -129,7 +129,7 @@ pub(super) async fn settled(
         }
     }
     Err(Exit::failed(format!(
-        "{} nodes did not come to rest within {:?}; see `tenure store check`",
+        "{} nodes did not become idle within {:?}; run `tenure store check`",
         nodes.len(),
         ttl / 2 * PATIENCE
     )))
@@ -166,7 +166,7 @@ impl Rest {
     pub(super) fn print(&self, out: &mut impl std::io::Write) -> std::io::Result<()> {
         writeln!(
             out,
-            "  {} nodes with a ttl of {} ms, {} shards, {} renewals; the store's revision moved by {}",
+            "  {} nodes with a ttl of {} ms, {} shards, {} renewals; the store revision advanced by {}",
             self.nodes, self.ttl_ms, self.shards, self.renewals, self.revision_moved
         )
     }

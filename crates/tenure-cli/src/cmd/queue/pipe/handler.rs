@@ -56,7 +56,7 @@ impl Desk {
                 Ok(payload) => (claim, Ok(Outcome::Done(payload))),
                 Err(reason) => (
                     claim,
-                    Err(Failure::for_good(format!("the result: {reason}"))),
+                    Err(Failure::for_good(format!("invalid result: {reason}"))),
                 ),
             },
             Order::Fail {
@@ -128,7 +128,7 @@ impl TaskHandler for Desk {
         loop {
             tokio::select! {
                 answer = &mut answer => {
-                    let none = || Err(Failure::new("the client said nothing"));
+                    let none = || Err(Failure::new("the client gave no reason"));
                     return answer.unwrap_or_else(|_| none());
                 }
                 () = job.cancelled(), if !told => {

@@ -102,7 +102,7 @@ pub(super) struct Cast {
     pub(super) load: Duration,
     pub(super) shards: u32,
     /// Mode of the keyspace.
-    pub(super) mode: AssignedBy,
+    pub(super) assigned_by: AssignedBy,
     /// Where every step is written down.
     pub(super) traces: Option<PathBuf>,
 }
@@ -119,7 +119,7 @@ impl Cast {
             .name(name)
             .address("bench", name)
             .settings(self.settings.clone())
-            .assigned_by(self.mode)
+            .assigned_by(self.assigned_by)
             .plan(prompt())
             .keyspace(KEYSPACE, Hashed(self.shards), Loads(self.load));
         if let Some(trace) = self.trace(name) {
