@@ -206,7 +206,7 @@ fn settings_without_effect_are_rejected_with_the_reason() {
     for (options, reason) in [
         (
             &["--assigned-by", "rendezvous", "--capacity", "3"][..],
-            "capacity has no effect in mode rendezvous",
+            "capacity has no effect with assigned_by = rendezvous",
         ),
         (
             &["--assigned-by", "fair-share", "--labels", "disk=ssd"],
@@ -218,7 +218,7 @@ fn settings_without_effect_are_rejected_with_the_reason() {
         ),
         (
             &["--assigned-by", "fair-share", "--set", "cool_down=5m"],
-            "have no effect in mode fair-share",
+            "have no effect with assigned_by = fair-share",
         ),
         (
             &["--set", "measure=load"],
@@ -238,7 +238,7 @@ fn settings_without_effect_are_rejected_with_the_reason() {
         ),
         (
             &["--set", "cost_floor=5"],
-            "cost_floor has no effect without measure",
+            "cost_floor has no effect without balance_by",
         ),
     ] {
         let ran = run_to_end(&site, &[&exec[..], options, &["--", "true"]].concat());
@@ -276,7 +276,7 @@ fn settings_of_load_are_rejected_without_its_measure_when_a_keyspace_is_created_
     let of_load = ["--band-load-permille", "--load-floor", "--load-window"];
     for (flag, value) in of_load.into_iter().zip(["50", "5", "5s"]) {
         let ran = site.run(&[&create[..], &[flag, value]].concat());
-        let reason = "has no effect without measure";
+        let reason = "has no effect without balance_by";
         assert!(ran.code == 2 && ran.err.contains(reason), "{flag}: {ran:?}");
     }
     site.run(&create).with(0);

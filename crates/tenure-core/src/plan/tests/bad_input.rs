@@ -67,7 +67,7 @@ fn a_node_of_weight_zero_gets_nothing_and_is_told_of() {
     assert_eq!(plan.problems, [PlanProblem::ZeroWeight(name("n0"))]);
     assert_eq!(
         plan.problems[0].to_string(),
-        "node n0 has weight 0 and gets nothing; give it a weight of at least 1, or drain it"
+        "node n0 has weight 0 and is assigned no shards; give it a weight of at least 1, or drain it"
     );
 }
 
