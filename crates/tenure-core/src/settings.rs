@@ -269,7 +269,8 @@ impl Timing {
                 >= self.ttl.saturating_sub(self.lease_detach_margin),
             "renew_interval",
             format!(
-                "renew_interval ({:?}) + request_timeout ({:?}) must be below ttl − lease_detach_margin ({:?}), or one slow response loses the lease; renew more often or raise the ttl",
+                "renew_interval ({:?}) + request_timeout ({:?}) must be below ttl − lease_detach_margin ({:?}), or one slow \
+                 response loses the lease; renew more often or raise the ttl",
                 self.renew_interval,
                 self.request_timeout,
                 self.ttl.saturating_sub(self.lease_detach_margin)

@@ -102,12 +102,12 @@ mod tests {
         assert!(
             parse_duration("99999999999999999999h")
                 .unwrap_err()
-                .contains("longer")
+                .contains("too long")
         );
         assert!(
             parse_duration("18446744073709551616")
                 .unwrap_err()
-                .contains("longer")
+                .contains("too long")
         );
     }
 

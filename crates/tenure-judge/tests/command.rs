@@ -113,7 +113,7 @@ fn every_kind_of_finding_is_printed_in_words() {
     let dir = logs(&[("a.jsonl", &story.concat())]);
     let parts = [
         "overlap: k/0",
-        "epoch back: k/0: epoch 4 (pid 2, n) began at 2 after epoch 5 (pid 1, n) at 1",
+        "decreasing epoch: k/0: epoch 4 (pid 2, n) began at 2 after epoch 5 (pid 1, n) at 1",
         "epoch shared: k/0: epoch 5 by pids [1, 3]",
         "stale effects: k/0: 1 of epoch 4 (pid 2, n), the first 2 ns after",
         "outside start and end: k/0: beat of epoch 5 (pid 3, n) at 5",
@@ -248,7 +248,7 @@ fn input_that_cannot_be_judged_exits_with_2_and_says_what_to_do() {
         &dir,
         "none",
         2,
-        &["no *.jsonl file under none: name the files"],
+        &["no *.jsonl file under none; name the files"],
     );
     check(
         &dir,

@@ -109,7 +109,9 @@ impl Queue {
             Some(from) => {
                 let found = prefixes.iter().position(|prefix| from.starts_with(prefix));
                 found.ok_or_else(|| {
-                    QueueError::invalid(format!("{from:?} is not a continuation of this list; pass the value that the previous page returned"))
+                    QueueError::invalid(format!(
+                        "{from:?} is not a continuation of this list; pass the `next` of the previous page"
+                    ))
                 })?
             }
         };

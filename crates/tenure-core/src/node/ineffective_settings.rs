@@ -56,7 +56,8 @@ pub fn weight_without_effect<'a>(
     let mut keyspaces = keyspaces.into_iter().peekable();
     (keyspaces.peek().is_some() && keyspaces.all(jumps)).then(|| {
         format!(
-            "weight {weight} has no effect with policy jump, which assigns every node the same number of shards; leave it out, or use policy sticky or rendezvous"
+            "weight {weight} has no effect with policy jump, which assigns every node the same number of shards; leave it out, \
+             or use policy sticky or rendezvous"
         )
     })
 }
@@ -79,7 +80,8 @@ pub fn without_effect<'a>(
         }
         if said.capacity && mode == AssignedBy::Rendezvous {
             problems.push(format!(
-                "keyspace {name:?}: capacity has no effect with assigned_by = rendezvous; use a weight, or assigned_by = leader or fair-share"
+                "keyspace {name:?}: capacity has no effect with assigned_by = rendezvous; use a weight, or assigned_by = leader \
+                 or fair-share"
             ));
         }
     }

@@ -143,7 +143,8 @@ impl fmt::Display for PlanProblem {
                 most,
             } => write!(
                 f,
-                "the zone limit of {asked_percent} % cannot be met with the available zones, so up to {most} shards per zone are allowed; add zones or raise the limit"
+                "the zone limit of {asked_percent} % cannot be met with the available zones, so up to {most} shards per zone \
+                 are allowed; add zones or raise the limit"
             ),
             Self::NoNode => f.write_str(
                 "no node accepts shards; resume or start a node that has the required labels and a weight above 0",
@@ -158,7 +159,8 @@ impl fmt::Display for PlanProblem {
             ),
             Self::PinUnknown { first, shards } => write!(
                 f,
-                "{shards} shards, among them {first}, are pinned to unknown nodes; start those nodes, or run `tenure shard unpin` for the shards"
+                "{shards} shards, among them {first}, are pinned to unknown nodes; start those nodes, or run `tenure shard \
+                 unpin` for the shards"
             ),
             Self::PolicyRefused(nonsense) => {
                 write!(f, "the policy's plan was rejected and the previous plan stays in effect: {nonsense}")

@@ -129,7 +129,7 @@ fn an_action_that_is_not_the_machines_is_found_and_shown() {
         });
         opens.next().expect("an opening").0 += 1000;
     };
-    check(change, Check::Replay, "was Open(RunId(10");
+    check(change, Check::Replay, "was Open(ActivationId(10");
     let remove = |traces: &mut Traces| {
         let busy = steps(traces).find(|step| step.actions.len() > 1);
         busy.expect("a busy step").actions.pop();

@@ -75,7 +75,8 @@ fn size(all: i64, used: i64) -> Finding {
     Finding::warn(
         "database size",
         found,
-        "above 80 % of the default quota of 2 GiB: compact and defragment, or raise --quota-backend-bytes; at the quota etcd rejects writes",
+        "above 80 % of the default quota of 2 GiB: compact and defragment, or raise --quota-backend-bytes; at the quota etcd \
+         rejects writes",
     )
 }
 

@@ -23,8 +23,8 @@ impl NatsStore {
             None => {
                 let servers = self.client.cluster.settings.endpoints.join(", ");
                 return Err(StoreError::denied(format!(
-                    "NATS at {servers} has no bucket {:?}; check the name, or create it: start a node, create a keyspace, or run: tenure \
-                     store init --store URL",
+                    "NATS at {servers} has no bucket {:?}; check the name, or create it: start a node, create a keyspace, or \
+                     run: tenure store init --store URL",
                     self.keys.bucket
                 )));
             }
@@ -101,8 +101,8 @@ impl NatsStore {
         let message = &refusal.description;
         if refusal.err_code == 10_074 || message.contains("peers") || message.contains("replicas") {
             return Err(StoreError::denied(format!(
-                "NATS at {} cannot keep {replicas} copies of bucket {:?}: {message}; set replicas= in the store URL, or start more \
-                 servers",
+                "NATS at {} cannot keep {replicas} copies of bucket {:?}: {message}; set replicas= in the store URL, or start \
+                 more servers",
                 link.endpoint, self.keys.bucket
             )));
         }

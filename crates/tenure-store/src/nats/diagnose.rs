@@ -62,7 +62,8 @@ fn copies(count: usize, replicas: &[Replica]) -> Finding {
         0 | 1 => Finding::warn(
             "copies",
             found,
-            "while its server is down no lease can be renewed and all work stops; run three servers and set replicas=3 in production",
+            "while its server is down no lease can be renewed and all work stops; run three servers and set replicas=3 in \
+             production",
         ),
         n if n % 2 == 0 => Finding::warn(
             "copies",
@@ -121,7 +122,8 @@ fn fsync(told: Option<Result<VarzConfig, String>>, copies: usize) -> Finding {
         about,
         format!("every {every:?}"),
         format!(
-            "{lost} loses confirmed writes, including epochs; set `sync_interval: always`, or run `tenure keyspace bump-generation --all` after it"
+            "{lost} loses confirmed writes, including epochs; set `sync_interval: always`, or run `tenure keyspace \
+             bump-generation --all` after it"
         ),
     )
 }

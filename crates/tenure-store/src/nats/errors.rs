@@ -38,7 +38,8 @@ impl About<'_> {
     /// The server does not let us hear any answer. What was asked may have been done.
     pub(super) fn deaf(&self) -> StoreError {
         let reason = format!(
-            "NATS at {} denies subscribing to \"_INBOX.>\", the subject of responses, to this user; grant it as listed in docs/stores/nats.md",
+            "NATS at {} denies subscribing to \"_INBOX.>\", the subject of responses, to this user; grant it as listed in \
+             docs/stores/nats.md",
             self.endpoint
         );
         if self.writes {
@@ -56,7 +57,8 @@ impl About<'_> {
         match e.kind() {
             // Told by the server at once: nobody got it.
             RequestErrorKind::NoResponders => StoreError::unavailable(format!(
-                "NATS at {endpoint}: no responder for {subject:?}: JetStream is off, the bucket currently has no leader, or it was removed"
+                "NATS at {endpoint}: no responder for {subject:?}: JetStream is off, the bucket currently has no leader, or it \
+                 was removed"
             )),
             RequestErrorKind::MaxPayloadExceeded => self.too_large(),
             RequestErrorKind::InvalidSubject => {
@@ -77,7 +79,8 @@ impl About<'_> {
         }
         if refusal.is_no_stream() {
             return StoreError::denied(format!(
-                "NATS at {endpoint}: the bucket of {subject:?} no longer exists; the next process that opens the store creates a new one, which is another store"
+                "NATS at {endpoint}: the bucket of {subject:?} no longer exists; the next process that opens the store creates \
+                 a new one, which is another store"
             ));
         }
         if refusal.is_too_large() {

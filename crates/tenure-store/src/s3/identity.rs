@@ -47,7 +47,8 @@ impl S3Store {
 
     fn missing(&self) -> StoreError {
         StoreError::denied(format!(
-            "there is no store at {}: object {:?} is missing in bucket {:?}; start a node or create a keyspace to create it, or correct the store URL",
+            "there is no store at {}: object {:?} is missing in bucket {:?}; start a node or create a keyspace to create it, or \
+             correct the store URL",
             self.info.url,
             self.names.own(NAME),
             self.client.site.settings.bucket

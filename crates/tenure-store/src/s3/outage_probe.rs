@@ -178,7 +178,8 @@ impl S3Store {
                 "S3 service {host} had an outage: writes fail until its conditional writes pass a probe"
             ),
             Some(problem) => format!(
-                "S3 service {host} had an outage and has not passed the probe of its conditional writes since; the probe is repeated: {problem}"
+                "S3 service {host} had an outage and has not passed the probe of its conditional writes since; the probe is \
+                 repeated: {problem}"
             ),
         })
     }

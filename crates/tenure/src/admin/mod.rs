@@ -325,7 +325,8 @@ fn planned(name: &KeyspaceName, record: &KeyspaceRecord, what: &str) -> Result<(
         AssignedBy::FairShare => "nodes balance their shards themselves",
     };
     Err(AdminError::Refused(format!(
-        "keyspace {name} has assigned_by = {}: {reason}, and {what}; drain, resume or stop nodes, or change their weights instead",
+        "keyspace {name} has assigned_by = {}: {reason}, and {what}; drain, resume or stop nodes, or change their weights \
+         instead",
         record.assigned_by
     )))
 }

@@ -39,7 +39,7 @@ fn every_bad_setting_is_named_all_at_once() {
             "budget_per_target",
             "band_cost_permille",
             "cost_floor",
-            "measure",
+            "balance_by",
             "zones",
             "zones"
         ]
@@ -144,7 +144,7 @@ fn a_zone_rule_that_cannot_be_kept_gives_way_and_says_so() {
     assert_eq!(counts(&world.view), [5; 4]);
     let text = plan.problems[0].to_string();
     assert!(
-        text.contains("more than 40 %") && text.contains("10 shards per zone"),
+        text.contains("limit of 40 %") && text.contains("10 shards per zone"),
         "{text}"
     );
     // One zone goes: the other serves all of it.
