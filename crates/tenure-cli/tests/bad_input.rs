@@ -77,8 +77,8 @@ fn a_path_that_cannot_be_used_is_named() {
     create(
         format!("{dir}/nowhere/shop.db"),
         &[
-            "nowhere/shop.db cannot be made",
-            "does not exist; make it first",
+            "nowhere/shop.db cannot be created",
+            "does not exist; create it first",
         ],
     );
     create(format!("{dir}"), &["is a directory; name a file in it"]);

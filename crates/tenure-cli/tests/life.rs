@@ -137,9 +137,12 @@ fn a_move_puts_a_shard_where_it_is_wanted_and_says_what_it_cannot_do() {
     .with(0);
     refused(
         &["shard", "move", "other/0", "--to", "a"],
-        "is in mode rendezvous",
+        "has assigned_by = rendezvous",
     );
-    refused(&["keyspace", "rebalance", "other"], "is in mode rendezvous");
+    refused(
+        &["keyspace", "rebalance", "other"],
+        "has assigned_by = rendezvous",
+    );
 }
 
 #[test]

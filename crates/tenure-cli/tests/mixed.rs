@@ -206,7 +206,7 @@ fn settings_without_effect_are_rejected_with_the_reason() {
     for (options, reason) in [
         (
             &["--assigned-by", "rendezvous", "--capacity", "3"][..],
-            "capacity has no effect in mode rendezvous",
+            "capacity has no effect with assigned_by = rendezvous",
         ),
         (
             &["--assigned-by", "fair-share", "--labels", "disk=ssd"],
@@ -218,7 +218,7 @@ fn settings_without_effect_are_rejected_with_the_reason() {
         ),
         (
             &["--assigned-by", "fair-share", "--set", "cool_down=5m"],
-            "have no effect in mode fair-share",
+            "have no effect with assigned_by = fair-share",
         ),
         (&["--set", "balance_by=cost"], "requires reported costs"),
     ] {

@@ -95,7 +95,7 @@ fn a_keyspace_that_nobody_plans_is_planned_with_a_word_of_that() {
         text.contains("has assigned_by = rendezvous: no leader executes this plan"),
         "{text}"
     );
-    assert!(text.contains("problem: no node takes shards"), "{text}");
+    assert!(text.contains("problem: no node accepts shards"), "{text}");
     let json = planned(&shop.run(&["keyspace", "plan", "--json"]).with(0));
     assert_eq!(json["executed_by_leader"], false);
     shop.run(&["keyspace", "plan", "users"])
@@ -130,9 +130,9 @@ fn questions_that_make_no_sense_are_refused_with_what_is_known() {
         ("", "is empty; known are remove NODE"),
         (
             "remove nobody",
-            "there is no such node (existing nodes: a, b)",
+            "the node does not exist (existing nodes: a, b)",
         ),
-        ("pin orders/99=a", "there is no such shard"),
+        ("pin orders/99=a", "the shard does not exist"),
         ("pin users/1=a", "the plan is for keyspace orders"),
         ("load orders/1=x", "\"x\" is not a whole number"),
         ("add 0", "add 1 to"),
@@ -378,10 +378,10 @@ fn how_a_keyspace_is_planned_is_checked_as_a_whole_and_can_be_changed_and_shown(
         "jump",
     ];
     shop.run(&[&create[..], &bad].concat()).with(2).telling(&[
-        "budget_total: 0 would let nothing move",
-        "zones: the most that a zone may have must be between 1 and 100 percent",
-        "zones: only the sticky policy knows zones",
-        "balance_by: only the sticky policy evens out load",
+        "budget_total: 0 would block all moves",
+        "zones: the zone limit must be between 1 and 100 percent",
+        "zones: only the sticky policy supports zones",
+        "balance_by: only the sticky policy balances cost",
     ]);
     let worse = [
         "--policy",
@@ -419,7 +419,7 @@ fn how_a_keyspace_is_planned_is_checked_as_a_whole_and_can_be_changed_and_shown(
         .telling(&["both given and unset"]);
     set(&["--policy", "rendezvous"])
         .with(2)
-        .telling(&["zones: only the sticky policy knows zones"]);
+        .telling(&["zones: only the sticky policy supports zones"]);
     let done = set(&["--policy", "rendezvous", "--unset", "zones", "--json"])
         .with(0)
         .json();
@@ -489,7 +489,7 @@ fn a_node_says_its_labels_and_capacity_and_what_makes_no_sense_is_refused() {
     ]);
     exec(&["--set", "budget_total=0"])
         .with(2)
-        .telling(&["budget_total: 0 would let nothing move"]);
+        .telling(&["budget_total: 0 would block all moves"]);
     let shop = Shop::with_lively_orders(8);
     let _a = shop.node_with("a", 8, |b| b.capacity(3).label("disk", "ssd"));
     let _b = shop.node_with("b", 8, |b| b.weight(0));
@@ -499,8 +499,11 @@ fn a_node_says_its_labels_and_capacity_and_what_makes_no_sense_is_refused() {
     let plan = planned(&shop.run(&["keyspace", "plan", "--json"]).with(0))["plan"].clone();
     let told = plan["problems"].to_string();
     assert!(
-        told.contains("node b has weight 0 and gets nothing"),
+        told.contains("node b has weight 0 and is assigned no shards"),
         "{told}"
     );
-    assert!(told.contains("there is no room for 5 shards"), "{told}");
+    assert!(
+        told.contains("5 shards exceed the capacity of the nodes"),
+        "{told}"
+    );
 }

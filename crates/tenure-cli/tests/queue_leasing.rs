@@ -386,5 +386,5 @@ fn a_data_directory_without_leasing_is_refused() {
     let output = command.args(["--", "true"]).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{said}");
-    assert!(said.contains("no effect without shard leasing"), "{said}");
+    assert!(said.contains("no effect without shard ownership"), "{said}");
 }

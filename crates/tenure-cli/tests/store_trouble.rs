@@ -177,11 +177,11 @@ fn wrong_passwords_and_missing_rights_end_a_start_on_etcd_and_are_told_while_it_
     let etcd = Etcd::start(Release::V3_4);
     let url = with_users(&etcd);
     let site = Site::new(SHARDS);
-    let wrong = ["does not take this user and password", "ETCDCTL_PASSWORD"];
+    let wrong = ["rejects this user and password", "ETCDCTL_PASSWORD"];
     assert_tells(&refused(&site, &url("worker:hunter21")), &wrong);
-    assert_tells(&refused(&site, &etcd.url("shop")), &["asks for a user"]);
+    assert_tells(&refused(&site, &etcd.url("shop")), &["requires a user"]);
     // Neither the first write of a cluster nor the first of a node: both are told apart from a store that is away.
-    let grant = ["refuses readwrite", "\"shop/", "grant-permission"];
+    let grant = ["denies readwrite", "\"shop/", "grant-permission"];
     assert_tells(&refused(&site, &url("looker:hunter2")), &grant);
     let mut a = site.beating_on("a", &url("worker:hunter2"));
     site.await_covered();
@@ -215,9 +215,9 @@ fn wrong_passwords_missing_rights_and_missing_jetstream_end_a_start_on_nats() {
     let server = server.operator("worker", "hunter2").start();
     let url = |login: &str| format!("nats://{login}@{}/shop", server.endpoint(0));
     let site = Site::new(SHARDS);
-    let wrong = ["does not take this user", "NATS_PASSWORD"];
+    let wrong = ["rejects this user", "NATS_PASSWORD"];
     assert_tells(&refused(&site, &url("worker:hunter21")), &wrong);
-    let grant = ["does not let this user publish", "$KV.shop.", "grant it"];
+    let grant = ["denies publishing", "$KV.shop.", "grant it"];
     assert_tells(&refused(&site, &url("looker:hunter2")), &grant);
     let mut a = site.beating_on("a", &url("worker:hunter2"));
     site.await_covered();
@@ -276,7 +276,7 @@ fn wrong_passwords_and_missing_rights_end_a_start_on_postgres_and_are_told_while
         "pg_hba.conf",
     ];
     assert_tells(&refused(&site, &url("worker:hunter21")), &wrong);
-    let unmade = ["cannot be made", "store init"];
+    let unmade = ["cannot be created", "store init"];
     assert_tells(&refused(&site, &url("viewer:hunter2")), &unmade);
     let mut a = site.beating_on("a", &url("worker:hunter2"));
     site.await_covered();

@@ -89,7 +89,7 @@ fn a_wrong_password_and_a_missing_right_are_told_by_etcd() {
     etcd.ctl(&["auth", "enable"]);
     let url = |login: &str| format!("etcd://{login}@{}/shop", etcd.endpoint(0));
     let wrong = url("looker:hunter21");
-    let told = ["does not take this user and password", "ETCDCTL_USER"];
+    let told = ["rejects this user and password", "ETCDCTL_USER"];
     status(&wrong).with(2).telling(&told);
     exec(&wrong).with(1).telling(&told);
     let looker = url("looker:hunter2");

@@ -75,7 +75,7 @@ fn what_cannot_be_read_or_is_no_trace_is_bad_input() {
     fs::write(&none, "hello\n").unwrap();
     fs::write(&empty, "").unwrap();
     for (file, says) in [
-        (none.as_path(), ":1: not a line of a trace"),
+        (none.as_path(), ":1: not a trace line"),
         (&empty, "the trace files are empty"),
         (&dir.path().join("nowhere"), "No such file"),
         (dir.path(), "Is a directory"),

@@ -153,12 +153,12 @@ impl Unserved {
             Self::NoNode => "no live node serves the keyspace",
             Self::Cordoned => "every node that serves the keyspace is cordoned or draining",
             Self::Draining => "every node that serves the keyspace is draining or stopping",
-            Self::NoWeight => "every node that could have them has weight 0",
-            Self::NoRoom => "every node that could have them is at its capacity",
+            Self::NoWeight => "every eligible node has weight 0",
+            Self::NoRoom => "every eligible node is at capacity",
             Self::Quarantined => "too many nodes failed to load them",
             Self::Loading => "their owners have not loaded them",
-            Self::Moving => "their moves do not end",
-            Self::Unclaimed => "nobody has claimed them",
+            Self::Moving => "their moves do not finish",
+            Self::Unclaimed => "no node has claimed them",
         }
     }
 }

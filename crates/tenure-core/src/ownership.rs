@@ -200,10 +200,10 @@ pub fn apply(
         }
         (
             Ownership::Free {
-                awaiting_disclaimers: witnesses,
+                awaiting_disclaimers,
             },
             Transition::Claim,
-        ) if !witnesses.is_empty() => Err(TransitionError::AwaitingDisclaimers),
+        ) if !awaiting_disclaimers.is_empty() => Err(TransitionError::AwaitingDisclaimers),
         (Ownership::Free { .. }, Transition::Claim) => {
             Ok(edit.give_to_me(new, false, Reason::Free))
         }
@@ -363,18 +363,18 @@ pub fn apply(
 
         (
             Ownership::Free {
-                awaiting_disclaimers: witnesses,
+                awaiting_disclaimers,
             },
             Transition::DisclaimOwnership { session },
         ) => {
             if session != me.session && !(facts.ended)(session) {
                 return Err(TransitionError::NotYours);
             }
-            if !witnesses.contains(&session) {
+            if !awaiting_disclaimers.contains(&session) {
                 return Err(TransitionError::Illegal);
             }
             new.ownership = Ownership::Free {
-                awaiting_disclaimers: witnesses
+                awaiting_disclaimers: awaiting_disclaimers
                     .iter()
                     .copied()
                     .filter(|w| *w != session)
@@ -422,10 +422,10 @@ pub fn apply(
         }
         (
             Ownership::Free {
-                awaiting_disclaimers: witnesses,
+                awaiting_disclaimers,
             },
             Transition::Delete,
-        ) if !witnesses.is_empty() => Err(TransitionError::AwaitingDisclaimers),
+        ) if !awaiting_disclaimers.is_empty() => Err(TransitionError::AwaitingDisclaimers),
         (Ownership::Deleted, Transition::Delete) => Err(TransitionError::Illegal),
         (tenancy, Transition::Delete) => {
             if tenancy.owner().is_some_and(|by| !ended(by)) {
@@ -473,13 +473,13 @@ pub(crate) fn brief(mut said: String) -> String {
 pub fn restored(
     head: Head,
     generation: u32,
-    witnesses: Vec<SessionId>,
+    awaiting_disclaimers: Vec<SessionId>,
     rules: Rules,
 ) -> ShardRecord {
     let mut record = ShardRecord::new(head, generation);
     if !rules.broken_by(Mutant::RestoreWithoutWitnesses) {
         record.ownership = Ownership::Free {
-            awaiting_disclaimers: witnesses,
+            awaiting_disclaimers,
         };
     }
     record

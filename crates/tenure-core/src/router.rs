@@ -133,7 +133,7 @@ impl HoldReason {
     /// The reason in words.
     pub fn as_str(self) -> &'static str {
         match self {
-            Self::Unknown => "no record of it was seen yet",
+            Self::Unknown => "its record has not been read yet",
             Self::Unowned => "nobody owns it",
             Self::Loading => "its owner is loading it",
             Self::Freezing => "its owner freezes it for a move",

@@ -260,7 +260,7 @@ impl Timing {
             self.clock_drift_max_permille > 100,
             "clock_drift_max_permille",
             format!(
-                "{} is more than 100 (10 %); no machine's clock is that far off",
+                "{} is above the maximum of 100 (10 %)",
                 self.clock_drift_max_permille
             ),
         );
@@ -270,7 +270,7 @@ impl Timing {
             "renew_interval",
             format!(
                 "renew_interval ({:?}) + request_timeout ({:?}) must be below ttl − lease_detach_margin ({:?}), or one slow \
-                 answer costs the lease; renew more often or raise the ttl",
+                 response loses the lease; renew more often or raise the ttl",
                 self.renew_interval,
                 self.request_timeout,
                 self.ttl.saturating_sub(self.lease_detach_margin)
@@ -289,7 +289,7 @@ impl Timing {
             self.renew_retry_interval > self.ttl / 20,
             "renew_retry_interval",
             format!(
-                "{:?} is above a twentieth of the ttl ({:?})",
+                "{:?} must be at most a twentieth of the ttl ({:?})",
                 self.renew_retry_interval,
                 self.ttl / 20
             ),
@@ -298,7 +298,7 @@ impl Timing {
             self.tick_interval < self.renew_interval,
             "tick_interval",
             format!(
-                "{:?} is below renew_interval ({:?}); it need not be",
+                "{:?} must be at least renew_interval ({:?})",
                 self.tick_interval, self.renew_interval
             ),
         );
@@ -306,7 +306,7 @@ impl Timing {
             self.relist_interval < self.tick_interval,
             "relist_interval",
             format!(
-                "{:?} is below tick_interval ({:?}), at which it is looked at",
+                "{:?} must be at least tick_interval ({:?}), the interval at which it is checked",
                 self.relist_interval, self.tick_interval
             ),
         );
@@ -314,7 +314,7 @@ impl Timing {
             self.stall_limit < self.renew_interval * 2,
             "stall_limit",
             format!(
-                "{:?} is below twice renew_interval ({:?})",
+                "{:?} must be at least twice renew_interval ({:?})",
                 self.stall_limit, self.renew_interval
             ),
         );
@@ -322,7 +322,7 @@ impl Timing {
             self.load_retry_max < self.load_retry_min,
             "load_retry_max",
             format!(
-                "{:?} is below load_retry_min ({:?})",
+                "{:?} must be at least load_retry_min ({:?})",
                 self.load_retry_max, self.load_retry_min
             ),
         );

@@ -102,11 +102,11 @@ impl Line {
             && begin.format != FORMAT
         {
             return Err(format!(
-                "trace of format {}, but this version reads format {FORMAT} alone; use the version that wrote it",
+                "the trace has format {}, but this version reads only format {FORMAT}; use the version that wrote it",
                 begin.format
             ));
         }
-        serde_json::from_str(text).map_err(|e| format!("not a line of a trace: {e}"))
+        serde_json::from_str(text).map_err(|e| format!("not a trace line: {e}"))
     }
 }
 
@@ -277,7 +277,7 @@ mod tests {
     #[test]
     fn another_format_is_named_even_if_nothing_else_of_it_can_be_read() {
         let said = Line::parse("{\"begin\":{\"format\":99,\"other\":[]}}").unwrap_err();
-        assert!(said.contains("trace of format 99"), "{said}");
+        assert!(said.contains("trace has format 99"), "{said}");
         assert!(Line::parse("{\"step\":{\"n\":1").is_err());
         assert!(Line::parse("").is_err());
     }

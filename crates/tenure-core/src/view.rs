@@ -319,7 +319,9 @@ impl View {
                         record,
                     },
                     Ok(Record::Placeholder(_)) => Value::Bad(Damage::placeholder()),
-                    Ok(_) => Value::Bad(Damage::Corrupt("a record of another kind".to_owned())),
+                    Ok(_) => Value::Bad(Damage::Corrupt(
+                        "the record has another type than its key".to_owned(),
+                    )),
                     Err(damage) => Value::Bad(damage),
                 };
                 let told = Told {

@@ -6,26 +6,26 @@ use clap::Parser;
 use tenure_judge::{Demands, parse_duration};
 
 const EXAMPLES: &str = "\
-Exit code: 0 nothing speaks against the run, 1 something does, 2 the logs cannot be judged.
+Exit code: 0 no violation found, 1 violations found, 2 the logs cannot be checked.
 
 Examples:
   tenure-judge run1/                                    safety of everything under run1/*.jsonl
-  tenure-judge --shards 32 --keyspace orders run1/      the same, and all of orders/0..31 must have been worked on
+  tenure-judge --shards 32 --keyspace orders run1/      the same, and each of orders/0..31 must have been served
   tenure-judge --shard cron --max-gap 2.4s --covered-by 1s cron-*.log
-  tenure-judge --allow-restarts run1/                   children started again by their supervisor keep its epoch
-  tenure-judge --expect-overlap baseline/               a lock known to be unsafe: exits 0 only if caught
+  tenure-judge --allow-restarts run1/                   restarted children keep the epoch of their supervisor
+  tenure-judge --expect-overlap baseline/               a lock known to be unsafe: exits 0 only if an overlap is found
   tenure-judge --json run1/ | jq .overlaps.listed[0]
 
 A line of a log:
   {\"t\":81234567890123,\"pid\":4711,\"shard\":\"orders/17\",\"epoch\":4294967297,\"ev\":\"start\",\"node\":\"n1\"}
 with t in nanoseconds of CLOCK_BOOTTIME and ev one of start, beat, effect, end. One file per process.
-Half a line at the end of a file (a process killed while writing) is tolerated.";
+An incomplete last line (a process killed while writing) is tolerated.";
 
-/// Judges the logs of real processes: was there ever more than one owner?
+/// Checks the logs of real processes for overlapping owners of a shard.
 #[derive(Debug, Parser)]
 #[command(name = "tenure-judge", version, after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Log files, and directories to be searched for *.jsonl files
+    /// Log files, and directories to search for *.jsonl files
     #[arg(required = true, value_name = "FILE|DIR")]
     pub(crate) logs: Vec<PathBuf>,
 
@@ -33,7 +33,7 @@ pub(crate) struct Args {
     #[arg(long)]
     pub(crate) json: bool,
 
-    /// Demand work on the shards 0..N-1 of --keyspace, and on no others
+    /// Require that exactly the shards 0..N-1 of --keyspace were served
     #[arg(
         long,
         value_name = "N",
@@ -42,35 +42,35 @@ pub(crate) struct Args {
     )]
     shards: Option<u32>,
 
-    /// The keyspace that --shards counts
+    /// Keyspace of the shards that --shards counts
     #[arg(long, value_name = "K", requires = "shards")]
     keyspace: Option<String>,
 
-    /// Demand work on this shard, and on no others but those named alike (repeatable)
+    /// Require that exactly the shards named by this option were served (repeatable)
     #[arg(long, value_name = "NAME")]
     shard: Vec<String>,
 
-    /// Nobody alive on a shard for longer than this counts against the run
+    /// Report shards that were not served for longer than D
     #[arg(long, value_name = "D", value_parser = parse_duration)]
     pub(crate) max_gap: Option<u64>,
 
-    /// Every shard must be alive in the last D of the run (1s, 500ms; a bare number is nanoseconds)
+    /// Require that every shard was served in the last D of the run (1s, 500ms; a bare number is nanoseconds)
     #[arg(long, value_name = "D", value_parser = parse_duration)]
     covered_by: Option<u64>,
 
-    /// Ask for gaps and coverage from this stamp on [default: the first line]
+    /// Check gaps and coverage from this timestamp on [default: the first line]
     #[arg(long, value_name = "NS")]
     from: Option<u64>,
 
-    /// Ask for gaps and coverage up to this stamp [default: the last line]
+    /// Check gaps and coverage up to this timestamp [default: the last line]
     #[arg(long, value_name = "NS")]
     until: Option<u64>,
 
-    /// Let processes of one node follow each other at one epoch
+    /// Allow successive processes of one node at one epoch
     #[arg(long)]
     allow_restarts: bool,
 
-    /// Exit 0 if an overlap is found and 1 if none is; nothing else counts
+    /// Exit 0 if an overlap is found and 1 if not; ignore all other checks
     #[arg(long)]
     pub(crate) expect_overlap: bool,
 }

@@ -42,7 +42,7 @@ pub fn parse_duration(text: &str) -> Result<u64, String> {
     let nanos = whole
         .saturating_mul(u128::from(unit))
         .saturating_add(fraction * u128::from(unit) / scale);
-    u64::try_from(nanos).map_err(|_| format!("`{text}` is longer than any log can be"))
+    u64::try_from(nanos).map_err(|_| format!("`{text}` is too long; use a shorter duration"))
 }
 
 /// Writes nanoseconds with the unit that leaves one to three digits before the point.
@@ -102,12 +102,12 @@ mod tests {
         assert!(
             parse_duration("99999999999999999999h")
                 .unwrap_err()
-                .contains("longer")
+                .contains("too long")
         );
         assert!(
             parse_duration("18446744073709551616")
                 .unwrap_err()
-                .contains("longer")
+                .contains("too long")
         );
     }
 

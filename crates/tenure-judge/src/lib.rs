@@ -37,7 +37,7 @@
 //! # What is reported
 //!
 //! See [`Verdict`]: overlaps, epochs that go back, epochs with two owners, effects under an epoch that was already
-//! superseded, lines outside any `start`, gaps, and shards not covered at the end. Two spans that only touch (one
+//! superseded, lines outside any `start`, gaps, and shards not served at the end. Two spans that only touch (one
 //! ends in the nanosecond in which the other begins) do not overlap.
 //!
 //! # From Rust

@@ -47,7 +47,7 @@ fn run(args: &Args) -> Result<(Verdict, Reading), String> {
     let reading = read_logs(&args.logs, &mut judge).map_err(|trouble| trouble.to_string())?;
     let Some(seen) = judge.seen() else {
         return Err(format!(
-            "nothing to judge: not one whole line in {} file(s)",
+            "nothing to check: no complete line in {} file(s)",
             reading.files
         ));
     };
@@ -58,7 +58,7 @@ fn run(args: &Args) -> Result<(Verdict, Reading), String> {
     );
     if from > until {
         return Err(format!(
-            "the window is empty: it would begin at {from} and end at {until}; see --from and --until"
+            "the window from {from} to {until} is empty; check --from and --until"
         ));
     }
     Ok((judge.verdict(&demands), reading))

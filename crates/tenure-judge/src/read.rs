@@ -47,16 +47,12 @@ impl fmt::Display for Trouble {
             Trouble::NoLogs(path) => {
                 write!(
                     f,
-                    "no *.jsonl file under {}: name the files if they are called otherwise",
+                    "no *.jsonl file under {}; name the files if they have another extension",
                     path.display()
                 )
             }
             Trouble::Garbage { file, line, reason } => {
-                write!(
-                    f,
-                    "{}:{line}: not a line of a log: {reason}",
-                    file.display()
-                )
+                write!(f, "{}:{line}: not a log line: {reason}", file.display())
             }
         }
     }

@@ -46,7 +46,7 @@ pub(crate) fn text(verdict: &Verdict, reading: Reading, args: &Args) -> String {
         .map_or(0, |window| window.until - window.from);
     let _ = writeln!(
         out,
-        "judged {} lines of {} file(s): {} shard(s), {} work(s), {} resumed, over {}",
+        "checked {} lines of {} file(s): {} shard(s), {} activation(s), {} resumed, over {}",
         verdict.lines,
         reading.files,
         verdict.shards,
@@ -57,7 +57,7 @@ pub(crate) fn text(verdict: &Verdict, reading: Reading, args: &Args) -> String {
     if reading.truncated > 0 {
         let _ = writeln!(
             out,
-            "{} file(s) end in half a line: killed while writing, tolerated",
+            "{} file(s) end in an incomplete line (process killed while writing), tolerated",
             reading.truncated
         );
     }
@@ -83,10 +83,10 @@ pub(crate) fn text(verdict: &Verdict, reading: Reading, args: &Args) -> String {
         verdict.overlaps.count,
         against.is_empty(),
     ) {
-        (true, 0, _) => writeln!(out, "verdict: an overlap was expected and none was found"),
-        (true, count, _) => writeln!(out, "verdict: caught, as expected: {count} overlap(s)"),
+        (true, 0, _) => writeln!(out, "verdict: no overlap found, but one was expected"),
+        (true, count, _) => writeln!(out, "verdict: {count} overlap(s) found, as expected"),
         (false, _, true) => writeln!(out, "verdict: clean"),
-        (false, _, false) => writeln!(out, "verdict: AGAINST: {}", against.join(", ")),
+        (false, _, false) => writeln!(out, "verdict: violations: {}", against.join(", ")),
     };
     out
 }
@@ -104,7 +104,7 @@ fn findings(out: &mut String, verdict: &Verdict) {
     list(out, &verdict.regressions, |r| {
         let (work, after) = (one(&r.work), one(&r.after));
         format!(
-            "epoch back: {}: {work} began at {} after {after} at {}",
+            "decreasing epoch: {}: {work} began at {} after {after} at {}",
             r.shard, r.at, r.after_at
         )
     });
@@ -131,10 +131,10 @@ fn findings(out: &mut String, verdict: &Verdict) {
         )
     });
     list(out, &verdict.unseen, |shard| {
-        format!("never worked on: {shard}")
+        format!("never served: {shard}")
     });
     list(out, &verdict.unexpected, |shard| {
-        format!("not asked for: {shard}")
+        format!("unexpected: {shard}")
     });
     list(out, &verdict.long_gaps, |g| {
         format!(
@@ -145,7 +145,7 @@ fn findings(out: &mut String, verdict: &Verdict) {
         )
     });
     list(out, &verdict.uncovered, |shard| {
-        format!("not covered at the end: {shard}")
+        format!("not served at the end: {shard}")
     });
 }
 

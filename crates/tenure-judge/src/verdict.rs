@@ -189,14 +189,14 @@ impl Verdict {
     pub fn against(&self) -> Vec<(&'static str, u64)> {
         let kinds = [
             ("overlaps", self.overlaps.count),
-            ("epochs going back", self.regressions.count),
+            ("decreasing epochs", self.regressions.count),
             ("epochs with more than one owner", self.shared.count),
-            ("works with stale effects", self.stale_effects.count),
+            ("activations with stale effects", self.stale_effects.count),
             ("lines outside start and end", self.strays.count),
-            ("shards never worked on", self.unseen.count),
-            ("shards not asked for", self.unexpected.count),
-            ("shards with too long a gap", self.long_gaps.count),
-            ("shards not covered at the end", self.uncovered.count),
+            ("shards never served", self.unseen.count),
+            ("unexpected shards", self.unexpected.count),
+            ("shards with a gap above the limit", self.long_gaps.count),
+            ("shards not served at the end", self.uncovered.count),
         ];
         kinds.into_iter().filter(|(_, count)| *count > 0).collect()
     }
@@ -250,7 +250,7 @@ mod tests {
             both.against(),
             [
                 ("lines outside start and end", 1),
-                ("shards never worked on", 1)
+                ("shards never served", 1)
             ]
         );
     }

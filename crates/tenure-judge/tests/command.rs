@@ -60,7 +60,7 @@ fn a_clean_run_exits_with_0() {
         "a.jsonl b.jsonl",
         0,
         &[
-            "judged 4 lines of 2 file(s)",
+            "checked 4 lines of 2 file(s)",
             "over 4.000 ms",
             "longest gap: k/0 for 1.000 ms",
             "verdict: clean\n",
@@ -72,7 +72,7 @@ fn a_clean_run_exits_with_0() {
 fn an_overlap_exits_with_1_and_names_both_works() {
     let dir = logs(&[("a.jsonl", &format!("{CLEAN}{LATE}")), ("b.jsonl", NEXT)]);
     let both = "overlap: k/0: epoch 1 (pid 1, a) [1000000..4000000] and epoch 2 (pid 2, b) [3000000..5000000], both for 1.000 ms";
-    check(&dir, ".", 1, &[both, "verdict: AGAINST: 1 overlaps\n"]);
+    check(&dir, ".", 1, &[both, "verdict: violations: 1 overlaps\n"]);
 }
 
 #[test]
@@ -85,13 +85,13 @@ fn an_expected_overlap_exits_with_0_and_its_absence_with_1() {
         &dir,
         "--expect-overlap bad",
         0,
-        &["verdict: caught, as expected: 1 overlap(s)"],
+        &["verdict: 1 overlap(s) found, as expected"],
     );
     check(
         &dir,
         "--expect-overlap good",
         1,
-        &["verdict: an overlap was expected and none was found"],
+        &["verdict: no overlap found, but one was expected"],
     );
 }
 
@@ -113,14 +113,14 @@ fn every_kind_of_finding_is_printed_in_words() {
     let dir = logs(&[("a.jsonl", &story.concat())]);
     let parts = [
         "overlap: k/0",
-        "epoch back: k/0: epoch 4 (pid 2, n) began at 2 after epoch 5 (pid 1, n) at 1",
+        "decreasing epoch: k/0: epoch 4 (pid 2, n) began at 2 after epoch 5 (pid 1, n) at 1",
         "epoch shared: k/0: epoch 5 by pids [1, 3]",
         "stale effects: k/0: 1 of epoch 4 (pid 2, n), the first 2 ns after",
         "outside start and end: k/0: beat of epoch 5 (pid 3, n) at 5",
-        "never worked on: k/1",
-        "not asked for: k/7",
+        "never served: k/1",
+        "unexpected: k/7",
         "gap: k/0: 85 ns from 5",
-        "not covered at the end: k/0",
+        "not served at the end: k/0",
         "longest gap: k/1 for 89 ns from 1 (allowed: 10 ns)",
     ];
     check(
@@ -138,7 +138,7 @@ fn long_lists_are_cut_with_the_number_left_out() {
         &dir,
         "--shards 12 --keyspace k .",
         1,
-        &["… and 6 more like the last", "11 shards never worked on"],
+        &["… and 6 more like the last", "11 shards never served"],
     );
 }
 
@@ -167,7 +167,7 @@ fn half_a_line_at_the_end_is_tolerated_wherever_it_was_cut() {
             &dir,
             ".",
             0,
-            &["1 file(s) end in half a line", "verdict: clean"],
+            &["1 file(s) end in an incomplete line", "verdict: clean"],
         );
     }
 }
@@ -184,7 +184,7 @@ fn a_whole_line_that_only_lacks_its_line_end_counts() {
 #[test]
 fn garbage_in_the_middle_is_named_by_file_and_line() {
     let cases = [
-        (format!("{CLEAN}{{\"t\":12{NEXT}"), "not a line of a log"),
+        (format!("{CLEAN}{{\"t\":12{NEXT}"), "not a log line"),
         (format!("{CLEAN}\n{NEXT}"), "EOF"),
         (
             format!("{CLEAN}{}\n", LATE.trim_end().replace("beat", "bead")),
@@ -209,7 +209,7 @@ fn bytes_that_are_no_text_are_garbage_in_the_middle_and_tolerated_at_the_end() {
         [CLEAN.as_bytes(), b"\xff\xfe"].concat(),
     )
     .unwrap();
-    check(&dir, ".", 0, &["half a line"]);
+    check(&dir, ".", 0, &["incomplete line"]);
     fs::write(
         dir.path().join("a.jsonl"),
         [CLEAN.as_bytes(), b"\xff\xfe\n"].concat(),
@@ -229,9 +229,9 @@ fn directories_are_searched_for_jsonl_and_each_file_is_read_once() {
         &dir,
         ". a.jsonl ./deep/../a.jsonl deep",
         0,
-        &["judged 4 lines of 2 file(s)"],
+        &["checked 4 lines of 2 file(s)"],
     );
-    check(&dir, "server.log", 2, &["nothing to judge"]);
+    check(&dir, "server.log", 2, &["nothing to check"]);
 }
 
 #[test]
@@ -248,13 +248,13 @@ fn input_that_cannot_be_judged_exits_with_2_and_says_what_to_do() {
         &dir,
         "none",
         2,
-        &["no *.jsonl file under none: name the files"],
+        &["no *.jsonl file under none; name the files"],
     );
     check(
         &dir,
         "empty.jsonl",
         2,
-        &["nothing to judge: not one whole line in 1 file(s)"],
+        &["nothing to check: no complete line in 1 file(s)"],
     );
     check(
         &dir,
@@ -273,7 +273,7 @@ fn input_that_cannot_be_judged_exits_with_2_and_says_what_to_do() {
         &dir,
         "--from 99999999 a.jsonl",
         2,
-        &["the window is empty: it would begin at 99999999 and end at 2000000"],
+        &["the window from 99999999 to 2000000 is empty"],
     );
 }
 
@@ -285,14 +285,14 @@ fn demands_change_the_exit_code() {
         &dir,
         "--max-gap 999us .",
         1,
-        &["1 shards with too long a gap"],
+        &["1 shards with a gap above the limit"],
     );
     check(&dir, "--max-gap 999us --from 3000000 .", 0, &[]);
     check(
         &dir,
         "--covered-by 1ms --until 7000000 .",
         1,
-        &["not covered at the end: k/0"],
+        &["not served at the end: k/0"],
     );
     check(&dir, "--covered-by 2000000 --until 7000000 .", 0, &[]);
     check(&dir, "--shard k/0 .", 0, &[]);
@@ -300,7 +300,7 @@ fn demands_change_the_exit_code() {
         &dir,
         "--shard k/1 .",
         1,
-        &["never worked on: k/1", "not asked for: k/0"],
+        &["never served: k/1", "unexpected: k/0"],
     );
     let restarted = CLEAN
         .replace("\"pid\":1", "\"pid\":9")

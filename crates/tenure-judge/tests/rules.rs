@@ -67,14 +67,14 @@ fn check(story: &str, against: &[&str]) -> Verdict {
 }
 
 const OVERLAP: &str = "overlaps";
-const BACK: &str = "epochs going back";
+const BACK: &str = "decreasing epochs";
 const SHARED: &str = "epochs with more than one owner";
-const STALE: &str = "works with stale effects";
+const STALE: &str = "activations with stale effects";
 const STRAY: &str = "lines outside start and end";
-const UNSEEN: &str = "shards never worked on";
-const UNEXPECTED: &str = "shards not asked for";
-const GAP: &str = "shards with too long a gap";
-const UNCOVERED: &str = "shards not covered at the end";
+const UNSEEN: &str = "shards never served";
+const UNEXPECTED: &str = "unexpected shards";
+const GAP: &str = "shards with a gap above the limit";
+const UNCOVERED: &str = "shards not served at the end";
 
 #[test]
 fn a_clean_handover_is_clean() {

@@ -200,10 +200,12 @@ where
 {
     async fn handle(&self, job: Job) -> Result<Outcome, Failure> {
         let input = job.payload().decode();
-        let input = input.map_err(|e| Failure::for_good(format!("the payload: {e}")))?;
+        let input =
+            input.map_err(|e| Failure::for_good(format!("decoding the payload failed: {e}")))?;
         let output = (self.work)(input, job).await?;
         let result = Payload::json(&output);
-        let result = result.map_err(|e| Failure::for_good(format!("the result: {e}")))?;
+        let result =
+            result.map_err(|e| Failure::for_good(format!("encoding the result failed: {e}")))?;
         Ok(Outcome::Done(result))
     }
 }

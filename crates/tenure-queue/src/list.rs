@@ -109,7 +109,9 @@ impl Queue {
             Some(from) => {
                 let found = prefixes.iter().position(|prefix| from.starts_with(prefix));
                 found.ok_or_else(|| {
-                    QueueError::invalid(format!("{from:?} is no place in this list to go on from"))
+                    QueueError::invalid(format!(
+                        "{from:?} is not a continuation of this list; pass the `next` of the previous page"
+                    ))
                 })?
             }
         };

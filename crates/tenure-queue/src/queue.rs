@@ -364,7 +364,7 @@ impl Queue {
     /// Submits a task.
     pub async fn submit(&self, submit: Submit) -> Result<Submitted, QueueError> {
         let mut answers = self.submit_many(vec![submit]).await;
-        let none = || Err(QueueError::invalid("nothing was submitted"));
+        let none = || Err(QueueError::invalid("no task was submitted"));
         answers.pop().unwrap_or_else(none)
     }
 
@@ -425,7 +425,7 @@ impl Queue {
         match &task.state {
             State::Done { result, .. } => result.decode().map_err(|e| failed(e.to_string())),
             State::Dead { reason, .. } => Err(failed(reason.clone())),
-            state => Err(failed(format!("it was {}", state.status()))),
+            state => Err(failed(format!("its status was {}", state.status()))),
         }
     }
 

@@ -128,7 +128,7 @@ impl TaskStore {
         match self.put_entries(missing).await {
             true => Ok(()),
             false => Err(tenure_store::StoreError::unavailable(
-                "index entries cannot be written; rebuild again",
+                "index entries could not be written; rebuild again",
             )
             .into()),
         }
@@ -174,7 +174,7 @@ impl TaskStore {
                     Some(entry) => drop(missing.remove(&entry.id)),
                     None => self.note_corrupt(&QueueError::Corrupt {
                         key,
-                        reason: "it is no entry of this index".to_owned(),
+                        reason: "the key is not an entry of this index".to_owned(),
                     }),
                 }
             }

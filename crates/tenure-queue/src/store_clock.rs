@@ -52,7 +52,7 @@ impl StoreClock {
         }
         let asked = tokio::time::timeout(PATIENCE, self.store.now()).await;
         let answer = asked.unwrap_or_else(|_| {
-            let reason = format!("the store did not tell the time within {PATIENCE:?}");
+            let reason = format!("the store did not return its time within {PATIENCE:?}");
             Err(StoreError::unavailable(reason))
         });
         match (answer, self.known()) {
@@ -95,7 +95,10 @@ mod tests {
         let (store, faults) = FaultStore::new(Arc::new(observed), FaultConfig::none(1));
         let clock = StoreClock::new(Arc::new(store));
         faults.outage();
-        assert!(clock.now().await.is_err(), "nobody has told the time yet");
+        assert!(
+            clock.now().await.is_err(),
+            "the store's time is not known yet"
+        );
         faults.heal();
         let first = clock.now().await.unwrap();
         for second in 1..=60 {

@@ -107,7 +107,7 @@ impl FromStr for StoreTime {
         match text.parse::<Timestamp>() {
             Ok(at) => Ok(Self::from(at)),
             Err(e) => Err(format!(
-                "{text:?} is no time such as 2026-11-16T09:30:00Z: {e}"
+                "{text:?} is not a time such as 2026-11-16T09:30:00Z: {e}"
             )),
         }
     }

@@ -66,7 +66,8 @@ impl Submit {
     /// A task whose payload is a value as JSON.
     pub fn json(value: &impl Serialize) -> Result<Self, QueueError> {
         let payload = Payload::json(value);
-        let payload = payload.map_err(|e| QueueError::invalid(format!("the payload: {e}")))?;
+        let payload = payload
+            .map_err(|e| QueueError::invalid(format!("encoding the payload failed: {e}")))?;
         Ok(Self::new(payload))
     }
 
@@ -234,7 +235,7 @@ pub struct Submitted {
 /// Nothing was submitted, whatever became of the entry.
 fn not_led_to(task: &Task, error: &StoreError) -> QueueError {
     let reason = format!(
-        "no index entry can be written for task {:?}: {error}",
+        "writing an index entry for task {:?} failed: {error}",
         task.id
     );
     match error {

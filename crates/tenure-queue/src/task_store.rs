@@ -121,7 +121,7 @@ impl TaskStore {
         if self.layout.task(&task.id) != entry.key {
             return Err(QueueError::Corrupt {
                 key: entry.key.clone(),
-                reason: format!("it holds task {:?}", task.id),
+                reason: format!("the record holds task {:?}", task.id),
             });
         }
         Ok(Versioned {
@@ -161,7 +161,7 @@ impl TaskStore {
             };
             // Nobody comes by the entry of a task that has ended: the new one has to be there first.
             if was.index.is_final() && !self.put_entries(vec![Entry::of(&next)]).await {
-                let reason = format!("no index entry can be written for task {id:?}; try again");
+                let reason = format!("writing an index entry for task {id:?} failed; retry");
                 return Err(StoreError::unavailable(reason).into());
             }
             let put = self.update(&next, held.version.clone());
@@ -182,7 +182,7 @@ impl TaskStore {
                 None => return Ok(UpdateOutcome::Gone),
             };
         }
-        let reason = format!("task {id:?} is written all the time");
+        let reason = format!("task {id:?} keeps being written concurrently; retry");
         Err(StoreError::unavailable(reason).into())
     }
 
@@ -372,7 +372,7 @@ fn late() -> StoreError {
 }
 
 fn too_late() -> String {
-    format!("the store did not answer within {PATIENCE:?}")
+    format!("the store did not respond within {PATIENCE:?}")
 }
 
 /// No call waits without end. A write that is given up may still be done: its outcome is unknown.

@@ -112,7 +112,7 @@ pub enum TransitionError {
     #[error("the claim on the task is lost")]
     ClaimLost,
     /// Its claim is still good.
-    #[error("the claim on the task is good until {0}")]
+    #[error("the claim on the task is valid until {0}")]
     StillClaimed(StoreTime),
 }
 
@@ -289,9 +289,9 @@ impl Task {
         }
         let reason = match running.deadline {
             Some(deadline) if deadline <= now => {
-                format!("the attempt on {} took too long", running.worker)
+                format!("the attempt on {} timed out", running.worker)
             }
-            _ => format!("worker {} was not heard of any more", running.worker),
+            _ => format!("worker {} stopped renewing its claim", running.worker),
         };
         let mut about = About::of(What::Expired, &running, self.attempts).noting(&reason);
         about.by = Some(by.to_string());

@@ -31,8 +31,8 @@ pub(crate) fn not_carried(reason: &RouteError) -> Refused {
     let (status, word) = match reason {
         RouteError::UnknownKeyspace { .. } => (StatusCode::NOT_FOUND, "unknown_keyspace"),
         RouteError::UnknownShard { .. } => (StatusCode::NOT_FOUND, "unknown_shard"),
-        RouteError::Full { .. } => (StatusCode::SERVICE_UNAVAILABLE, "full"),
-        RouteError::HeldTooLong { .. } => (StatusCode::SERVICE_UNAVAILABLE, "held_too_long"),
+        RouteError::Full { .. } => (StatusCode::SERVICE_UNAVAILABLE, "hold_queue_full"),
+        RouteError::HeldTooLong { .. } => (StatusCode::SERVICE_UNAVAILABLE, "hold_timeout"),
         RouteError::Stopping => (StatusCode::SERVICE_UNAVAILABLE, "stopping"),
     };
     error(status, word, &reason.to_string())

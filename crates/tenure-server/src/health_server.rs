@@ -43,7 +43,7 @@ impl<T: Health> Service for HealthServer<T> {
             "/readyz" => told(self.0.ready().await),
             "/metrics" => (StatusCode::OK, self.0.metrics()),
             _ => {
-                let text = "served here: /livez /readyz /metrics\n";
+                let text = "available paths: /livez /readyz /metrics\n";
                 (StatusCode::NOT_FOUND, text.to_owned())
             }
         };

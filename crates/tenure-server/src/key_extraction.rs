@@ -35,7 +35,7 @@ impl FromStr for KeySource {
     fn from_str(text: &str) -> Result<Self, String> {
         let usage = || {
             format!(
-                "{text:?} names no place for a key; use header:NAME, path:N, query:NAME, cookie:NAME or shard-header:NAME"
+                "{text:?} is not a key source; use header:NAME, path:N, query:NAME, cookie:NAME or shard-header:NAME"
             )
         };
         let (kind, name) = text.split_once(':').ok_or_else(usage)?;
@@ -53,9 +53,7 @@ impl FromStr for KeySource {
             "path" => match name.parse() {
                 Ok(n) if n > 0 => Self::Path(n),
                 _ => {
-                    return Err(format!(
-                        "path:{name}: segments of a path are counted from 1"
-                    ));
+                    return Err(format!("path:{name}: path segments are counted from 1"));
                 }
             },
             _ => return Err(usage()),
@@ -143,7 +141,7 @@ impl KeyRule {
         }
         let places: Vec<String> = self.sources.iter().map(ToString::to_string).collect();
         Err(format!(
-            "no key in the request; it is looked for in: {}",
+            "no key in the request; sources checked: {}",
             places.join(", ")
         ))
     }
@@ -151,7 +149,7 @@ impl KeyRule {
     fn shard(&self, header: &HeaderName, value: &[u8]) -> Result<ShardId, String> {
         let text = String::from_utf8_lossy(value);
         let bad =
-            || format!("header {header}: {text:?} names no shard; use SHARD or KEYSPACE/SHARD");
+            || format!("header {header}: {text:?} is not a shard; use SHARD or KEYSPACE/SHARD");
         let known = std::str::from_utf8(value).map_err(|_| bad())?;
         let (keyspace, shard) = match known.split_once('/') {
             Some((keyspace, shard)) => (KeyspaceName::new(keyspace).map_err(|_| bad())?, shard),
@@ -256,7 +254,7 @@ mod tests {
         let long = "x".repeat(5000);
         check("header:X-Key", get("/").header("x-key", long), Err("4096"));
         let empty = get("/").header("x-shard", "");
-        check("shard-header:X-Shard", empty, Err("names no shard"));
+        check("shard-header:X-Shard", empty, Err("is not a shard"));
     }
 
     #[test]

@@ -81,7 +81,11 @@ impl Hooks {
         let text = Limited::new(answer.into_body(), MOST_BYTES)
             .collect()
             .await
-            .map_err(|e| format!("hook {hook}: its answer (at most {MOST_BYTES} bytes): {e}"))?;
+            .map_err(|e| {
+                format!(
+                    "hook {hook}: reading the response (at most {MOST_BYTES} bytes) failed: {e}"
+                )
+            })?;
         let text = String::from_utf8_lossy(&text.to_bytes()).into_owned();
         match status {
             StatusCode::NOT_FOUND
@@ -89,8 +93,8 @@ impl Hooks {
             | StatusCode::NOT_IMPLEMENTED => Ok(None),
             _ if status.is_success() => Ok(Some(text)),
             _ => {
-                let said: String = text.trim().chars().take(200).collect();
-                Err(format!("hook {hook} answered {status}: {said}").into())
+                let message: String = text.trim().chars().take(200).collect();
+                Err(format!("hook {hook} returned {status}: {message}").into())
             }
         }
     }
@@ -104,7 +108,7 @@ impl Hooks {
     ) -> Result<Option<String>> {
         match tokio::time::timeout(self.timeout, self.call(hook, grant, said)).await {
             Ok(done) => done,
-            Err(_) => Err(format!("hook {hook} did not answer within {:?}", self.timeout).into()),
+            Err(_) => Err(format!("hook {hook} did not respond within {:?}", self.timeout).into()),
         }
     }
 
@@ -151,12 +155,12 @@ pub(crate) fn parts(url: &str) -> Result<(String, Protocol, String), String> {
     let (protocol, rest) = match url.split_once("://") {
         Some(("http", rest)) => (Protocol::Http1, rest),
         Some(("h2c", rest)) => (Protocol::Http2, rest),
-        _ => return Err(bad("is not a URL that can be called")),
+        _ => return Err(bad("has an unsupported scheme")),
     };
     let uri: Uri = format!("http://{rest}")
         .parse()
         .map_err(|e| bad(&format!("is not a URL ({e})")))?;
-    let authority = uri.authority().ok_or_else(|| bad("names no host"))?;
+    let authority = uri.authority().ok_or_else(|| bad("has no host"))?;
     if authority.as_str().contains('@') || uri.query().is_some() {
         return Err(bad("has a user or a query"));
     }

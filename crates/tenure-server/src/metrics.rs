@@ -19,7 +19,13 @@ pub struct HttpMetrics {
 }
 
 /// What can go wrong between two ends, as `why` names it.
-const TROUBLE: [&str; 5] = ["not_sent", "broken", "timeout", "not_replayable", "lost"];
+const TROUBLE: [&str; 5] = [
+    "not_sent",
+    "disconnected",
+    "timeout",
+    "not_replayable",
+    "shard_lost",
+];
 
 /// A request that is being answered.
 pub(crate) struct Counted {
@@ -31,7 +37,7 @@ pub(crate) struct Counted {
 pub(crate) struct Stream(Arc<HttpMetrics>);
 
 impl HttpMetrics {
-    /// All zero. `role` is `router` or `gate`.
+    /// All zero. `role` is `router` or `sidecar`.
     pub fn new(role: &'static str) -> Arc<Self> {
         Arc::new(Self {
             role,
@@ -98,7 +104,7 @@ impl HttpMetrics {
         let get = |n: &AtomicU64| n.load(Ordering::Relaxed);
         let answers = self.answers.iter().enumerate();
         let answers = answers.map(|(i, n)| (format!(",code=\"{}xx\"", i + 1), get(n)));
-        let help = "Answers by the class of their status.";
+        let help = "Responses by status class.";
         head(
             "tenure_http_responses_total",
             "counter",
@@ -107,7 +113,7 @@ impl HttpMetrics {
         );
         let trouble = TROUBLE.iter().zip(&self.trouble);
         let trouble = trouble.map(|(reason, n)| (format!(",reason=\"{reason}\""), get(n)));
-        let help = "Requests that did not reach the other side, or got no answer from it.";
+        let help = "Requests that could not be sent or got no response, by reason.";
         head(
             "tenure_http_failures_total",
             "counter",
@@ -115,18 +121,18 @@ impl HttpMetrics {
             trouble.collect(),
         );
         let one = |n| vec![(String::new(), get(n))];
-        let help = "Requests whose client went away before they were answered.";
+        let help = "Requests whose client disconnected before the response.";
         head(
             "tenure_http_abandoned_total",
             "counter",
             help,
             one(&self.abandoned),
         );
-        let help = "Requests that are being answered now.";
+        let help = "Requests in flight.";
         head("tenure_http_in_flight", "gauge", help, one(&self.in_flight));
-        let help = "Streams that are open now.";
+        let help = "Open streams.";
         head("tenure_http_streams", "gauge", help, one(&self.streams));
-        let help = "Streams that were cut because their shard had to go.";
+        let help = "Streams cancelled because this node lost or released their shard.";
         head(
             "tenure_http_streams_cancelled_total",
             "counter",

@@ -217,14 +217,18 @@ impl Proxy {
             Ok(Ok(whole)) => Ok(RequestBody::Bytes(whole.to_bytes())),
             Ok(Err(reason)) if reason.is::<LengthLimitError>() => {
                 let status = StatusCode::PAYLOAD_TOO_LARGE;
-                Err(error(status, "body", "the body is longer than was said"))
+                Err(error(
+                    status,
+                    "bad_body",
+                    "the body is longer than its content-length",
+                ))
             }
             Ok(Err(reason)) => {
-                let reason = format!("the body did not come whole: {reason}");
-                Err(error(StatusCode::BAD_REQUEST, "body", &reason))
+                let reason = format!("reading the body failed: {reason}");
+                Err(error(StatusCode::BAD_REQUEST, "bad_body", &reason))
             }
             Err(_) => {
-                let reason = "the body did not come in time";
+                let reason = "the body was not received in time";
                 Err(error(StatusCode::REQUEST_TIMEOUT, "body_timeout", reason))
             }
         }
@@ -240,8 +244,7 @@ impl Proxy {
         if !carried.body.is_whole() {
             // Refused after it was sent in part: no owner has done anything for it, but the rest of it is not here.
             self.metrics.not_replayed();
-            let reason =
-                "the owner changed while the body was sent; nothing was done, send it again";
+            let reason = "the owner changed while the body was being sent; the request was not executed, retry";
             let status = StatusCode::SERVICE_UNAVAILABLE;
             return Answer::Done(Err(error(status, "not_replayable", reason)));
         }
@@ -255,7 +258,7 @@ impl Proxy {
             }
         };
         let Some(address) = route.owner.address(ADDRESS).and_then(host_of) else {
-            return away("the owner says nowhere where it takes HTTP");
+            return away("the owner has no `http` address");
         };
         let request = carried.request(&route, upgrade);
         let sending = self.pool.send(address, carried.protocol, request);
@@ -264,7 +267,7 @@ impl Proxy {
             sent = sending => sent,
             () = carried.progress.stalled(self.settings.timeout) => {
                 let reason = format!(
-                    "shard {}: node {} did not answer within {:?}; whether it did anything is not known",
+                    "shard {}: node {} did not respond within {:?}; the outcome is unknown",
                     route.shard, route.owner.node(), self.settings.timeout
                 );
                 self.metrics.timed_out();
@@ -279,12 +282,16 @@ impl Proxy {
             Err(SendError::NotSent(reason)) => away(&reason),
             Err(SendError::Unknown(reason)) => {
                 let reason = format!(
-                    "shard {}: node {} went away while it had the request; whether it did anything is not known ({reason})",
+                    "shard {}: node {} closed the connection while it processed the request; the outcome is unknown ({reason})",
                     route.shard,
                     route.owner.node()
                 );
                 self.metrics.broken();
-                Answer::Done(Err(error(StatusCode::BAD_GATEWAY, "broken", &reason)))
+                Answer::Done(Err(error(
+                    StatusCode::BAD_GATEWAY,
+                    "owner_disconnected",
+                    &reason,
+                )))
             }
         }
     }
@@ -295,8 +302,8 @@ impl Proxy {
         let upgrade = headers::strip_hop_by_hop(answer.headers_mut());
         if switching {
             let Some(upgrading) = upgrading else {
-                let reason = "the application switched protocols, and nobody had asked for it";
-                return *error(StatusCode::BAD_GATEWAY, "upgrade", reason);
+                let reason = "the application switched protocols without an upgrade request";
+                return *error(StatusCode::BAD_GATEWAY, "unexpected_upgrade", reason);
             };
             if let Some(protocol) = upgrade {
                 upgraded(answer.headers_mut(), protocol);
@@ -363,12 +370,16 @@ impl Carried {
 pub(crate) fn check(head: &Parts) -> Result<(), Refused> {
     let bad = |reason: &str| Err(error(StatusCode::BAD_REQUEST, "bad_request", reason));
     if head.method == Method::CONNECT {
-        let reason = "CONNECT is not served here";
-        return Err(error(StatusCode::METHOD_NOT_ALLOWED, "connect", reason));
+        let reason = "CONNECT is not supported";
+        return Err(error(
+            StatusCode::METHOD_NOT_ALLOWED,
+            "method_not_allowed",
+            reason,
+        ));
     }
     let hosts = head.headers.get_all(header::HOST).iter().count();
     match head.version {
-        Version::HTTP_11 if hosts != 1 => bad("exactly one Host header is needed"),
+        Version::HTTP_11 if hosts != 1 => bad("exactly one Host header is required"),
         _ if hosts > 1 => bad("more than one Host header"),
         _ => Ok(()),
     }

@@ -178,7 +178,8 @@ impl<H: Handler> Sidecar<H> {
             let epoch = headers::epoch_of(&head.headers);
             let shard = head.headers.get(headers::SHARD).and_then(headers::shard_of);
             let (Some(epoch), Some(shard)) = (epoch, shard) else {
-                let reason = "Tenure-Epoch and Tenure-Shard do not name an epoch of a shard";
+                let reason =
+                    "Tenure-Epoch or Tenure-Shard is missing or invalid; send both or neither";
                 return Err(bad("bad_route", reason));
             };
             self.node.enter_shard_at::<H>(&shard, epoch)
@@ -265,7 +266,9 @@ impl<H: Handler> Sidecar<H> {
         match answered.await {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(failure)) => Err(self.failed(&failure)),
-            Err(_) => Err(self.failed(&Failure::Broken("the gate failed".to_owned()))),
+            Err(_) => Err(self.failed(&Failure::Broken(
+                "the task that called the application failed".to_owned(),
+            ))),
         }
     }
 
@@ -274,25 +277,26 @@ impl<H: Handler> Sidecar<H> {
         match failure {
             Failure::Down(reason) => {
                 self.metrics.not_sent();
-                let reason =
-                    format!("the application at {at} takes no requests ({reason}); ask again");
-                error(StatusCode::SERVICE_UNAVAILABLE, "app_down", &reason)
+                let reason = format!(
+                    "the application at {at} does not accept connections ({reason}); retry"
+                );
+                error(StatusCode::SERVICE_UNAVAILABLE, "app_unavailable", &reason)
             }
             Failure::Broken(reason) => {
                 self.metrics.broken();
-                let reason = format!("the application at {at} gave no answer ({reason})");
-                error(StatusCode::BAD_GATEWAY, "app_broken", &reason)
+                let reason = format!("the application at {at} did not respond ({reason})");
+                error(StatusCode::BAD_GATEWAY, "app_disconnected", &reason)
             }
             Failure::Timeout => {
                 self.metrics.timed_out();
                 let limit = self.settings.timeout;
-                let reason = format!("the application at {at} did not answer within {limit:?}");
+                let reason = format!("the application at {at} did not respond within {limit:?}");
                 error(StatusCode::GATEWAY_TIMEOUT, "app_timeout", &reason)
             }
             Failure::Lost => {
                 self.metrics.lost();
-                let reason = "the shard was lost while the application had the request; whether it did anything is not known";
-                error(StatusCode::BAD_GATEWAY, "lost", reason)
+                let reason = "the shard was lost while the application processed the request; the outcome is unknown";
+                error(StatusCode::BAD_GATEWAY, "shard_lost", reason)
             }
         }
     }
@@ -304,8 +308,8 @@ impl<H: Handler> Sidecar<H> {
         upgrading: Option<OnUpgrade>,
     ) -> Response<Body> {
         let Some(client) = upgrading else {
-            let reason = "the application switched protocols, and nobody had asked for it";
-            return *error(StatusCode::BAD_GATEWAY, "upgrade", reason);
+            let reason = "the application switched protocols without an upgrade request";
+            return *error(StatusCode::BAD_GATEWAY, "unexpected_upgrade", reason);
         };
         let protocol = headers::strip_hop_by_hop(answer.headers_mut());
         let websocket = protocol

@@ -48,7 +48,8 @@ impl<H: Handler> GateLayer<H> {
         if headers.contains_key(headers::EPOCH) {
             let shard = headers.get(headers::SHARD).and_then(headers::shard_of);
             let (Some(epoch), Some(shard)) = (headers::epoch_of(headers), shard) else {
-                let reason = "Tenure-Epoch and Tenure-Shard do not name an epoch of a shard";
+                let reason =
+                    "Tenure-Epoch or Tenure-Shard is missing or invalid; send both or neither";
                 return Err(bad("bad_route", reason));
             };
             return self.node.enter_shard_at(&shard, epoch).map_err(told);
@@ -218,7 +219,7 @@ where
         let lost = entered.grant().check().is_err();
         if lost || self.cut.as_mut().poll(cx).is_ready() {
             self.entered = None;
-            return Poll::Ready(Some(Err("the shard has gone to another owner".into())));
+            return Poll::Ready(Some(Err("the shard is owned by another node now".into())));
         }
         let frame = Pin::new(&mut self.body).poll_frame(cx);
         if matches!(frame, Poll::Ready(None | Some(Err(_)))) {

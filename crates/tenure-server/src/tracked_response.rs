@@ -129,7 +129,7 @@ impl<H: Handler> Admitted<H> {
         if self.manner == Manner::Grpc {
             return Some(Some(Ok(Frame::trailers(unavailable()))));
         }
-        Some(Some(Err("the shard has gone to another owner".into())))
+        Some(Some(Err("the shard is owned by another node now".into())))
     }
 }
 
@@ -166,7 +166,7 @@ fn unavailable() -> HeaderMap {
     );
     trailers.insert(
         HeaderName::from_static("grpc-message"),
-        HeaderValue::from_static("the shard has gone to another owner"),
+        HeaderValue::from_static("the shard is owned by another node now"),
     );
     trailers
 }

@@ -132,10 +132,10 @@ impl World {
             return Ok(());
         }
         match stay.frozen.take() {
-            Some(mv) => {
+            Some(move_id) => {
                 let event = Box::new(Event::Frozen {
                     activation,
-                    move_id: mv,
+                    move_id,
                 });
                 self.queue.push(self.now, Due::Tell { pid, event });
                 Ok(())
@@ -144,12 +144,12 @@ impl World {
         }
     }
 
-    pub(crate) fn freeze(&mut self, pid: Pid, activation: ActivationId, mv: u64) -> Verdict {
+    pub(crate) fn freeze(&mut self, pid: Pid, activation: ActivationId, move_id: u64) -> Verdict {
         self.coverage.freezes += 1;
         let Some(stay) = self.processes[pid].stay_mut(activation) else {
             return self.no_such(pid, activation, "freezes");
         };
-        stay.frozen = Some(mv);
+        stay.frozen = Some(move_id);
         let (shard, epoch) = (stay.shard, stay.epoch);
         let patience = nanos(self.plan.timing.router_hold_timeout);
         self.smooth.shut(self.now, shard, pid, epoch, patience);

@@ -42,11 +42,11 @@ pub(crate) fn action(action: &Action) -> String {
         Action::Store { op, request, .. } => format!("-> {} {}", op.0, self::request(request)),
         Action::Lease {
             session,
-            stop_time: closes_at,
+            stop_time,
             deadline,
         } => {
             format!(
-                "-> lease of {} stops at {closes_at}, deadline {deadline}",
+                "-> lease of {} stops at {stop_time}, deadline {deadline}",
                 short(*session)
             )
         }
@@ -155,11 +155,11 @@ fn shard_words(shard: &ShardRecord) -> String {
     let who = match (&shard.ownership, shard.owner()) {
         (
             Ownership::Free {
-                awaiting_disclaimers: witnesses,
+                awaiting_disclaimers,
             },
             _,
-        ) if !witnesses.is_empty() => {
-            let all: Vec<String> = witnesses.iter().map(|w| short(*w)).collect();
+        ) if !awaiting_disclaimers.is_empty() => {
+            let all: Vec<String> = awaiting_disclaimers.iter().map(|w| short(*w)).collect();
             format!(" awaiting disclaimers of {}", all.join(","))
         }
         (_, Some(owner)) => format!(" {} ({})", owner.node, short(owner.session)),

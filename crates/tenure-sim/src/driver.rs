@@ -43,7 +43,7 @@ impl World {
             }
             Action::Lease {
                 session,
-                stop_time: closes_at,
+                stop_time,
                 deadline,
             } => {
                 let clock = self.processes[pid].clock;
@@ -53,7 +53,7 @@ impl World {
                         session,
                         pid,
                         clock,
-                        closes_at,
+                        closes_at: stop_time,
                         deadline,
                     },
                 )
@@ -76,9 +76,9 @@ impl World {
             Action::Own { activation, epoch } => self.own(pid, activation, epoch),
             Action::Freeze {
                 activation,
-                move_id: mv,
+                move_id,
                 ..
-            } => self.freeze(pid, activation, mv),
+            } => self.freeze(pid, activation, move_id),
             Action::Thaw(activation) => self.thaw(pid, activation),
             Action::Seal(activation) => self.seal(pid, activation),
             Action::Open(activation) => self.open(pid, activation),

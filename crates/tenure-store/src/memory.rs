@@ -406,7 +406,7 @@ impl WatchSource for MemoryWatch {
             tokio::select! {
                 moved = self.moved.changed() => if moved.is_err() {
                     return Err(WatchEnd::Closed {
-                        reason: "the store in memory is gone".to_owned(),
+                        reason: "the memory store was dropped".to_owned(),
                     });
                 },
                 () = lease::ran_out(expiry) => {}

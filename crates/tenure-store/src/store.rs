@@ -280,7 +280,7 @@ async fn discard_by_version<S: Store + ?Sized>(
         .iter()
         .map(|key| {
             Err(StoreError::unavailable(format!(
-                "key {key:?} is written all the time"
+                "key {key:?} keeps being written concurrently; retry"
             )))
         })
         .collect();
@@ -336,7 +336,7 @@ pub trait Leases: Send + Sync {
 
 /// What a wrapper says when it is asked for leases that the store within does not have.
 pub(crate) fn no_leases() -> StoreError {
-    StoreError::denied("this store keeps no leases")
+    StoreError::denied("this store does not support leases")
 }
 
 #[cfg(test)]

@@ -58,7 +58,7 @@ pub async fn open_existing(url: &str) -> Result<Arc<dyn Store>, StoreError> {
         && e.kind() == std::io::ErrorKind::NotFound
     {
         return Err(StoreError::denied(format!(
-            "database {path} does not exist; check the path, or start a node or create a keyspace to make it"
+            "database {path} does not exist; check the path, or start a node or create a keyspace to create it"
         )));
     }
     #[cfg(feature = "nats")]
@@ -124,14 +124,14 @@ fn parse(url: &str) -> Result<Target<'_>, StoreError> {
         "etcd" | "etcds" => Ok(Target::Etcd),
         #[cfg(not(feature = "etcd"))]
         "etcd" | "etcds" => Err(StoreError::denied(format!(
-            "store URL {:?} needs etcd, which this build leaves out; build with the feature `etcd`",
+            "store URL {:?} needs etcd support, which this build does not include; build with the feature `etcd`",
             redacted(url)
         ))),
         #[cfg(feature = "nats")]
         "nats" | "tls" => Ok(Target::Nats),
         #[cfg(not(feature = "nats"))]
         "nats" | "tls" => Err(StoreError::denied(format!(
-            "store URL {:?} needs NATS, which this build leaves out; build with the feature `nats`",
+            "store URL {:?} needs NATS support, which this build does not include; build with the feature `nats`",
             redacted(url)
         ))),
         "postgres" | "postgresql" => parse_postgres(url),
@@ -139,7 +139,7 @@ fn parse(url: &str) -> Result<Target<'_>, StoreError> {
         "s3" => Ok(Target::S3),
         #[cfg(not(feature = "s3"))]
         "s3" => Err(StoreError::denied(format!(
-            "store URL {:?} needs S3, which this build leaves out; build with the feature `s3`",
+            "store URL {:?} needs S3 support, which this build does not include; build with the feature `s3`",
             redacted(url)
         ))),
         _ => Err(StoreError::denied(format!(
@@ -169,7 +169,7 @@ fn parse_sqlite<'a>(url: &str, path: &'a str) -> Result<Target<'a>, StoreError> 
 #[cfg(not(feature = "sqlite"))]
 fn parse_sqlite<'a>(url: &str, _path: &'a str) -> Result<Target<'a>, StoreError> {
     Err(StoreError::denied(format!(
-        "store URL {url:?} needs SQLite, which this build leaves out; build with the feature `sqlite`"
+        "store URL {url:?} needs SQLite support, which this build does not include; build with the feature `sqlite`"
     )))
 }
 
@@ -182,7 +182,7 @@ fn parse_postgres(_url: &str) -> Result<Target<'static>, StoreError> {
 #[cfg(not(feature = "postgres"))]
 fn parse_postgres(url: &str) -> Result<Target<'static>, StoreError> {
     Err(StoreError::denied(format!(
-        "store URL {:?} needs PostgreSQL, which this build leaves out; build with the feature `postgres`",
+        "store URL {:?} needs PostgreSQL support, which this build does not include; build with the feature `postgres`",
         redacted(url)
     )))
 }

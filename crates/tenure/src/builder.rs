@@ -317,7 +317,7 @@ impl Builder {
         let mut problems = Vec::new();
         let mut note = |problem: String| problems.push(problem);
         if self.role == Role::Planner && !self.keyspaces.is_empty() {
-            note("one that only leads owns nothing; leave out its keyspaces".to_owned());
+            note("a dedicated planner owns no shards; leave out its keyspaces".to_owned());
         }
         for (name, config, _) in &self.keyspaces {
             for problem in config.plan.settings().check().err().unwrap_or_default() {

@@ -43,7 +43,7 @@ pub enum DataDirError {
         pid: Option<u32>,
     },
     /// It cannot be read or written.
-    #[error("data directory {} cannot be used: {error}; check that it exists and may be written", path.display())]
+    #[error("data directory {} cannot be used: {error}; check that it exists and is writable", path.display())]
     Io {
         /// The directory.
         path: PathBuf,

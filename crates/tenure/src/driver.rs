@@ -257,8 +257,8 @@ impl Driver {
             };
             match input {
                 Input::Event(event) => return Some(event),
-                Input::Ended(run) => {
-                    if let Some(event) = self.ended(run) {
+                Input::Ended(activation) => {
+                    if let Some(event) = self.ended(activation) {
                         return Some(event);
                     }
                 }
@@ -288,46 +288,39 @@ impl Driver {
             Action::Remember(session) => self.remember(session),
             Action::Lease {
                 session,
-                stop_time: closes_at,
+                stop_time,
                 deadline,
             } => {
-                self.lease(session).extend(closes_at, deadline);
+                self.lease(session).extend(stop_time, deadline);
                 self.parts.metrics.deadline(deadline);
             }
             Action::Load {
-                activation: run,
+                activation,
                 shard,
                 epoch,
                 session,
                 meta,
-            } => self.begin(run, shard, epoch, session, meta, true),
+            } => self.begin(activation, shard, epoch, session, meta, true),
             Action::Warm {
-                activation: run,
+                activation,
                 shard,
                 epoch,
                 session,
                 meta,
-            } => self.begin(run, shard, epoch, session, meta, false),
-            Action::CatchUp {
-                activation: run,
-                seal,
-            } => self.on_stay(run, |s| s.order(Order::CatchUp(seal))),
-            Action::Own {
-                activation: run,
-                epoch,
-            } => self.on_stay(run, |s| s.own(epoch)),
+            } => self.begin(activation, shard, epoch, session, meta, false),
+            Action::CatchUp { activation, seal } => {
+                self.on_stay(activation, |s| s.order(Order::CatchUp(seal)))
+            }
+            Action::Own { activation, epoch } => self.on_stay(activation, |s| s.own(epoch)),
             Action::Freeze {
-                activation: run,
-                move_id: mv,
+                activation,
+                move_id,
                 cancel_at: cut_at,
-            } => self.on_stay(run, |s| s.freeze(mv, cut_at)),
-            Action::Thaw(run) => self.on_stay(run, LocalShard::thaw),
-            Action::Seal(run) => self.on_stay(run, |s| s.order(Order::Seal)),
-            Action::Open(run) => self.on_stay(run, LocalShard::open),
-            Action::Close {
-                activation: run,
-                how,
-            } => self.close(run, how),
+            } => self.on_stay(activation, |s| s.freeze(move_id, cut_at)),
+            Action::Thaw(activation) => self.on_stay(activation, LocalShard::thaw),
+            Action::Seal(activation) => self.on_stay(activation, |s| s.order(Order::Seal)),
+            Action::Open(activation) => self.on_stay(activation, LocalShard::open),
+            Action::Close { activation, how } => self.close(activation, how),
             Action::Seen {
                 shard,
                 owner,
@@ -365,8 +358,8 @@ impl Driver {
         }
     }
 
-    fn on_stay(&self, run: ActivationId, order: impl FnOnce(&LocalShard)) {
-        if let Some(stay) = self.stays.get(&run) {
+    fn on_stay(&self, activation: ActivationId, order: impl FnOnce(&LocalShard)) {
+        if let Some(stay) = self.stays.get(&activation) {
             order(stay);
         }
     }
@@ -392,7 +385,7 @@ impl Driver {
     /// Has the application load a shard: one that is owned, or one that another node still serves.
     fn begin(
         &mut self,
-        run: ActivationId,
+        activation: ActivationId,
         shard: ShardId,
         epoch: Epoch,
         session: SessionId,
@@ -401,7 +394,7 @@ impl Driver {
     ) {
         let lease = self.lease(session);
         let begin = Begin {
-            run,
+            run: activation,
             shard,
             epoch,
             session,
@@ -414,33 +407,31 @@ impl Driver {
                 "this node has no handler for keyspace {}",
                 begin.shard.keyspace
             );
-            self.pending.push_back(Event::LoadFailed {
-                activation: run,
-                error,
-            });
+            self.pending
+                .push_back(Event::LoadFailed { activation, error });
             return;
         };
         let stay = handler.begin(begin, &self.parts.ground);
         self.parts.board.began(&stay);
-        self.stays.insert(run, stay);
+        self.stays.insert(activation, stay);
     }
 
-    fn close(&mut self, run: ActivationId, how: Close) {
-        match self.stays.get(&run) {
+    fn close(&mut self, activation: ActivationId, how: Close) {
+        match self.stays.get(&activation) {
             Some(stay) => {
                 stay.close(how);
-                self.parts.board.ended(&stay.shard, run);
+                self.parts.board.ended(&stay.shard, activation);
             }
             // It ended by itself before, as after a failed load.
-            None => self.pending.push_back(Event::Drained(run)),
+            None => self.pending.push_back(Event::Drained(activation)),
         }
     }
 
     /// Forgets a stay of which nothing is left. Tells the machine if it asked for that.
-    fn ended(&mut self, run: ActivationId) -> Option<Event> {
-        let stay = self.stays.remove(&run)?;
-        self.parts.board.ended(&stay.shard, run);
-        stay.gate.is_closed().then_some(Event::Drained(run))
+    fn ended(&mut self, activation: ActivationId) -> Option<Event> {
+        let stay = self.stays.remove(&activation)?;
+        self.parts.board.ended(&stay.shard, activation);
+        stay.gate.is_closed().then_some(Event::Drained(activation))
     }
 
     fn tell(&mut self, note: NodeEvent) {

@@ -143,19 +143,23 @@ impl std::fmt::Display for NotOwner {
                 write!(f, "owned by node {} at epoch {}", owner.node, self.epoch)
             }
             (RejectReason::Elsewhere, None) => write!(f, "owned by another node"),
-            (RejectReason::Unowned, _) => write!(f, "nobody owns it just now; ask again"),
+            (RejectReason::Unowned, _) => write!(f, "it has no owner at the moment; retry"),
             (RejectReason::NotReady, _) => {
-                write!(f, "owned here but not ready to serve; ask again")
+                write!(f, "owned here but not ready to serve; retry")
             }
-            (RejectReason::UnknownShard, _) => write!(f, "not known to this node"),
+            (RejectReason::UnknownShard, _) => write!(f, "unknown to this node"),
             (RejectReason::UnknownKeyspace, _) => {
-                write!(f, "this node takes no part in it; add it to the builder")
+                write!(f, "this node does not serve it; add it to the builder")
             }
             (RejectReason::OtherEpoch, _) => {
-                write!(f, "served here at epoch {}; ask for that", self.epoch)
+                write!(
+                    f,
+                    "served here at epoch {}; retry with that epoch",
+                    self.epoch
+                )
             }
             (RejectReason::OtherHandler, _) => {
-                write!(f, "has another handler than the one that `enter` named")
+                write!(f, "its handler is not of the type that `enter` requested")
             }
         }
     }

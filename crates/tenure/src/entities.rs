@@ -106,7 +106,7 @@ pub enum TellError<M> {
     },
     /// The entity has too many messages waiting.
     #[error(
-        "the mailbox of entity {key:?} is full: {limit} messages wait; send less or raise `mailbox`"
+        "the mailbox of entity {key:?} is full: {limit} messages are queued; send fewer or raise `mailbox`"
     )]
     MailboxFull {
         /// The message.

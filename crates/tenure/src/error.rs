@@ -10,10 +10,10 @@ use crate::trace_writer::TraceError;
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// What was given to the builder does not fit together; every problem is listed.
-    #[error("the node cannot start as it is set up: {}", .0.join("; "))]
+    #[error("invalid node configuration: {}", .0.join("; "))]
     Invalid(Vec<String>),
     /// The store cannot be opened.
-    #[error("the node cannot open its store: {0}")]
+    #[error("the store cannot be opened: {0}")]
     Store(#[from] StoreError),
     /// The data directory cannot be used.
     #[error(transparent)]
@@ -22,13 +22,13 @@ pub enum StartError {
     #[error(transparent)]
     Trace(#[from] TraceError),
     /// The cluster does not take the node.
-    #[error("the cluster does not take the node: {0}")]
+    #[error("the cluster rejected the node: {0}")]
     Refused(Refusal),
     /// The system gives no thread for the driver.
-    #[error("the node's own thread cannot be started: {0}")]
+    #[error("the node's thread cannot be started: {0}")]
     Thread(#[from] std::io::Error),
     /// The driver ended before the node had started.
-    #[error("the node's driver ended before the node had started; the log says why")]
+    #[error("the node's driver ended before the node had started; see the log for the reason")]
     Gone,
 }
 
@@ -36,9 +36,9 @@ pub enum StartError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StopError {
     /// The cluster no longer took the node.
-    #[error("the node had ended before it was asked to stop: {0}")]
+    #[error("the node had ended before the stop was requested: {0}")]
     Refused(Refusal),
     /// The driver is gone.
-    #[error("the node's driver ended before the node had stopped; the log says why")]
+    #[error("the node's driver ended before the node had stopped; see the log for the reason")]
     Gone,
 }

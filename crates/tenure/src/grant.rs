@@ -15,7 +15,7 @@ use crate::local_shard::LocalShard;
 
 /// The grant is over: another process may own the shard, now or soon. Whatever was not done yet must not be done.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the grant of shard {shard} at epoch {epoch} is over")]
+#[error("the grant for shard {shard} at epoch {epoch} has expired")]
 pub struct GrantExpired {
     /// The shard.
     pub shard: ShardId,
@@ -153,10 +153,10 @@ impl Grant {
     ///
     /// Returns at once; the word is written to the shard's record soon, cut to 200 bytes, if the grant still holds then.
     /// Every change of it is a write to the store: report conditions, not progress.
-    pub fn report_trouble(&self, said: Option<&str>) {
+    pub fn report_trouble(&self, trouble: Option<&str>) {
         self.stay.inputs.event(Event::Trouble {
             activation: self.stay.run,
-            trouble: said.map(ToOwned::to_owned),
+            trouble: trouble.map(ToOwned::to_owned),
         });
     }
 
@@ -165,12 +165,9 @@ impl Grant {
     ///
     /// Returns at once. The reports are smoothed, and told to others with the next renewal of the session; call it every
     /// second or so.
-    pub fn report_cost(&self, load: u32) {
-        let run = self.stay.run;
-        self.stay.inputs.event(Event::Cost {
-            activation: run,
-            cost: load,
-        });
+    pub fn report_cost(&self, cost: u32) {
+        let activation = self.stay.run;
+        self.stay.inputs.event(Event::Cost { activation, cost });
     }
 
     pub(crate) fn stay(&self) -> &Arc<LocalShard> {

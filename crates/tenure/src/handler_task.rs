@@ -144,7 +144,7 @@ impl<H: Handler> HandlerTask<H> {
 
     /// Applies what the last owner wrote; says whether that went well.
     async fn catch_up(&self, seal: Seal) -> bool {
-        let run = self.stay.run;
+        let activation = self.stay.run;
         let grant = Grant::of_loop(self.stay.clone());
         let caught_up = grant.run_until_lost(async {
             match self.cell.lock().await.as_mut() {
@@ -153,9 +153,9 @@ impl<H: Handler> HandlerTask<H> {
             }
         });
         let event = match caught_up.await {
-            Ok(Ok(())) => Event::CaughtUp(run),
+            Ok(Ok(())) => Event::CaughtUp(activation),
             Ok(Err(error)) => Event::LoadFailed {
-                activation: run,
+                activation,
                 error: error.to_string(),
             },
             Err(_) => return false,
@@ -167,7 +167,7 @@ impl<H: Handler> HandlerTask<H> {
 
     /// Whether the state is there.
     async fn load(&self) -> bool {
-        let run = self.stay.run;
+        let activation = self.stay.run;
         // Nothing is lost by dropping a load, so it ends as soon as the stay is to end.
         let load = Grant::of_loop(self.stay.clone());
         let event = match load
@@ -176,15 +176,15 @@ impl<H: Handler> HandlerTask<H> {
         {
             Ok(Ok(state)) => {
                 *self.cell.lock().await = Some(state);
-                Event::Loaded(run)
+                Event::Loaded(activation)
             }
             Ok(Err(error)) => Event::LoadFailed {
-                activation: run,
+                activation,
                 error: error.to_string(),
             },
             Err(_) if self.stay.stop.is_cancelled() => return false,
             Err(lost) => Event::LoadFailed {
-                activation: run,
+                activation,
                 error: lost.to_string(),
             },
         };
@@ -210,14 +210,14 @@ impl<H: Handler> HandlerTask<H> {
                 biased;
                 () = self.stay.stop.cancelled() => break false,
                 order = orders.recv() => match order {
-                    Some(Order::Freeze(mv)) => frozen = Some(mv),
+                    Some(Order::Freeze(move_id)) => frozen = Some(move_id),
                     Some(Order::Thaw) => frozen = None,
                     Some(Order::Seal) => break true,
                     Some(Order::CatchUp(_)) | None => {}
                 },
                 () = self.stay.gate.empty(), if frozen.is_some() => {
-                    if let Some(mv) = frozen.take() {
-                        self.inputs.event(Event::Frozen { activation: self.stay.run, move_id: mv });
+                    if let Some(move_id) = frozen.take() {
+                        self.inputs.event(Event::Frozen { activation: self.stay.run, move_id });
                     }
                 }
                 ended = lasting.run_until_lost(&mut work), if !over => {
@@ -242,18 +242,15 @@ impl<H: Handler> HandlerTask<H> {
 
     /// Writes out what must outlive the stay, and tells where it ends.
     async fn seal_for_successor(&self) {
-        let run = self.stay.run;
+        let activation = self.stay.run;
         let event = match self.seal().await {
             Ok(Ok(seal)) => {
                 self.stay.sealed();
                 let seal = seal.as_str().to_owned();
-                Event::Sealed {
-                    activation: run,
-                    seal,
-                }
+                Event::Sealed { activation, seal }
             }
             Ok(Err(error)) => Event::SealFailed {
-                activation: run,
+                activation,
                 error: error.to_string(),
             },
             // The shard is lost; who has it now does not ask.

@@ -23,11 +23,8 @@ pub(crate) fn log(note: &NodeEvent) {
         NodeEvent::StopRequested { session } => warn!(%session, "stop requested by an operator"),
         NodeEvent::Renewed { took, left } => debug!(?took, ?left, "lease renewed"),
         NodeEvent::RenewalFailed { streak, error } => debug!(streak, error, "lease renewal failed"),
-        NodeEvent::LongLease {
-            requested: asked,
-            granted,
-        } => warn!(
-            ?asked,
+        NodeEvent::LongLease { requested, granted } => warn!(
+            ?requested,
             ?granted,
             "store granted a longer lease than the ttl, which delays failover"
         ),
@@ -36,30 +33,26 @@ pub(crate) fn log(note: &NodeEvent) {
         NodeEvent::Planned {
             keyspace,
             plan,
-            nodes: workers,
-            assigned: intended,
+            nodes,
+            assigned,
             moved,
-            aborted: cancelled,
-            deferred: put_off,
+            aborted,
+            deferred,
         } => {
-            let (waiting, reason) = put_off
+            let (deferred, reason) = deferred
                 .as_ref()
                 .map_or((0, ""), |(n, reason)| (*n, reason.as_str()));
-            info!(%keyspace, term = plan.term, version = plan.seq, workers, intended, moved, cancelled, waiting, reason, "plan published");
+            info!(%keyspace, term = plan.term, version = plan.seq, nodes, assigned, moved, aborted, deferred, reason, "plan published");
         }
         NodeEvent::PlanProblem { keyspace, problem } => {
             warn!(%keyspace, problem, "constraints could not be fully satisfied")
         }
-        NodeEvent::StaleAssignmentsRemoved {
-            keys,
-            plan,
-            nodes: workers,
-        } => info!(
+        NodeEvent::StaleAssignmentsRemoved { keys, plan, nodes } => info!(
             deleted_count = keys.len(),
             keys = few(keys),
             term = plan.term,
             version = plan.seq,
-            workers,
+            nodes,
             "stale assignments removed"
         ),
         NodeEvent::GcFailed { key, error } => {
@@ -112,7 +105,7 @@ pub(crate) fn log(note: &NodeEvent) {
             error,
         } => warn!(%shard, %epoch, attempt, error, "shard load failed"),
         NodeEvent::CancelOverdue { shard, epoch } => {
-            error!(%shard, %epoch, "cancelled work does not stop, shard blocked");
+            error!(%shard, %epoch, "cancelled work did not stop, shard blocked");
         }
         NodeEvent::StartedWith { loaded, failed } => info!(loaded, failed, "node started"),
         NodeEvent::TombstoneRemoved { key } => debug!(%key, "tombstone removed"),
@@ -275,7 +268,7 @@ pub(crate) mod tests {
             "from=\"a\"",
             "to=\"b\"",
             "epoch=1.0",
-            "why=owner_ended",
+            "reason=owner_ended",
         ] {
             assert!(line.contains(part), "{part}: {line}");
         }

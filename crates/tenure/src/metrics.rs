@@ -305,10 +305,10 @@ impl Metrics {
             NodeEvent::LeadershipLost { .. } => self.set(&LEADER, "", 0.0),
             NodeEvent::Planned {
                 plan,
-                assigned: intended,
+                assigned,
                 moved,
-                aborted: cancelled,
-                deferred: put_off,
+                aborted,
+                deferred,
                 ..
             } => {
                 self.add(&PLANS, "");
@@ -316,12 +316,12 @@ impl Metrics {
                 self.set(
                     &PLAN_PUT_OFF,
                     "",
-                    put_off.as_ref().map_or(0.0, |(n, _)| *n as f64),
+                    deferred.as_ref().map_or(0.0, |(n, _)| *n as f64),
                 );
                 for (kind, n) in [
-                    ("intended", *intended),
+                    ("assigned", *assigned),
                     ("moved", *moved),
-                    ("cancelled", *cancelled),
+                    ("aborted", *aborted),
                 ] {
                     self.add_n(&PLANNED, &labels(&[("kind", kind)]), n as f64);
                 }
@@ -361,7 +361,7 @@ impl Metrics {
             ShardStep::Claimed => Some("claimed"),
             ShardStep::Loading => Some("loading"),
             ShardStep::Serving => Some("serving"),
-            ShardStep::Draining | ShardStep::Cancelled => Some("closing"),
+            ShardStep::Draining | ShardStep::Cancelled => Some("draining"),
             ShardStep::Stopped | ShardStep::Released => None,
             ShardStep::Warming => Some("warming"),
             ShardStep::Frozen => Some("frozen"),

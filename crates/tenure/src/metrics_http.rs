@@ -109,7 +109,7 @@ async fn answer(mut stream: TcpStream, shown: Arc<dyn Exposed>) -> io::Result<()
     let (status, body) = match path {
         Some(b"/metrics") => (OK, shown.render()),
         Some(b"/livez") if shown.is_alive() => (OK, "alive\n".to_owned()),
-        Some(b"/livez") => (NOT_NOW, "it has ended\n".to_owned()),
+        Some(b"/livez") => (NOT_NOW, "the node has ended\n".to_owned()),
         Some(b"/readyz") => match shown.is_ready() {
             Ok(()) => (OK, "ready\n".to_owned()),
             Err(reason) => (NOT_NOW, format!("not ready: {reason}\n")),

@@ -249,8 +249,8 @@ fn checked(
         let longest = settings.router_hold_timeout + settings.drain_timeout + settings.take_timeout;
         if age < longest {
             problems.push(format!(
-                "hold.age: {age:?} is below router_hold_timeout + drain_timeout + take_timeout ({longest:?}): a move could outlast \
-                 what it holds; raise the age or lower these"
+                "hold.age: {age:?} is below router_hold_timeout + drain_timeout + take_timeout ({longest:?}), so a move could \
+                 outlast held requests; raise the age or lower these"
             ));
         }
         for (name, value) in [("count", count), ("bytes", bytes)] {
@@ -302,7 +302,7 @@ pub(crate) fn entropy() -> u128 {
             Ok(16) => return u128::from_ne_bytes(bytes),
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             // Two sessions with one id would be one session: there is nothing safe to go on with.
-            Err(error) => panic!("the system gives no random bytes: {error}"),
+            Err(error) => panic!("reading random bytes from the system failed: {error}"),
         }
     }
 }

@@ -375,7 +375,7 @@ impl Calls {
     /// What is said of a call that took too long.
     pub(crate) fn late(&self) -> String {
         let (store, timeout) = (&self.store, self.timeout);
-        format!("no answer from {store} within {timeout:?}; check the server and the way to it")
+        format!("no answer from {store} within {timeout:?}; check the server and the network")
     }
 
     fn timed_out(&self, writes: bool) -> Reply {
@@ -402,7 +402,7 @@ fn renews(request: &Request) -> bool {
 /// A machine asks for leases only if it was told that the store has them.
 fn leases(store: &dyn Store) -> Result<&dyn Leases, StoreError> {
     store.leases().ok_or_else(|| StoreError::Denied {
-        reason: format!("{} has no leases of its own", store.info().kind),
+        reason: format!("{} does not support leases", store.info().kind),
     })
 }
 

@@ -125,7 +125,7 @@ impl Recorder {
         match lines.try_send(line) {
             Ok(()) => {}
             Err(TrySendError::Full(_)) => {
-                let reason = format!("the disk is behind by {} steps", self.room);
+                let reason = format!("{} steps are waiting for the disk", self.room);
                 warn!(trace = %self.path.display(), step = self.steps, reason, "trace abandoned");
                 self.give_up(reason);
             }
@@ -281,16 +281,9 @@ mod tests {
         let mut steps = 0;
         while recorder.lines.is_some() {
             let error = "x".repeat(100_000);
-            let run = ActivationId(1);
+            let activation = ActivationId(1);
             let step = Step::default();
-            recorder.stepped(
-                Time(1),
-                Event::LoadFailed {
-                    activation: run,
-                    error,
-                },
-                &step,
-            );
+            recorder.stepped(Time(1), Event::LoadFailed { activation, error }, &step);
             steps += 1;
         }
         assert!(steps < 10, "{steps} steps fitted");

@@ -68,7 +68,7 @@ async fn what_cannot_be_held_is_answered_with_503_and_counted() {
     };
     // One shard may take up half: two requests, or 10,000 bytes.
     let large = ask("x".repeat(12_000)).await.unwrap().with(503);
-    assert_eq!(large.header("tenure-error"), "full");
+    assert_eq!(large.header("tenure-error"), "hold_queue_full");
     assert!(large.text().contains("bytes"), "{}", large.text());
     let all: Vec<_> = (0..5).map(|n| ask(n.to_string())).collect();
     let mut words = Vec::new();
@@ -80,7 +80,13 @@ async fn what_cannot_be_held_is_answered_with_503_and_counted() {
     words.sort();
     assert_eq!(
         words,
-        ["full", "full", "full", "held_too_long", "held_too_long"]
+        [
+            "hold_queue_full",
+            "hold_queue_full",
+            "hold_queue_full",
+            "hold_timeout",
+            "hold_timeout"
+        ]
     );
     assert_eq!(router.metric("tenure_router_overflows_total ").await, 4.0);
     assert_eq!(router.metric("tenure_router_expired_total ").await, 2.0);
@@ -114,7 +120,7 @@ async fn an_application_that_is_down_or_slow_is_named_and_the_node_says_that_it_
     process.wait().unwrap();
     let got = client.ask("POST", "/count", "a", "3").await.with(503);
     let told = (got.header("tenure-error"), got.header("retry-after"));
-    assert_eq!(told, ("app_down", "1"));
+    assert_eq!(told, ("app_unavailable", "1"));
     let got = health.get("/readyz").await.with(503);
     assert!(got.text().contains("application"), "{}", got.text());
     health.get("/livez").await.with(200);
@@ -196,7 +202,7 @@ async fn a_seal_that_fails_undoes_the_move_and_no_request() {
 #[tokio::test]
 async fn a_seal_that_hangs_undoes_the_move_and_no_request() {
     let slow: [&str; 2] = ["--hook-timeout", "300ms"];
-    a_move_is_undone((&slow, &["--hang", "seal"]), &[], "seal did not answer").await;
+    a_move_is_undone((&slow, &["--hang", "seal"]), &[], "seal did not respond").await;
 }
 
 #[tokio::test]
@@ -279,7 +285,7 @@ async fn a_second_signal_does_not_wait_for_what_is_in_flight() {
         let request = about("POST", "/slow?ms=30000", "a", "1");
         let _ = Client::new(at).send(request).await;
     });
-    let in_flight = "tenure_http_in_flight{role=\"gate\"}";
+    let in_flight = "tenure_http_in_flight{role=\"sidecar\"}";
     while node.metric(in_flight).await < 1.0 {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }

@@ -21,8 +21,7 @@ pub struct Said {
 pub fn plan_without_effect(mode: AssignedBy, plan: &PlanningSettings) -> Option<String> {
     if mode != AssignedBy::Leader && *plan != PlanningSettings::default() {
         return Some(format!(
-            "planning settings (policy, measure, zones, required labels, budgets and waits of a leader) have no effect in mode \
-             {mode}, in which no leader plans; leave them out, or use mode leader"
+            "planning settings (policy, balance_by, zones, required labels, move limits and delays) have no effect with assigned_by = {mode}; leave them out, or use assigned_by = leader"
         ));
     }
     let of_load = [
@@ -34,7 +33,7 @@ pub fn plan_without_effect(mode: AssignedBy, plan: &PlanningSettings) -> Option<
     let given: Vec<&str> = given.map(|(name, _)| name).collect();
     (plan.balance_by != Some(BalanceBy::Cost) && !given.is_empty()).then(|| {
         format!(
-            "{} no effect without balance_by = \"cost\"; leave out {}, or set the measure",
+            "{} no effect without balance_by = \"cost\"; leave out {}, or set balance_by",
             match given.as_slice() {
                 [one] => format!("{one} has"),
                 several => format!("{} have", several.join(", ")),
@@ -57,8 +56,8 @@ pub fn weight_without_effect<'a>(
     let mut keyspaces = keyspaces.into_iter().peekable();
     (keyspaces.peek().is_some() && keyspaces.all(jumps)).then(|| {
         format!(
-            "weight {weight} has no effect with policy jump, which gives every node the same share; leave it out, or use policy \
-             sticky or rendezvous"
+            "weight {weight} has no effect with policy jump, which assigns every node the same number of shards; leave it out, \
+             or use policy sticky or rendezvous"
         )
     })
 }
@@ -81,14 +80,15 @@ pub fn without_effect<'a>(
         }
         if said.capacity && mode == AssignedBy::Rendezvous {
             problems.push(format!(
-                "keyspace {name:?}: capacity has no effect in mode rendezvous; use a weight, or mode leader or greedy"
+                "keyspace {name:?}: capacity has no effect with assigned_by = rendezvous; use a weight, or assigned_by = leader \
+                 or fair-share"
             ));
         }
     }
     for (what, given) in [("labels have", said.labels), ("zone has", said.zone)] {
         if given && any && !led {
             problems.push(format!(
-                "{what} no effect: no keyspace of this node is in mode leader, in which a leader plans by it"
+                "{what} no effect: no keyspace of this node has assigned_by = leader; leave out the setting, or use assigned_by = leader"
             ));
         }
     }

@@ -447,11 +447,11 @@ impl Node {
             self.write_update(&id, word, mark, sweeps);
         }
         let alive = |n: &&PlanNode| n.state != NodeState::Away;
-        let workers = view.nodes().iter().filter(alive).count();
+        let nodes = view.nodes().iter().filter(alive).count();
         self.note(NodeEvent::Planned {
             keyspace: keyspace.clone(),
             plan: mark,
-            nodes: workers,
+            nodes,
             assigned: count.intended,
             moved: count.moved,
             aborted: count.cancelled,
@@ -463,7 +463,7 @@ impl Node {
             self.note(NodeEvent::StaleAssignmentsRemoved {
                 keys: count.swept,
                 plan: mark,
-                nodes: workers,
+                nodes,
             });
         }
     }

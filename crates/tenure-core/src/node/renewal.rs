@@ -526,10 +526,10 @@ impl Node {
     fn publish_lease(&mut self) {
         let Some(holder) = &self.holder else { return };
         let Some(lease) = &holder.lease else { return };
-        let closes_at = lease.closes_at(&self.config.timing, self.config.rules);
+        let stop_time = lease.closes_at(&self.config.timing, self.config.rules);
         self.out.push(Action::Lease {
             session: holder.id,
-            stop_time: closes_at,
+            stop_time,
             deadline: lease.deadline(),
         });
         let wake = lease.wake(&self.config.timing, self.config.rules);

@@ -647,7 +647,7 @@ fn difference(
     }
     if wanted.mode != found.assigned_by {
         return Some(format!(
-            "keyspace {name} is in mode {}, but this node was started with {}; use the keyspace's own setting",
+            "keyspace {name} has assigned_by = {}, but this node was started with {}; use the keyspace's own setting",
             found.assigned_by, wanted.mode
         ));
     }

@@ -37,7 +37,7 @@ impl Node {
 
     /// The lease is there: now the record. The time counts from when the lease was asked for.
     pub(super) fn on_granted(&mut self, sent: Time, reply: Reply) {
-        let asked = self.config.timing.ttl;
+        let requested = self.config.timing.ttl;
         if let (Reply::Failed(failure), Some(id)) = (&reply, self.session()) {
             self.tell_denied(&Key::Session(id), failure);
         }
@@ -48,12 +48,9 @@ impl Node {
         let granted = *granted;
         let record = Arc::make_mut(&mut holder.record);
         record.leased = Some(granted);
-        record.ttl = asked.min(granted);
-        if granted > asked {
-            self.note(NodeEvent::LongLease {
-                requested: asked,
-                granted,
-            });
+        record.ttl = requested.min(granted);
+        if granted > requested {
+            self.note(NodeEvent::LongLease { requested, granted });
         }
         self.put_new_session(sent);
     }
@@ -148,7 +145,7 @@ impl Node {
     /// Somebody else wrote the node's own record, and without its lease it would stay for ever: it is written again.
     pub(super) fn tie_to_lease(&mut self, found: Found) {
         self.rewrite_session(found);
-        let error = "somebody else has written the session's record".to_owned();
+        let error = "the session's record was written by another process".to_owned();
         self.renewal_failed(StoreFailure::Unavailable(error));
     }
 

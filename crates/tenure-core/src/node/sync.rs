@@ -192,7 +192,7 @@ impl Node {
     pub(super) fn on_revision(&mut self, revision: Revision, asked_at: Revision) {
         if revision < asked_at {
             return self.on_store_replaced(format!(
-                "the store's revision went back from {} to {}",
+                "the store's revision decreased from {} to {}",
                 asked_at.0, revision.0
             ));
         }

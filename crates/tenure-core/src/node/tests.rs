@@ -389,14 +389,14 @@ fn last_run(bench: &TestCluster, i: usize, id: &ShardId) -> ActivationId {
 }
 
 /// Has the application at a node say how a shard fares that is served there.
-fn say(bench: &mut TestCluster, i: usize, id: &ShardId, said: Option<&str>) {
+fn say(bench: &mut TestCluster, i: usize, id: &ShardId, trouble: Option<&str>) {
     let activation = last_run(bench, i, id);
-    let said = said.map(ToOwned::to_owned);
+    let trouble = trouble.map(ToOwned::to_owned);
     bench.send(
         i,
         Event::Trouble {
             activation,
-            trouble: said,
+            trouble,
         },
     );
 }

@@ -136,34 +136,34 @@ impl fmt::Display for PlanProblem {
         match self {
             Self::ZeroWeight(node) => write!(
                 f,
-                "node {node} has weight 0 and gets nothing; give it a weight of at least 1, or drain it"
+                "node {node} has weight 0 and is assigned no shards; give it a weight of at least 1, or drain it"
             ),
             Self::ZoneLimitGivesWay {
                 asked_percent,
                 most,
             } => write!(
                 f,
-                "no zone may have more than {asked_percent} % of the shards, but the zones that there are could not hold \
-                 them all; {most} shards per zone are allowed for now: add zones or raise the limit"
+                "the zone limit of {asked_percent} % cannot be met with the available zones, so up to {most} shards per zone \
+                 are allowed; add zones or raise the limit"
             ),
             Self::NoNode => f.write_str(
-                "no node takes shards: activate or start one that has the required labels and a weight above 0",
+                "no node accepts shards; resume or start a node that has the required labels and a weight above 0",
             ),
             Self::NoRoom { shards } => write!(
                 f,
-                "there is no room for {shards} shards: raise capacities or add nodes"
+                "{shards} shards exceed the capacity of the nodes; raise capacities or add nodes"
             ),
             Self::PinUnknown { first, shards: 1 } => write!(
                 f,
-                "shard {first} is pinned to a node that is not known; start that node, or `tenure shard unpin {first}`"
+                "shard {first} is pinned to an unknown node; start that node, or run `tenure shard unpin {first}`"
             ),
             Self::PinUnknown { first, shards } => write!(
                 f,
-                "{shards} shards, {first} among them, are pinned to nodes that are not known; start those nodes, or \
-                 `tenure shard unpin` the shards"
+                "{shards} shards, among them {first}, are pinned to unknown nodes; start those nodes, or run `tenure shard \
+                 unpin` for the shards"
             ),
             Self::PolicyRefused(nonsense) => {
-                write!(f, "the policy's answer was refused, the old plan stands: {nonsense}")
+                write!(f, "the policy's plan was rejected and the previous plan stays in effect: {nonsense}")
             }
         }
     }

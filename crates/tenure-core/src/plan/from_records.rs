@@ -96,7 +96,7 @@ impl StaleReason {
         match self {
             Self::IntendedGone => "the assigned node does not exist",
             Self::OwnerEnded => "its owner's session has ended",
-            Self::TargetEnded => "the session of the target has ended",
+            Self::TargetEnded => "the target's session has ended",
             Self::SessionUnused => "the session has ended and nothing refers to it",
             Self::LeaderEnded => "the leader's session has ended",
         }

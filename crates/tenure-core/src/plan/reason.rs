@@ -83,15 +83,15 @@ reasons! {
     /// As many moves as allowed are going to that node.
     BudgetTarget, "budget_target", "the move budget of the target is used up";
     /// No node may take shards.
-    NoNode, "no_node", "no node takes shards";
+    NoNode, "no_node", "no node accepts shards";
     /// All nodes that may take shards are full.
-    NoRoom, "no_room", "all nodes that take shards are at capacity";
+    NoRoom, "no_room", "all nodes that accept shards are at capacity";
     /// It is pinned to a node that is not known.
     PinUnknown, "pin_unknown", "it is pinned to an unknown node";
     /// It is pinned to a node that cannot take it now.
     PinWaits, "pin_waits", "it is pinned to a node that cannot take it now";
     /// What the policy said made no sense.
-    PolicyRejected, "policy_rejected", "the answer of the policy was rejected";
+    PolicyRejected, "policy_rejected", "the policy's plan was rejected";
 }
 
 impl PlanReason {

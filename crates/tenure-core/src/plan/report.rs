@@ -136,7 +136,7 @@ impl Report {
             let (action, from, to) = match *d {
                 Decision::Intend { to, .. } => ("assign", None, Some(node(to))),
                 Decision::Move { from, to, .. } => ("move", Some(node(from)), Some(node(to))),
-                Decision::Cancel { .. } => ("cancel", None, None),
+                Decision::Cancel { .. } => ("abort", None, None),
                 Decision::Stay { .. } => return None,
             };
             Some(Change {
@@ -225,13 +225,13 @@ impl fmt::Display for Report {
         let count = |action: &str| self.changes.iter().filter(|c| c.action == action).count();
         writeln!(
             f,
-            "keyspace {}: {} shards; {} to claim, {} of {} moves now, {} to cancel",
+            "keyspace {}: {} shards; {} to claim, {} of {} moves now, {} to abort",
             self.keyspace,
             self.shards,
             count("assign"),
             self.moves_allowed,
             self.moves_wanted,
-            count("cancel"),
+            count("abort"),
         )?;
         for (when, b) in [
             ("before", &self.balance.before),
@@ -239,7 +239,7 @@ impl fmt::Display for Report {
         ] {
             writeln!(
                 f,
-                "{when:<7} {} to {} shards per node, fullest {}.{:03} of its share, load {}.{:03}, {} without a node",
+                "{when:<7} {} to {} shards per node, fullest {}.{:03} of its target, cost {}.{:03}, {} unassigned",
                 b.least,
                 b.most,
                 b.shards_permille / 1000,
@@ -296,8 +296,8 @@ impl Report {
             let shard = &c.shard;
             match (&c.from, &c.to) {
                 (Some(from), Some(to)) => write!(f, "move {shard} from {from} to {to}")?,
-                (None, Some(to)) => write!(f, "give {shard} to {to}")?,
-                _ => write!(f, "cancel the move of {shard}")?,
+                (None, Some(to)) => write!(f, "assign {shard} to {to}")?,
+                _ => write!(f, "abort the move of {shard}")?,
             }
             writeln!(f, ": {}", c.explanation)?;
         }

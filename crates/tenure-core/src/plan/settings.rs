@@ -87,18 +87,18 @@ impl ZoneRule {
     fn problem(&self) -> Option<&'static str> {
         match self {
             Self::Spread { most_percent } if *most_percent == 0 || *most_percent > 100 => {
-                Some("the most that a zone may have must be between 1 and 100 percent")
+                Some("the zone limit must be between 1 and 100 percent")
             }
             Self::Prefer { zones } if zones.is_empty() => {
-                Some("a preference names at least one zone; use any if none matters")
+                Some("a zone preference needs at least one zone; use any for none")
             }
             Self::Prefer { zones } if zones.len() > 200 => {
-                Some("more than 200 zones are preferred; name the few that matter")
+                Some("more than 200 zones are preferred; name at most 200")
             }
             Self::Prefer { zones } => {
                 let twice = |(i, zone): (usize, &String)| zones[..i].contains(zone);
                 let twice = zones.iter().enumerate().any(twice);
-                twice.then_some("a zone is preferred twice; name each once")
+                twice.then_some("a preferred zone is named twice; name each once")
             }
             Self::Any | Self::Spread { .. } => None,
         }
@@ -239,23 +239,23 @@ impl PlanSettings {
             say(
                 budget == 0,
                 setting,
-                "0 would let nothing move, not even off a draining node; use at least 1",
+                "0 would block all moves, even off a draining node; use at least 1",
             );
         }
         say(
             self.band_cost_permille == 0 || self.band_cost_permille > 1000,
             "band_cost_permille",
-            "must be between 1 and 1000; 200 keeps still while loads differ by a fifth",
+            "must be between 1 and 1000; 200 tolerates a cost difference of 20 %",
         );
         say(
             self.cost_floor == 0,
             "cost_floor",
-            "must be at least 1, or shards without load would count for nothing",
+            "must be at least 1, or shards without cost would be ignored",
         );
         say(
             self.balance_by == BalanceBy::Cost && self.policy != PolicyKind::Sticky,
             "balance_by",
-            "only the sticky policy evens out load; use policy sticky or balance_by shards",
+            "only the sticky policy balances cost; use policy sticky or balance_by = shards",
         );
         if let Some(problem) = self.zones.problem() {
             say(true, "zones", problem);
@@ -263,7 +263,7 @@ impl PlanSettings {
         say(
             self.zones != ZoneRule::Any && self.policy != PolicyKind::Sticky,
             "zones",
-            "only the sticky policy knows zones; use policy sticky or zones any",
+            "only the sticky policy supports zones; use policy sticky or zones any",
         );
         if problems.is_empty() {
             Ok(PlanRules(self))

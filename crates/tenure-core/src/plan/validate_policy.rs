@@ -33,20 +33,20 @@ pub enum Nonsense {
 impl fmt::Display for Nonsense {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::UnknownNode(n) => write!(f, "there is no node number {n}"),
-            Self::UnknownShard(n) => write!(f, "there is no shard number {n}"),
+            Self::UnknownNode(n) => write!(f, "node number {n} does not exist"),
+            Self::UnknownShard(n) => write!(f, "shard number {n} does not exist"),
             Self::ClosedNode(node) => write!(
                 f,
-                "node {node} takes no shards; choose among the takers that the policy is given"
+                "node {node} accepts no shards; choose among the nodes that were passed to the policy"
             ),
             Self::FullNode { node, given, room } => {
                 write!(
                     f,
-                    "node {node} was given {given} shards and has room for {room}"
+                    "node {node} was assigned {given} shards but has room for {room}"
                 )
             }
-            Self::MissingShard(shard) => write!(f, "shard {shard} was given to no node"),
-            Self::DoubleShard(shard) => write!(f, "shard {shard} was given to two nodes"),
+            Self::MissingShard(shard) => write!(f, "shard {shard} was assigned to no node"),
+            Self::DoubleShard(shard) => write!(f, "shard {shard} was assigned to two nodes"),
         }
     }
 }

@@ -88,7 +88,7 @@ fn parse_one(part: &str) -> Result<Change, Unclear> {
     let (verb, rest) = part.split_once(char::is_whitespace).unwrap_or((part, ""));
     let rest = rest.trim();
     if rest.is_empty() {
-        return Err(unclear(format!("says of nothing; known are {FORMS}")));
+        return Err(unclear(format!("names no object; known are {FORMS}")));
     }
     let node = |name: &str| NodeName::new(name.trim()).map_err(|e| unclear(e.to_string()));
     let shard = |id: &str| id.trim().parse().map_err(|e| unclear(format!("{e}")));
@@ -135,9 +135,7 @@ fn parse_one(part: &str) -> Result<Change, Unclear> {
             Change::Load(shard(id)?, number(value, 0)?)
         }
         other => {
-            return Err(unclear(format!(
-                "{other:?} is not known; known are {FORMS}"
-            )));
+            return Err(unclear(format!("{other:?} is unknown; known are {FORMS}")));
         }
     })
 }
@@ -158,7 +156,7 @@ fn apply_one(view: &mut PlanView, change: &Change, now: Time) -> Result<(), Uncl
     };
     let edit = |view: &mut PlanView, name: &NodeName, edit: &dyn Fn(&mut PlanNode)| {
         let Some(ix) = view.find_node(name) else {
-            return Err(unclear(name, "there is no such node"));
+            return Err(unclear(name, "the node does not exist"));
         };
         let mut node = view.node(ix).clone();
         edit(&mut node);
@@ -172,7 +170,7 @@ fn apply_one(view: &mut PlanView, change: &Change, now: Time) -> Result<(), Uncl
         Change::Zone(name, zone) => edit(view, name, &|n| n.zone = Some(zone.clone())),
         Change::State(name, state) => edit(view, name, &|n| n.state = *state),
         Change::Add(name) if view.find_node(name).is_some() => {
-            Err(unclear(name, "there is such a node already"))
+            Err(unclear(name, "the node exists already"))
         }
         Change::Add(name) => {
             view.put_node(like_the_others(view, name.clone(), now));
@@ -201,7 +199,7 @@ fn change_shard(view: &mut PlanView, change: &Change) -> Result<(), Unclear> {
         return Err(unclear(format!("the plan is for keyspace {here}")));
     }
     let Some(ix) = view.find_shard(&id.shard) else {
-        return Err(unclear("there is no such shard".to_owned()));
+        return Err(unclear("the shard does not exist".to_owned()));
     };
     let mut shard = view.shard(ix);
     match change {

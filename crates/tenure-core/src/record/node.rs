@@ -73,9 +73,7 @@ impl FromStr for Rejoin {
         match s {
             "auto" => Ok(Self::Auto),
             "manual" => Ok(Self::Manual),
-            other => Err(format!(
-                "unknown way to rejoin {other:?}; known are auto and manual"
-            )),
+            other => Err(format!("unknown rejoin mode {other:?}; use auto or manual")),
         }
     }
 }

@@ -24,7 +24,7 @@ pub struct Owner {
 pub enum MovePhase {
     /// The target loads while the owner serves.
     Warming,
-    /// Routers hold new requests; the owner finishes what is in flight.
+    /// Routers hold new requests; the owner finishes requests in flight.
     Freezing,
     /// The owner has stopped and said where its state ends.
     Sealed,
@@ -118,8 +118,8 @@ impl Ownership {
     pub fn name(&self) -> &'static str {
         match self {
             Self::Free {
-                awaiting_disclaimers: witnesses,
-            } if witnesses.is_empty() => "free",
+                awaiting_disclaimers,
+            } if awaiting_disclaimers.is_empty() => "free",
             Self::Free { .. } => "restored",
             Self::Owned { serving: false, .. } => "loading",
             Self::Owned { serving: true, .. } => "serving",
@@ -339,10 +339,10 @@ impl From<ShardRecord> for Wire {
             },
         });
         let deleted = r.ownership == Ownership::Deleted;
-        let witnesses = match r.ownership {
+        let awaiting_disclaimers = match r.ownership {
             Ownership::Free {
-                awaiting_disclaimers: witnesses,
-            } => witnesses,
+                awaiting_disclaimers,
+            } => awaiting_disclaimers,
             _ => Vec::new(),
         };
         Self {
@@ -352,7 +352,7 @@ impl From<ShardRecord> for Wire {
             serving,
             assigned: r.assigned,
             mv,
-            awaiting_disclaimers: witnesses,
+            awaiting_disclaimers,
             deleted,
             plan: r.plan,
             pin: r.pin,
@@ -379,7 +379,7 @@ impl TryFrom<Wire> for ShardRecord {
             return Err("a deleted shard has an owner or a move");
         }
         if !w.awaiting_disclaimers.is_empty() && w.owner.is_some() {
-            return Err("a shard with witnesses has an owner");
+            return Err("a shard that awaits disclaimers has an owner");
         }
         let tenancy = match (w.owner, w.mv) {
             (None, None) if w.deleted => Ownership::Deleted,
@@ -413,7 +413,7 @@ impl TryFrom<Wire> for ShardRecord {
                     (MovePhase::Warming, true, None) => Ownership::Warming { by, mv },
                     (MovePhase::Freezing, true, None) => Ownership::Freezing { by, mv },
                     (MovePhase::Sealed, false, Some(seal)) => Ownership::Sealed { by, mv, seal },
-                    _ => return Err("phase, serving and seal of a move do not fit together"),
+                    _ => return Err("phase, serving and seal of a move are inconsistent"),
                 }
             }
         };

@@ -29,16 +29,16 @@ impl HoldLimits {
     /// large they are; else which limit is in the way.
     pub fn room(&self, shard: (u64, u64), all: (u64, u64), bytes: u64) -> Result<(), &'static str> {
         if shard.0 >= self.count.div_ceil(2) {
-            return Err("half of the requests");
+            return Err("half of the request limit");
         }
         if shard.1 + bytes > self.bytes.div_ceil(2) {
-            return Err("half of the bytes");
+            return Err("half of the byte limit");
         }
         if all.0 >= self.count {
-            return Err("all requests");
+            return Err("the request limit");
         }
         if all.1 + bytes > self.bytes {
-            return Err("all bytes");
+            return Err("the byte limit");
         }
         Ok(())
     }
@@ -56,9 +56,15 @@ mod tests {
             ..HoldLimits::default()
         };
         assert_eq!(limits.room((1, 10), (3, 10), 10), Ok(()));
-        assert_eq!(limits.room((2, 0), (2, 0), 1), Err("half of the requests"));
-        assert_eq!(limits.room((0, 45), (0, 45), 6), Err("half of the bytes"));
-        assert_eq!(limits.room((1, 0), (4, 0), 1), Err("all requests"));
-        assert_eq!(limits.room((1, 0), (2, 95), 6), Err("all bytes"));
+        assert_eq!(
+            limits.room((2, 0), (2, 0), 1),
+            Err("half of the request limit")
+        );
+        assert_eq!(
+            limits.room((0, 45), (0, 45), 6),
+            Err("half of the byte limit")
+        );
+        assert_eq!(limits.room((1, 0), (4, 0), 1), Err("the request limit"));
+        assert_eq!(limits.room((1, 0), (2, 95), 6), Err("the byte limit"));
     }
 }

@@ -186,7 +186,7 @@ fn values(field: &str, range: (i8, i8), names: &[&str]) -> Result<BTreeSet<i8>, 
                 let step: Option<usize> = step.parse().ok().filter(|n| *n > 0);
                 (
                     span,
-                    Some(step.ok_or_else(|| format!("{part:?} has no step above 0"))?),
+                    Some(step.ok_or_else(|| format!("{part:?} needs a step above 0"))?),
                 )
             }
         };
@@ -200,7 +200,7 @@ fn values(field: &str, range: (i8, i8), names: &[&str]) -> Result<BTreeSet<i8>, 
             ),
         };
         if from > to {
-            return Err(format!("{part:?} ends before it begins"));
+            return Err(format!("{part:?} ends before its start"));
         }
         all.extend((from..=to).step_by(step.unwrap_or(1)));
     }

@@ -148,7 +148,7 @@ impl Queue {
         spec.submit().check(&self.settings())?;
         TaskId::of_tick(&name, now)?;
         if spec.next(now)?.is_none() {
-            let reason = format!("{:?} never comes; choose another time", spec.cron);
+            let reason = format!("{:?} never matches a time; choose another one", spec.cron);
             return Err(QueueError::invalid(reason));
         }
         let nonce = self.shelf().nonce();

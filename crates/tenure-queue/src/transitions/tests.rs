@@ -157,7 +157,7 @@ fn a_claim_is_never_good_for_much_longer_than_the_attempt_may_take() {
     assert_eq!(task.running().unwrap().expires, at(22).plus(DEADLINE_GRACE));
     let task = after(task, &[(27, expire())]);
     let note = task.history.last().unwrap().note.clone().unwrap();
-    assert!(note.contains("too long"), "{note}");
+    assert!(note.contains("timed out"), "{note}");
 }
 
 #[test]

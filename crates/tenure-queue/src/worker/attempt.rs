@@ -229,7 +229,9 @@ async fn at(instant: Option<Instant>) {
 async fn joined(task: &mut Option<JoinHandle<Extension>>) -> Extension {
     match task {
         Some(task) => task.await.unwrap_or_else(|e| {
-            Extension::Failed(QueueError::invalid(format!("the extension broke off: {e}")))
+            Extension::Failed(QueueError::invalid(format!(
+                "the claim renewal task failed: {e}"
+            )))
         }),
         None => std::future::pending().await,
     }
@@ -253,6 +255,6 @@ fn panic_message(broken: JoinError) -> String {
     let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
     format!(
         "the handler panicked: {}",
-        text.unwrap_or_else(|| "it did not say why".to_owned())
+        text.unwrap_or_else(|| "no message".to_owned())
     )
 }

@@ -149,7 +149,8 @@ impl Worker {
             match &self.node {
                 Some(node) => {
                     let reason = node.ended().await.err();
-                    let reason = reason.map_or("it was stopped".to_owned(), |e| e.to_string());
+                    let reason =
+                        reason.map_or("the node was stopped".to_owned(), |e| e.to_string());
                     QueueError::Node(reason)
                 }
                 None => std::future::pending().await,
@@ -231,7 +232,7 @@ impl WorkerBuilder {
         let leasing = self.leasing.check(info.default_ttl, info.min_ttl)?;
         self.settings.check()?;
         if self.data_dir.is_some() && !leasing.enabled {
-            let problem = "a data directory has no effect without shard leasing: leave it out, or switch leasing on";
+            let problem = "a data directory has no effect without shard ownership; leave it out, or enable ownership";
             return Err(QueueError::Invalid(vec![problem.to_owned()]));
         }
         let shelf = self.queue.shelf().clone();

@@ -94,7 +94,7 @@ async fn change(attempt: &Attempt, end: End) -> Option<Transition> {
             let (size, most) = (result.size(), attempt.engine.queue.settings().result_max);
             if size > most {
                 return Some(failed(Failure::for_good(format!(
-                    "the result takes {size} bytes, and this queue takes up to {most}; leave it elsewhere and return a reference"
+                    "the result has {size} bytes, but the queue's limit is {most}; store it elsewhere and return a reference"
                 ))));
             }
             Transition::Finish { claim, result }

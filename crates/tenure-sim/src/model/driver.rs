@@ -174,11 +174,11 @@ impl State {
                 telling.line(|| format!("n{n} {}", describe::note(note)));
             }
             Action::Lease {
-                stop_time: closes_at,
+                stop_time,
                 deadline,
                 ..
             } => telling.line(|| {
-                let (gates, end) = (closes_at.since(now), deadline.since(now));
+                let (gates, end) = (stop_time.since(now), deadline.since(now));
                 format!(
                     "n{n} -> its gates close in {}, its lease ends in {}",
                     gates.as_nanos(),
@@ -193,7 +193,7 @@ impl State {
             Action::Remember(session) => self.seats[n].directory = Some(session),
             Action::Lease {
                 session,
-                stop_time: closes_at,
+                stop_time,
                 deadline,
             } => {
                 if let Some(process) = self.process(n) {
@@ -204,7 +204,7 @@ impl State {
                     process.stays = stays;
                     process.leases.push(Lease {
                         session,
-                        closes_at,
+                        closes_at: stop_time,
                         deadline,
                     });
                 }
@@ -300,11 +300,11 @@ impl State {
             Action::Own { activation, epoch } => self.own(n, activation, epoch),
             Action::Freeze {
                 activation,
-                move_id: mv,
+                move_id,
                 ..
             } => {
                 self.set_open(n, activation, false);
-                self.set_frozen(n, activation, Some(mv));
+                self.set_frozen(n, activation, Some(move_id));
                 self.worked(n, activation);
             }
             Action::Thaw(activation) => {
@@ -383,10 +383,10 @@ impl State {
             if !process.inbox.iter().any(|letter| *letter.event == told) {
                 process.post(told);
             }
-        } else if let Some(mv) = stay.frozen.take() {
+        } else if let Some(move_id) = stay.frozen.take() {
             process.post(Event::Frozen {
                 activation,
-                move_id: mv,
+                move_id,
             });
         }
     }

@@ -50,10 +50,8 @@ impl Gates {
     pub(super) fn act(&mut self, t: Time, place: &Place, action: &Action) {
         match action {
             Action::Lease {
-                session,
-                stop_time: closes_at,
-                ..
-            } => self.extend(t, place, *session, *closes_at),
+                session, stop_time, ..
+            } => self.extend(t, place, *session, *stop_time),
             Action::Load {
                 activation,
                 shard,
@@ -84,9 +82,9 @@ impl Gates {
     }
 
     /// A lease goes on. Gates that it had closed before are open again from here.
-    fn extend(&mut self, t: Time, place: &Place, session: SessionId, closes_at: Time) {
-        let before = self.leases.insert(session, closes_at).unwrap_or(Time::ZERO);
-        if closes_at < before {
+    fn extend(&mut self, t: Time, place: &Place, session: SessionId, stop_time: Time) {
+        let before = self.leases.insert(session, stop_time).unwrap_or(Time::ZERO);
+        if stop_time < before {
             self.leases.insert(session, before);
         }
         if t < before {

@@ -129,7 +129,7 @@ fn an_action_that_is_not_the_machines_is_found_and_shown() {
         });
         opens.next().expect("an opening").0 += 1000;
     };
-    check(change, Check::Replay, "was Open(RunId(10");
+    check(change, Check::Replay, "was Open(ActivationId(10");
     let remove = |traces: &mut Traces| {
         let busy = steps(traces).find(|step| step.actions.len() > 1);
         busy.expect("a busy step").actions.pop();
@@ -239,12 +239,8 @@ fn two_gates_that_are_open_at_once_are_found() {
         for step in steps(traces) {
             step.actions.retain(|a| !matches!(a, Action::Close { .. }));
             for action in &mut step.actions {
-                if let Action::Lease {
-                    stop_time: closes_at,
-                    ..
-                } = action
-                {
-                    *closes_at = Time::NEVER;
+                if let Action::Lease { stop_time, .. } = action {
+                    *stop_time = Time::NEVER;
                 }
             }
         }
@@ -451,12 +447,12 @@ fn what_is_no_trace_is_not_read() {
         let read = Validator::new().read("f", text.as_bytes());
         read.expect_err("no trace").to_string()
     };
-    assert!(read("hello\nworld\n".to_owned()).starts_with("f:1: not a line of a trace"));
+    assert!(read("hello\nworld\n".to_owned()).starts_with("f:1: not a trace line"));
     assert!(read(lines[1].to_owned() + "\n").contains("begins with a line `begin`"));
     let newer = good.replacen("\"format\":1", "\"format\":7", 1);
-    assert!(read(newer).starts_with("f:1: trace of format 7"));
+    assert!(read(newer).starts_with("f:1: the trace has format 7"));
     lines[2] = "{\"step\":{}}";
-    assert!(read(lines.join("\n") + "\n").starts_with("f:3: not a line"));
+    assert!(read(lines.join("\n") + "\n").starts_with("f:3: not a trace line"));
     let nowhere = Validator::new().read_file("/nowhere/f").unwrap_err();
     assert!(nowhere.to_string().starts_with("/nowhere/f: "), "{nowhere}");
 }

@@ -131,7 +131,7 @@ impl EtcdStore {
 }
 
 fn odd(key: &str, rpc: Rpc) -> StoreError {
-    let reason = format!("etcd answered something else than it was asked about key {key:?}");
+    let reason = format!("etcd returned an unexpected response for key {key:?}");
     if rpc.writes {
         StoreError::unknown(reason)
     } else {

@@ -257,7 +257,11 @@ impl Round {
 
 impl Drop for Round {
     fn drop(&mut self) {
-        let broken = || Err(StoreError::unavailable("connecting to etcd broke off"));
+        let broken = || {
+            Err(StoreError::unavailable(
+                "the task that connects to etcd failed",
+            ))
+        };
         let answer = self.answer.take().unwrap_or_else(broken);
         let mut state = self.client.lock();
         state.connecting = false;
@@ -300,7 +304,7 @@ impl Cluster {
             let tried = tokio::time::timeout(patience, self.attempt(at)).await;
             let late = || {
                 let reason = format!(
-                    "etcd at {} does not answer; check that it runs, and the way to it",
+                    "etcd at {} does not answer; check that it runs and is reachable",
                     endpoints[at]
                 );
                 Err(StoreError::unavailable(reason))
@@ -400,7 +404,7 @@ impl Cluster {
         let reason = reason.trim_end_matches(": ");
         if reason.to_lowercase().contains("certificate") {
             return StoreError::denied(format!(
-                "etcd at {name} cannot be trusted, or does not trust us: {reason}; check ca=, cert= and key= of the store URL, \
+                "TLS with etcd at {name} failed: {reason}; check ca=, cert= and key= of the store URL, \
                  or ETCDCTL_CACERT, ETCDCTL_CERT and ETCDCTL_KEY"
             ));
         }
@@ -434,7 +438,7 @@ impl Cluster {
                 let parsed = answer.token.parse();
                 let mut token: Token = parsed.map_err(|_| {
                     StoreError::unavailable(format!(
-                        "etcd at {} gave a token that cannot be sent",
+                        "etcd at {} returned an invalid token",
                         link.endpoint
                     ))
                 })?;

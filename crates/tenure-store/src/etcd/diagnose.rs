@@ -24,8 +24,8 @@ pub(super) async fn examine(store: &EtcdStore) -> Result<Vec<Finding>, StoreErro
             Ok(list) => voters(list.members.iter().filter(|m| !m.is_learner).count()),
             Err(reason) => Finding::warn(
                 "members",
-                format!("not told: {reason}"),
-                "let this user list the members, or look with `etcdctl member list`",
+                format!("unknown: {reason}"),
+                "let this user list the members, or run `etcdctl member list`",
             ),
         },
     ])
@@ -50,8 +50,7 @@ fn version(version: &str) -> Finding {
     Finding::warn(
         "server version",
         found,
-        "a member that is no longer leader may confirm keep-alives for tens of seconds; tenure checks every one against \
-         the others and is safe, but other users of leases are not: use 3.4.31, 3.5.13 or later",
+        "a member that is no longer leader may confirm keep-alives for tens of seconds; tenure verifies each of them with the other members and is safe, but other users of leases are not: use 3.4.31, 3.5.13 or later",
     )
 }
 
@@ -63,7 +62,7 @@ fn alarms(errors: &[String]) -> Finding {
         "alarms",
         errors.join("; "),
         "out of space: compact and defragment (`etcdctl compact`, `etcdctl defrag`), raise --quota-backend-bytes if \
-         need be, then `etcdctl alarm disarm`; nothing can be written before",
+         need be, then `etcdctl alarm disarm`; all writes fail until then",
     )
 }
 
@@ -76,8 +75,8 @@ fn size(all: i64, used: i64) -> Finding {
     Finding::warn(
         "database size",
         found,
-        "above four fifths of the usual quota of 2 GiB: compact and defragment, or see to it that --quota-backend-bytes \
-         is larger; at the quota etcd stops taking writes",
+        "above 80 % of the default quota of 2 GiB: compact and defragment, or raise --quota-backend-bytes; at the quota etcd \
+         rejects writes",
     )
 }
 
@@ -87,12 +86,12 @@ fn voters(count: usize) -> Finding {
         0 | 1 => Finding::warn(
             "members",
             found,
-            "when it is away nothing can be renewed and all work stops; run three for anything that matters",
+            "while it is down no lease can be renewed and all work stops; run three in production",
         ),
         n if n % 2 == 0 => Finding::warn(
             "members",
             found,
-            "an even number survives no more losses than one less; use three or five",
+            "an even number tolerates no more failures than one member fewer; use three or five",
         ),
         _ => Finding::ok("members", found),
     }

@@ -69,16 +69,16 @@ pub(super) fn explain(about: About<'_>, status: &Status) -> StoreError {
         Code::PermissionDenied => StoreError::denied(denied(&etcd, about)),
         Code::InvalidArgument if has("request is too large") => too_large(&etcd, key),
         Code::InvalidArgument if has("user name is empty") => StoreError::denied(format!(
-            "{etcd} asks for a user; put USER:PASSWORD@ into the store URL, or set ETCDCTL_USER and ETCDCTL_PASSWORD"
+            "{etcd} requires a user; put USER:PASSWORD@ into the store URL, or set ETCDCTL_USER and ETCDCTL_PASSWORD"
         )),
         Code::InvalidArgument if has("authentication failed") => StoreError::denied(format!(
-            "{etcd} does not take this user and password; check the store URL, or ETCDCTL_USER and ETCDCTL_PASSWORD"
+            "{etcd} rejects this user and password; check the store URL, or ETCDCTL_USER and ETCDCTL_PASSWORD"
         )),
         Code::NotFound if has("requested lease not found") => StoreError::denied(format!(
-            "key {key:?} was not written: its lease does not exist in {etcd}, or is over"
+            "key {key:?} was not written: its lease does not exist in {etcd}, or has expired"
         )),
         Code::FailedPrecondition if has("lease already exists") => {
-            StoreError::denied(format!("{etcd} has this lease already"))
+            StoreError::denied(format!("{etcd} already has this lease"))
         }
         Code::OutOfRange if has("too large lease TTL") => StoreError::denied(format!(
             "{etcd} grants no lease that long; choose a shorter ttl"
@@ -92,7 +92,7 @@ pub(super) fn explain(about: About<'_>, status: &Status) -> StoreError {
             ),
         ),
         Code::ResourceExhausted if has("too many requests") => {
-            StoreError::unavailable(format!("{etcd} is behind with its work"))
+            StoreError::unavailable(format!("{etcd} is overloaded"))
         }
         // Asked with `hasleader`, which is looked at first.
         Code::Unavailable if has("no leader") => StoreError::unavailable(format!(
@@ -127,14 +127,14 @@ fn uncertain(about: About<'_>, reason: String) -> StoreError {
 
 fn too_large(etcd: &str, key: &str) -> StoreError {
     StoreError::denied(format!(
-        "{etcd} does not take the value of key {key:?}: it is too large; make it smaller, or raise --max-request-bytes"
+        "{etcd} rejects the value of key {key:?}: it is too large; make it smaller, or raise --max-request-bytes"
     ))
 }
 
 fn denied(etcd: &str, about: About<'_>) -> String {
     let right = if about.writes { "readwrite" } else { "read" };
     format!(
-        "{etcd} refuses {right} of {:?}; grant it: etcdctl role grant-permission ROLE --prefix=true readwrite PREFIX/",
+        "{etcd} denies {right} of {:?}; grant it: etcdctl role grant-permission ROLE --prefix=true readwrite PREFIX/",
         about.key
     )
 }

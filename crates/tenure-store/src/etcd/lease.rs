@@ -48,7 +48,7 @@ impl Leases for EtcdStore {
         let (kept, _) = kept.await?;
         if kept.ttl <= 0 {
             return if self.is_alive(id).await? {
-                Err(not_in_charge("it said that a lease is over which is not"))
+                Err(not_in_charge("it reported a live lease as expired"))
             } else {
                 Ok(LeaseState::Gone)
             };
@@ -75,7 +75,7 @@ impl Leases for EtcdStore {
         let answer: TimeToLiveResponse = self.client.ask(TIME_TO_LIVE, "", question).await?;
         same_reign(before, answer.header())?;
         if answer.header().revision < before.revision {
-            return Err(not_in_charge("its answer is older than the question"));
+            return Err(not_in_charge("its response is older than the request"));
         }
         // A lease that ran out but was not revoked yet has a negative time too, yet it was granted one.
         if answer.ttl >= 0 || answer.granted_ttl > 0 {
@@ -122,11 +122,11 @@ impl EtcdStore {
             return Ok(true);
         };
         if answer.header().member_id != before.member_id {
-            return Err(not_in_charge("another member answered"));
+            return Err(not_in_charge("another member responded"));
         }
         let known = answer.leases.iter().any(|l| l.id == id.0.cast_signed());
         if known {
-            return Err(not_in_charge("its leader has not caught up yet"));
+            return Err(not_in_charge("its leader is not up to date yet"));
         }
         Ok(true)
     }
@@ -145,7 +145,7 @@ async fn keep_alive(link: &Link, id: LeaseId) -> Result<KeepAliveResponse, Faile
     let answer = grpc.streaming(request, path, ProstCodec::default()).await;
     let mut stream = answer.map_err(Failed::Answer)?.into_inner();
     let first = stream.message().await.map_err(Failed::Answer)?;
-    first.ok_or_else(|| Failed::Answer(Status::unavailable("the stream ended at once")))
+    first.ok_or_else(|| Failed::Answer(Status::unavailable("the stream ended immediately")))
 }
 
 /// Whether two answers were given under one leader of one cluster.
@@ -161,7 +161,7 @@ fn same_reign(one: Header, other: Header) -> Result<(), StoreError> {
 
 fn not_in_charge(reason: &str) -> StoreError {
     StoreError::unavailable(format!(
-        "etcd server that answered about a lease may no longer be in charge: {reason}"
+        "etcd member that reported on a lease may no longer be the leader: {reason}"
     ))
 }
 

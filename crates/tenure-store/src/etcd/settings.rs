@@ -116,7 +116,7 @@ impl Parsed {
         let files = [&self.ca, &self.cert, &self.key];
         let wanted = self.tls || files.into_iter().any(Option::is_some);
         if wanted && tls == Some(false) {
-            return Err("asks for TLS and says tls=false".to_owned());
+            return Err("requests TLS but has tls=false".to_owned());
         }
         self.tls = wanted || tls == Some(true);
         Ok(())
@@ -208,13 +208,15 @@ fn endpoint(given: &str) -> Result<String, &'static str> {
         _ => (given, None),
     };
     if host.is_empty() {
-        return Err("names no host");
+        return Err("has no host");
     }
     if host.contains(':') && !host.starts_with('[') {
         return Err("has an IPv6 address without brackets");
     }
     let port = match port {
-        Some(port) => port.parse().map_err(|_| "has a port that is no number")?,
+        Some(port) => port
+            .parse()
+            .map_err(|_| "has a port that is not a number")?,
         None => DEFAULT_PORT,
     };
     Ok(format!("{host}:{port}"))
@@ -222,8 +224,9 @@ fn endpoint(given: &str) -> Result<String, &'static str> {
 
 /// Undoes the percent signs of a URL.
 fn decoded(text: &str) -> Result<String, &'static str> {
-    undo_escapes(text, b'%')
-        .ok_or("has a % that is not followed by two hexadecimal digits, or that hides no UTF-8")
+    undo_escapes(text, b'%').ok_or(
+        "has a % that is not followed by two hexadecimal digits, or that does not encode UTF-8",
+    )
 }
 
 #[cfg(test)]
@@ -289,13 +292,13 @@ mod tests {
     fn a_url_that_cannot_be_meant_is_refused_by_name() {
         for (url, wanted) in [
             ("etcd:h:1/p", "no //"),
-            ("etcd:///p", "names no host"),
-            ("etcd://h:x/p", "port that is no number"),
+            ("etcd:///p", "has no host"),
+            ("etcd://h:x/p", "port that is not a number"),
             ("etcd://::1/p", "without brackets"),
             ("etcd://:pw@h/p", "a password but no user"),
             ("etcd://ann@h/p", "ETCDCTL_PASSWORD"),
             ("etcd://h/p?tls=maybe", "neither true nor false"),
-            ("etcds://h/p?tls=false", "says tls=false"),
+            ("etcds://h/p?tls=false", "has tls=false"),
             ("etcd://h/p?timeout=3", "unknown option \"timeout\""),
             ("etcd://h/p?ca=", "without a value"),
             ("etcd://h/%zz", "hexadecimal"),

@@ -82,7 +82,7 @@ async fn open(
     let answer = grpc.streaming(request, path, ProstCodec::default()).await;
     let mut stream = answer.map_err(Failed::Answer)?.into_inner();
     let first = stream.message().await.map_err(Failed::Answer)?;
-    let ended = || Failed::Answer(Status::unavailable("the stream ended at once"));
+    let ended = || Failed::Answer(Status::unavailable("the stream ended immediately"));
     Ok((first.ok_or_else(ended)?, stream))
 }
 
@@ -95,7 +95,7 @@ fn end_of(answer: &WatchResponse) -> Option<WatchEnd> {
         WatchEnd::Gap
     } else {
         WatchEnd::Closed {
-            reason: format!("etcd cancelled it: {}", answer.cancel_reason),
+            reason: format!("etcd cancelled the watch: {}", answer.cancel_reason),
         }
     })
 }

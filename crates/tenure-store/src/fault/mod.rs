@@ -116,7 +116,7 @@ impl FaultStore {
                     Err(e) => Err(e),
                     Ok(()) => {
                         let answer = answers.next();
-                        let lost = StoreError::unknown("the batch answered too little");
+                        let lost = StoreError::unknown("the batch returned too few results");
                         shared.lose(op, draw).and(answer.unwrap_or(Err(lost)))
                     }
                 });
@@ -142,7 +142,9 @@ async fn on_its_own<T: Send + 'static>(
 ) -> T {
     match tokio::spawn(work).await {
         Ok(answer) => answer,
-        Err(e) => broken(StoreError::unknown(format!("the call broke off: {e}"))),
+        Err(e) => broken(StoreError::unknown(format!(
+            "the task of the call failed: {e}"
+        ))),
     }
 }
 

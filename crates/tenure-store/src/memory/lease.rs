@@ -82,7 +82,7 @@ impl State {
 /// A write whose lease is over, or never was.
 pub(super) fn unknown(id: LeaseId, key: &str) -> StoreError {
     StoreError::denied(format!(
-        "key {key:?} was not written: its lease {id} does not exist, or is over"
+        "key {key:?} was not written: its lease {id} does not exist, or has expired"
     ))
 }
 

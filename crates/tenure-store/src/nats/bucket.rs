@@ -23,8 +23,8 @@ impl NatsStore {
             None => {
                 let servers = self.client.cluster.settings.endpoints.join(", ");
                 return Err(StoreError::denied(format!(
-                    "NATS at {servers} has no bucket {:?}; check the name, or make it: start a node, create a keyspace, or run: tenure \
-                     store init --store URL",
+                    "NATS at {servers} has no bucket {:?}; check the name, or create it: start a node, create a keyspace, or \
+                     run: tenure store init --store URL",
                     self.keys.bucket
                 )));
             }
@@ -98,11 +98,11 @@ impl NatsStore {
         {
             return Ok(info);
         }
-        let said = &refusal.description;
-        if refusal.err_code == 10_074 || said.contains("peers") || said.contains("replicas") {
+        let message = &refusal.description;
+        if refusal.err_code == 10_074 || message.contains("peers") || message.contains("replicas") {
             return Err(StoreError::denied(format!(
-                "NATS at {} cannot keep {replicas} copies of bucket {:?}: {said}; give replicas= in the store URL, or start more \
-                 servers",
+                "NATS at {} cannot keep {replicas} copies of bucket {:?}: {message}; set replicas= in the store URL, or start \
+                 more servers",
                 link.endpoint, self.keys.bucket
             )));
         }
@@ -122,15 +122,15 @@ fn fit(config: &Config, bucket: &str, all: &str) -> Result<(), StoreError> {
     let problem = if config.mirror.is_some() {
         "is a mirror, which cannot be written to; name the bucket that it mirrors"
     } else if config.sealed {
-        "is sealed and takes no writes; name another"
+        "is sealed and rejects writes; name another"
     } else if !config.subjects.iter().any(|s| s == all) {
-        "is no key-value bucket; name another"
+        "is not a key-value bucket; name another"
     } else if config.max_age > 0 {
-        "forgets keys after a while; take its ttl away (nats stream edit --max-age=0), or name another"
+        "expires keys; remove its ttl (nats stream edit --max-age=0), or name another"
     } else if config.retention != "limits" {
-        "forgets what has been read; name another"
+        "removes messages that were read; name another"
     } else if config.discard == "old" && limited {
-        "forgets old keys when it is full; set its discard policy to new, or name another"
+        "removes old keys when it is full; set its discard policy to new, or name another"
     } else {
         return Ok(());
     };
@@ -154,7 +154,7 @@ impl StreamInfo {
             return Ok(());
         }
         Err(StoreError::unavailable(format!(
-            "the leader of NATS bucket {bucket:?} has lost the others: {heard} of {all} servers are in touch, itself included"
+            "the leader of NATS bucket {bucket:?} has lost its majority: {heard} of {all} servers are connected, itself included"
         )))
     }
 }
@@ -184,8 +184,10 @@ mod tests {
         assert_eq!(fit(&usual(), "b", "$KV.b.>"), Ok(()));
         assert!(refused(|c| c.max_age = 1).contains("--max-age=0"));
         assert!(refused(|c| c.sealed = true).contains("sealed"));
-        assert!(refused(|c| c.subjects.clear()).contains("no key-value bucket"));
-        assert!(refused(|c| c.retention = "workqueue".to_owned()).contains("has been read"));
+        assert!(refused(|c| c.subjects.clear()).contains("not a key-value bucket"));
+        assert!(
+            refused(|c| c.retention = "workqueue".to_owned()).contains("messages that were read")
+        );
         assert!(refused(|c| c.mirror = Some(json!({"name": "x"}))).contains("mirror"));
         let full = refused(|c| {
             c.discard = "old".to_owned();

@@ -93,7 +93,8 @@ impl Client {
         };
         let message = self.exchange(link, question, about, deadline).await?;
         link.hear();
-        jetstream::read(&message.payload).map_err(|e| about.uncertain(&format!("odd answer: {e}")))
+        jetstream::read(&message.payload)
+            .map_err(|e| about.uncertain(&format!("unexpected response: {e}")))
     }
 
     async fn exchange(

@@ -269,7 +269,11 @@ impl Round {
 
 impl Drop for Round {
     fn drop(&mut self) {
-        let broken = || Err(StoreError::unavailable("connecting to NATS broke off"));
+        let broken = || {
+            Err(StoreError::unavailable(
+                "the task that connects to NATS failed",
+            ))
+        };
         let answer = self.answer.take().unwrap_or_else(broken);
         let mut state = self.client.lock();
         state.connecting = false;

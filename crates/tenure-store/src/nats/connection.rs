@@ -35,9 +35,9 @@ impl Signals {
             Event::Disconnected | Event::Closed | Event::LameDuckMode => {
                 self.retired.send_replace(true);
             }
-            Event::ServerError(ServerError::Other(said)) => {
-                let Some(subject) = refused_subject(said) else {
-                    return tracing::debug!(said, "NATS server reported an error");
+            Event::ServerError(ServerError::Other(message)) => {
+                let Some(subject) = refused_subject(message) else {
+                    return tracing::debug!(error = message, "NATS server reported an error");
                 };
                 self.refusals.send_modify(|refusals| {
                     if refusals.len() >= MOST_REFUSED {
@@ -52,11 +52,11 @@ impl Signals {
 }
 
 /// The subject that a permission is missing for; for the answers to our own questions, [`INBOX`].
-fn refused_subject(said: &str) -> Option<String> {
-    if !said.to_lowercase().contains("permissions violation") {
+fn refused_subject(message: &str) -> Option<String> {
+    if !message.to_lowercase().contains("permissions violation") {
         return None;
     }
-    let subject = said.split('"').nth(1)?;
+    let subject = message.split('"').nth(1)?;
     Some(if subject.starts_with(INBOX) {
         INBOX.to_owned()
     } else {

@@ -47,7 +47,7 @@ fn storage(config: &Config) -> Finding {
     Finding::fail(
         "storage",
         format!("in {}", config.storage),
-        "a restart of the servers loses everything, epochs included: make a bucket with file storage",
+        "a restart of the servers loses all records, including the epochs: create a bucket with file storage",
     )
 }
 
@@ -62,18 +62,18 @@ fn copies(count: usize, replicas: &[Replica]) -> Finding {
         0 | 1 => Finding::warn(
             "copies",
             found,
-            "when its server is away nothing can be renewed and all work stops; run three servers and give replicas=3 for \
-             anything that matters",
+            "while its server is down no lease can be renewed and all work stops; run three servers and set replicas=3 in \
+             production",
         ),
         n if n % 2 == 0 => Finding::warn(
             "copies",
             found,
-            "an even number survives no more losses than one less; use three or five",
+            "an even number tolerates no more failures than one member fewer; use three or five",
         ),
         _ if !behind.is_empty() => Finding::warn(
             "copies",
             format!("{count}, not up to date: {}", behind.join(", ")),
-            "look at these servers; one more loss may stop all work",
+            "check these servers; one more failure may stop all work",
         ),
         _ => Finding::ok("copies", found),
     }
@@ -81,7 +81,10 @@ fn copies(count: usize, replicas: &[Replica]) -> Finding {
 
 fn direct(config: &Config) -> Finding {
     if config.allow_direct {
-        Finding::ok("reads", "by the leader; direct gets are on, and not used")
+        Finding::ok(
+            "reads",
+            "by the leader; direct gets are enabled but not used",
+        )
     } else {
         Finding::ok("reads", "by the leader")
     }
@@ -94,13 +97,13 @@ fn fsync(told: Option<Result<VarzConfig, String>>, copies: usize) -> Finding {
         Finding::warn(
             about,
             found,
-            "unless sync_interval says otherwise a confirmed write is on disk only after two minutes; set `sync_interval: \
+            "with the default sync_interval a confirmed write reaches the disk only after two minutes; set `sync_interval: \
              always`, and give monitor=HOST:PORT in the store URL to have it checked",
         )
     };
     let config = match told {
-        None => return unknown("not told: only the monitoring port tells it".to_owned()),
-        Some(Err(reason)) => return unknown(format!("not told by {reason}")),
+        None => return unknown("unknown: only the monitoring port reports it".to_owned()),
+        Some(Err(reason)) => return unknown(format!("unknown: {reason}")),
         Some(Ok(config)) => config,
     };
     if config.sync_always {
@@ -111,16 +114,16 @@ fn fsync(told: Option<Result<VarzConfig, String>>, copies: usize) -> Finding {
         nanos => Duration::from_nanos(nanos),
     };
     let lost = if copies > 1 {
-        "a power cut of most servers at once"
+        "a simultaneous power failure of most servers"
     } else {
-        "a power cut"
+        "a power failure"
     };
     Finding::warn(
         about,
         format!("every {every:?}"),
         format!(
-            "{lost} takes back writes that were confirmed, epochs included; set `sync_interval: always`, or raise the \
-             generations after it (tenure keyspace bump-generation --all)"
+            "{lost} loses confirmed writes, including epochs; set `sync_interval: always`, or run `tenure keyspace \
+             bump-generation --all` after it"
         ),
     )
 }
@@ -138,7 +141,7 @@ fn room(account: &AccountInfo) -> Finding {
     Finding::warn(
         "room",
         found,
-        "above four fifths of what the account may use: raise its limit; at the limit nothing can be written",
+        "above 80 % of the account's limit: raise it; at the limit all writes fail",
     )
 }
 
@@ -160,7 +163,7 @@ async fn varz(monitor: &str) -> Result<VarzConfig, String> {
         .windows(4)
         .position(|w| w == b"\r\n\r\n")
         .map(|at| &answer[at + 4..])
-        .ok_or("no HTTP answer")?;
+        .ok_or("no HTTP response")?;
     let varz: Varz = serde_json::from_slice(body).map_err(|e| e.to_string())?;
     varz.jetstream
         .config

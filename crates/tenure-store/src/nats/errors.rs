@@ -30,7 +30,7 @@ impl About<'_> {
     /// The server does not let us ask that, and did not look at it.
     pub(super) fn forbidden(&self) -> StoreError {
         StoreError::denied(format!(
-            "NATS at {} does not let this user publish to {:?}; grant it, docs/stores/nats.md has the list",
+            "NATS at {} denies publishing to {:?} to this user; grant it as listed in docs/stores/nats.md",
             self.endpoint, self.subject
         ))
     }
@@ -38,8 +38,8 @@ impl About<'_> {
     /// The server does not let us hear any answer. What was asked may have been done.
     pub(super) fn deaf(&self) -> StoreError {
         let reason = format!(
-            "NATS at {} does not let this user subscribe to \"_INBOX.>\", where answers come; grant it, docs/stores/nats.md \
-             has the list",
+            "NATS at {} denies subscribing to \"_INBOX.>\", the subject of responses, to this user; grant it as listed in \
+             docs/stores/nats.md",
             self.endpoint
         );
         if self.writes {
@@ -57,12 +57,12 @@ impl About<'_> {
         match e.kind() {
             // Told by the server at once: nobody got it.
             RequestErrorKind::NoResponders => StoreError::unavailable(format!(
-                "NATS at {endpoint}: nobody answers for {subject:?}: JetStream is off, the bucket has no leader at the moment, \
-                 or it was removed"
+                "NATS at {endpoint}: no responder for {subject:?}: JetStream is off, the bucket currently has no leader, or it \
+                 was removed"
             )),
             RequestErrorKind::MaxPayloadExceeded => self.too_large(),
             RequestErrorKind::InvalidSubject => {
-                StoreError::denied(format!("NATS takes no subject {subject:?}"))
+                StoreError::denied(format!("NATS rejects the subject {subject:?}"))
             }
             RequestErrorKind::TimedOut | RequestErrorKind::Other => self.uncertain(&causes(e)),
         }
@@ -79,8 +79,8 @@ impl About<'_> {
         }
         if refusal.is_no_stream() {
             return StoreError::denied(format!(
-                "NATS at {endpoint}: the bucket of {subject:?} does not exist any more; whoever opens the store next makes a new \
-                 one, which is another store"
+                "NATS at {endpoint}: the bucket of {subject:?} no longer exists; the next process that opens the store creates \
+                 a new one, which is another store"
             ));
         }
         if refusal.is_too_large() {
@@ -97,7 +97,7 @@ impl About<'_> {
 
     fn too_large(&self) -> StoreError {
         StoreError::denied(format!(
-            "NATS at {} does not take what is written to {:?}: it is too large; make it smaller, or raise max_payload",
+            "NATS at {} rejects the value written to {:?}: it is too large; make it smaller, or raise max_payload",
             self.endpoint, self.subject
         ))
     }
@@ -121,12 +121,12 @@ pub(super) fn unconnected(endpoint: &str, e: &ConnectError) -> StoreError {
     match e.kind() {
         ConnectErrorKind::AuthorizationViolation | ConnectErrorKind::Authentication => {
             StoreError::denied(format!(
-                "NATS at {endpoint} does not take this user; check USER:PASSWORD@ or creds= of the store URL, or NATS_USER, \
+                "NATS at {endpoint} rejects this user; check USER:PASSWORD@ or creds= of the store URL, or NATS_USER, \
                  NATS_PASSWORD and NATS_CREDS"
             ))
         }
         _ if reason.to_lowercase().contains("certificate") => StoreError::denied(format!(
-            "NATS at {endpoint} cannot be trusted, or does not trust us: {reason}; check ca=, cert= and key= of the store URL, or \
+            "TLS with NATS at {endpoint} failed: {reason}; check ca=, cert= and key= of the store URL, or \
              NATS_CA, NATS_CERT and NATS_KEY"
         )),
         ConnectErrorKind::TimedOut => {

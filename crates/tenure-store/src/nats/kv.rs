@@ -121,7 +121,7 @@ impl NatsStore {
             };
         }
         Err(StoreError::unavailable(format!(
-            "key {key:?} is created and deleted all the time"
+            "key {key:?} keeps being created and deleted concurrently; retry"
         )))
     }
 
@@ -187,7 +187,7 @@ impl NatsStore {
 fn last_of(key: &str, stored: Stored) -> Result<Last, StoreError> {
     let decode = |text: &str| {
         let decoded = STANDARD.decode(text);
-        decoded.map_err(|e| StoreError::corrupt(key, format!("the answer is no base64: {e}")))
+        decoded.map_err(|e| StoreError::corrupt(key, format!("the response is not base64: {e}")))
     };
     if is_deletion(&String::from_utf8_lossy(&decode(&stored.hdrs)?)) {
         return Ok(Last::Deleted(stored.seq));

@@ -61,7 +61,7 @@ impl NatsStore {
         follower.close().await;
         let late = |_| {
             StoreError::unavailable(format!(
-                "listing {prefix:?}: NATS did not come to an end within {PATIENCE:?}"
+                "listing {prefix:?}: NATS did not finish within {PATIENCE:?}"
             ))
         };
         let pass = pass.map_err(late)??;

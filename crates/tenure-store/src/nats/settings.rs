@@ -212,7 +212,7 @@ impl Settings {
             Login::Token(token) => options.token(token.clone()),
             Login::Credentials(text) => options.credentials(text).map_err(|_| {
                 StoreError::denied(
-                    "the credentials file for NATS holds no user JWT with its seed; make one with `nsc generate creds`",
+                    "the credentials file for NATS has no user JWT with its seed; create one with `nsc generate creds`",
                 )
             })?,
         };
@@ -231,7 +231,7 @@ impl Settings {
 fn text(what: &str, path: &str) -> Result<String, StoreError> {
     std::fs::read_to_string(Path::new(path)).map_err(|e| {
         StoreError::denied(format!(
-            "{what} file {path:?} for NATS cannot be read: {e}; check the path and its rights"
+            "{what} file {path:?} for NATS cannot be read: {e}; check the path and its permissions"
         ))
     })
 }
@@ -259,7 +259,7 @@ fn bucket_name(given: &str) -> Result<String, &'static str> {
     if name.bytes().all(fits) {
         Ok(name.to_owned())
     } else {
-        Err("names a bucket that has other characters than letters, digits, - and _")
+        Err("names a bucket with other characters than letters, digits, - and _")
     }
 }
 
@@ -267,7 +267,7 @@ fn replicas(given: &str) -> Result<usize, String> {
     match given.parse() {
         Ok(n) if (1..=MOST_REPLICAS).contains(&n) => Ok(n),
         _ => Err(format!(
-            "has a replicas= that is no number from 1 to {MOST_REPLICAS}"
+            "has a replicas= that is not a number from 1 to {MOST_REPLICAS}"
         )),
     }
 }
@@ -279,13 +279,15 @@ fn endpoint(given: &str) -> Result<String, &'static str> {
         _ => (given, None),
     };
     if host.is_empty() {
-        return Err("names no host");
+        return Err("has no host");
     }
     if host.contains(':') && !host.starts_with('[') {
         return Err("has an IPv6 address without brackets");
     }
     let port = match port {
-        Some(port) => port.parse().map_err(|_| "has a port that is no number")?,
+        Some(port) => port
+            .parse()
+            .map_err(|_| "has a port that is not a number")?,
         None => DEFAULT_PORT,
     };
     Ok(format!("{host}:{port}"))
@@ -293,8 +295,9 @@ fn endpoint(given: &str) -> Result<String, &'static str> {
 
 /// Undoes the percent signs of a URL.
 fn decoded(text: &str) -> Result<String, &'static str> {
-    undo_escapes(text, b'%')
-        .ok_or("has a % that is not followed by two hexadecimal digits, or that hides no UTF-8")
+    undo_escapes(text, b'%').ok_or(
+        "has a % that is not followed by two hexadecimal digits, or that does not encode UTF-8",
+    )
 }
 
 #[cfg(test)]
@@ -365,13 +368,13 @@ mod tests {
     fn a_url_that_cannot_be_meant_is_refused_by_name() {
         for (url, wanted) in [
             ("nats:h:1/b", "no //"),
-            ("nats:///b", "names no host"),
-            ("nats://h:x/b", "port that is no number"),
+            ("nats:///b", "has no host"),
+            ("nats://h:x/b", "port that is not a number"),
             ("nats://::1/b", "without brackets"),
             ("nats://:pw@h/b", "a password but no user"),
             ("nats://h/a.b", "other characters"),
             ("nats://h/a/b", "other characters"),
-            ("nats://h/b?replicas=0", "no number from 1 to 5"),
+            ("nats://h/b?replicas=0", "not a number from 1 to 5"),
             ("nats://h/b?timeout=3", "unknown option \"timeout\""),
             ("nats://h/b?ca=", "without a value"),
             (

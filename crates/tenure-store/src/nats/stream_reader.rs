@@ -121,7 +121,7 @@ impl Follower {
                     return Err(format!("the connection to NATS at {} was lost", link.endpoint));
                 }
                 () = tokio::time::sleep_until(silence) => {
-                    return Err(format!("NATS at {} has fallen silent", link.endpoint));
+                    return Err(format!("NATS at {} stopped responding", link.endpoint));
                 }
             };
             let message = message.ok_or("NATS ended the subscription")?;
@@ -158,22 +158,22 @@ impl Follower {
                 return Ok(None);
             };
             if number(LAST_CONSUMER).is_some_and(|last| last > self.count) {
-                return Err("messages from NATS were lost on the way".to_owned());
+                return Err("messages from NATS were lost".to_owned());
             }
             // One that waits for an answer has more to send.
             return Ok((!waits).then_some(Next::Idle(position)));
         }
         if let Some(status) = message.status {
-            return Err(format!("NATS ended it with status {status}"));
+            return Err(format!("NATS ended the subscription with status {status}"));
         }
         let reply = message.reply.as_deref().unwrap_or_default();
         let Some(place) = Place::read(reply) else {
             return Err(format!(
-                "NATS sent something with the odd reply subject {reply:?}"
+                "NATS sent a message with the unexpected reply subject {reply:?}"
             ));
         };
         if place.count != self.count + 1 {
-            return Err("messages from NATS were lost on the way".to_owned());
+            return Err("messages from NATS were lost".to_owned());
         }
         self.count = place.count;
         let headers = message.headers.iter().flat_map(|headers| headers.iter());

@@ -81,7 +81,7 @@ impl Session {
         ready.unwrap_or_else(|_| {
             let place = &dialer.target.shown;
             Err(StoreError::unavailable(format!(
-                "{place}: no answer while connecting"
+                "{place}: no response while connecting"
             )))
         })
     }
@@ -149,7 +149,7 @@ impl Session {
         params: Params<'_>,
     ) -> Result<Row, StoreError> {
         let rows = self.read(key, statement, params).await?;
-        let missing = || StoreError::unavailable(format!("{}: an empty answer", self.place));
+        let missing = || StoreError::unavailable(format!("{}: an empty response", self.place));
         rows.into_iter().next().ok_or_else(missing)
     }
 
@@ -201,14 +201,14 @@ impl Session {
     fn no_answer(&self, stage: Stage) -> StoreError {
         // The server should have given up by itself: whatever this connection is good for, it is not answering.
         self.give_up.notify_one();
-        let reason = format!("no answer within {}s", PATIENCE.as_secs());
+        let reason = format!("no response within {}s", PATIENCE.as_secs());
         errors::lost(&self.place, stage, &reason)
     }
 
     /// An answer that is not what was asked for.
     pub(super) fn odd(&self, e: &tokio_postgres::Error) -> StoreError {
         StoreError::unavailable(format!(
-            "{}: an answer cannot be read: {}",
+            "{}: a response cannot be read: {}",
             self.place,
             errors::whole(e)
         ))

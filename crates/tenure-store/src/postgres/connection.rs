@@ -108,7 +108,7 @@ impl Dialer {
         let worst = failures.iter().position(passing).unwrap_or(0);
         Err(match failures.into_iter().nth(worst) {
             Some(e) => e,
-            None => StoreError::denied(format!("{} names no host", self.target.shown)),
+            None => StoreError::denied(format!("{} has no host", self.target.shown)),
         })
     }
 
@@ -130,7 +130,7 @@ impl Dialer {
             Host::Unix { .. } => "localhost",
         };
         let name = ServerName::try_from(name.to_owned()).map_err(|_| {
-            StoreError::denied(format!("{place}: {name:?} is no host name or address"))
+            StoreError::denied(format!("{place}: {name:?} is not a host name or address"))
         })?;
         let tls = Connector {
             config: self.tls.clone(),
@@ -229,7 +229,7 @@ impl Dialer {
         let fact = |n: usize| row.and_then(|row| row.get(n)).unwrap_or_default();
         if fact(0) == "t" {
             return Err(StoreError::denied(format!(
-                "{place} is a standby (in recovery), which cannot be written; name the primary, or all hosts separated by \
+                "{place} is a standby (in recovery), which is read-only; name the primary, or all hosts separated by \
                  commas"
             )));
         }
@@ -294,8 +294,12 @@ impl Driver {
         match message {
             AsyncMessage::Notification(_) => self.woken.notify_one(),
             AsyncMessage::Notice(notice) if notice.parsed_severity() == Some(Severity::Warning) => {
-                let (said, detail) = (notice.message(), notice.detail());
-                tracing::warn!(said, detail, "warning from the database server");
+                let (notice_text, detail) = (notice.message(), notice.detail());
+                tracing::warn!(
+                    notice = notice_text,
+                    detail,
+                    "warning from the database server"
+                );
             }
             _ => {}
         }

@@ -47,7 +47,7 @@ pub(super) async fn examine(
         Finding::ok(
             "synchronous_commit",
             format!(
-                "{} for our connections, whatever the server's default is",
+                "{} for tenure's connections, regardless of the server's default",
                 text(3)?
             ),
         ),
@@ -62,18 +62,18 @@ pub(super) async fn examine(
 
 async fn row(session: &Session, sql: &str) -> Result<Row, StoreError> {
     let rows = session.look(sql).await?;
-    let missing = || StoreError::unavailable("an empty answer");
+    let missing = || StoreError::unavailable("an empty response");
     rows.into_iter().next().ok_or_else(missing)
 }
 
 fn fsync(setting: &str) -> Finding {
     if setting == "on" {
-        return Finding::ok("fsync", "on: what is confirmed survives a crash");
+        return Finding::ok("fsync", "on: confirmed writes survive a crash");
     }
     Finding::fail(
         "fsync",
         setting,
-        "a crash of the server's machine loses confirmed writes, and epochs with them: set fsync = on",
+        "a crash of the server's machine loses confirmed writes, including epochs: set fsync = on",
     )
 }
 
@@ -119,8 +119,7 @@ fn connections(limit: i64, used: i64) -> Finding {
     if used * 10 < limit * 8 {
         return Finding::ok("connections", found);
     }
-    let advice =
-        "raise max_connections: a node that finds none cannot renew its lease after a reconnection";
+    let advice = "raise max_connections: a node that gets no connection cannot renew its lease after a reconnect";
     Finding::warn("connections", found, advice)
 }
 
@@ -132,11 +131,11 @@ fn encryption(target: &Target, encrypted: bool) -> Finding {
     };
     match (encrypted, target.hosts.iter().all(near)) {
         (true, _) => Finding::ok(ABOUT, "TLS"),
-        (false, true) => Finding::ok(ABOUT, "none, within this machine"),
+        (false, true) => Finding::ok(ABOUT, "none, local connection"),
         (false, false) => Finding::warn(
             ABOUT,
             "none",
-            "anybody in between can read and forge: use sslmode=verify-full",
+            "traffic can be read and forged on the network: use sslmode=verify-full",
         ),
     }
 }
@@ -145,7 +144,7 @@ fn identity(session: &Session) -> Option<Finding> {
     session.partial_identity.then(|| {
         Finding::warn(
             "identity",
-            "this user may not ask for the system identifier and the timeline",
+            "this user may not read the system identifier and the timeline",
             "a promoted or restored server is not noticed: grant EXECUTE on pg_control_system(), pg_walfile_name(pg_lsn) and \
              pg_current_wal_insert_lsn()",
         )

@@ -78,7 +78,7 @@ pub(super) fn refused(place: &str, key: &str, db: &DbError) -> StoreError {
             || *c == SqlState::INVALID_SCHEMA_NAME =>
         {
             denied(
-                "the store's tables are not there, or not whole; open the store again to make them, or restore them",
+                "the store's tables are missing or incomplete; open the store again to create them, or restore them",
             )
         }
         c if *c == SqlState::INVALID_SQL_STATEMENT_NAME || *c == SqlState::DUPLICATE_PSTATEMENT => {
@@ -93,7 +93,7 @@ pub(super) fn refused(place: &str, key: &str, db: &DbError) -> StoreError {
         }
         c if *c == SqlState::DISK_FULL => busy("free some space on the server's disk"),
         c if *c == SqlState::LOCK_NOT_AVAILABLE => busy(
-            "another transaction holds this row: look for sessions that are `idle in transaction` in pg_stat_activity",
+            "another transaction holds this row: check pg_stat_activity for sessions that are `idle in transaction`",
         ),
         c if *c == SqlState::DATA_CORRUPTED || *c == SqlState::INDEX_CORRUPTED => {
             if key.is_empty() {
@@ -108,9 +108,7 @@ pub(super) fn refused(place: &str, key: &str, db: &DbError) -> StoreError {
             || *c == SqlState::CHARACTER_NOT_IN_REPERTOIRE
             || *c == SqlState::UNTRANSLATABLE_CHARACTER =>
         {
-            denied(&format!(
-                "the server does not take key {key:?} or its value"
-            ))
+            denied(&format!("the server rejects key {key:?} or its value"))
         }
         // Rolled back, all of them: deadlocks, timeouts, shortages, a server that starts up or shuts down.
         _ => StoreError::unavailable(format!("{place}: {said}")),

@@ -172,9 +172,9 @@ impl Reconnector {
             self.silence = (self.silence * 2).min(LONGEST_SILENCE);
         }
         let reason = match reason {
-            Ok(Ended::Silent) => "nothing came back".to_owned(),
+            Ok(Ended::Silent) => "no response".to_owned(),
             Ok(Ended::Closed(reason)) => reason,
-            Err(_) => "its task has ended".to_owned(),
+            Err(_) => "the connection task has ended".to_owned(),
         };
         tracing::warn!(store = %self.dialer.target.shown, reason, "database connection lost");
         self.told = true;

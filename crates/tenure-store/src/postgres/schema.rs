@@ -93,7 +93,7 @@ pub(super) async fn check(client: &Client, target: &Target) -> Result<u32, Store
     let oid = first(client, &sql).await;
     let oid = oid.map_err(|e| errors::explain(&target.shown, "", Stage::Read, &e))?;
     let oid = oid.and_then(|text| text.parse().ok());
-    oid.ok_or_else(|| StoreError::unavailable(format!("{}: an empty answer", target.shown)))
+    oid.ok_or_else(|| StoreError::unavailable(format!("{}: an empty response", target.shown)))
 }
 
 /// The layout of the tables, if there are any.
@@ -113,7 +113,7 @@ async fn layout(client: &Client, target: &Target) -> Result<Option<usize>, Store
     let layout = layout.map_err(failed)?.and_then(|text| text.parse().ok());
     layout.map(Some).ok_or_else(|| {
         StoreError::denied(format!(
-            "{}: {state} is empty, so these tables are not whole; restore them from a backup",
+            "{}: {state} is empty, so these tables are incomplete; restore them from a backup",
             target.shown
         ))
     })
@@ -122,7 +122,7 @@ async fn layout(client: &Client, target: &Target) -> Result<Option<usize>, Store
 fn refuse_newer(found: Option<usize>, target: &Target) -> Result<(), StoreError> {
     match found {
         Some(newer) if newer > LAYOUT => Err(StoreError::denied(format!(
-            "{}: tables {} have layout {newer}, this program knows layouts up to {LAYOUT}; upgrade this program",
+            "{}: tables {} have layout {newer}, this program reads layouts up to {LAYOUT}; upgrade this program",
             target.shown,
             target.names.shown()
         ))),
@@ -133,7 +133,7 @@ fn refuse_newer(found: Option<usize>, target: &Target) -> Result<(), StoreError>
 fn cannot_make(target: &Target, e: &tokio_postgres::Error) -> StoreError {
     match errors::explain(&target.shown, "", Stage::Read, e) {
         StoreError::Denied { .. } if e.as_db_error().is_some() => StoreError::denied(format!(
-            "{}: the tables {} cannot be made: {}; have their owner make them (tenure store init --store URL) and \
+            "{}: the tables {} cannot be created: {}; let their owner create them (tenure store init --store URL) and \
              grant this user the rights in docs/stores/postgres.md",
             target.shown,
             target.names.shown(),

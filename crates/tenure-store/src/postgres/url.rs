@@ -140,7 +140,7 @@ impl Target {
         let timeout = match given.remove("connect_timeout").map(|s| s.parse::<u64>()) {
             None => CONNECT_TIMEOUT,
             Some(Ok(seconds)) if seconds > 0 => Duration::from_secs(seconds),
-            Some(_) => return Err(bad("has a connect_timeout that is no number of seconds")),
+            Some(_) => return Err(bad("has a connect_timeout that is not a number of seconds")),
         };
         let names = Names::new(
             given.remove("schema").as_deref(),
@@ -231,7 +231,7 @@ fn parse_hosts(
         "" => Ok(DEFAULT_PORT),
         port => port
             .parse()
-            .map_err(|_| format!("has the port {port:?}, which is no number below 65536")),
+            .map_err(|_| format!("has the port {port:?}, which is not a number below 65536")),
     };
     if authority.is_empty() {
         let ports: Vec<&str> = ports.unwrap_or_default().split(',').collect();
@@ -244,7 +244,7 @@ fn parse_hosts(
             .collect();
     }
     if hosts.is_some() || ports.is_some() {
-        return Err("names a host or port twice; leave it out behind the question mark".to_owned());
+        return Err("names a host or port twice; leave it out after the question mark".to_owned());
     }
     let one = |part: &str| {
         let (host, port) = match part.strip_prefix('[').and_then(|p| p.split_once(']')) {

@@ -241,7 +241,7 @@ fn read_changes(session: &Session, rows: Vec<Row>) -> Result<(bool, Found), Stor
     }
     changes.sort_by_key(|(version, _)| *version);
     let Some((here, position)) = head else {
-        let reason = "the row of the store's state is gone; restore it from a backup";
+        let reason = "the row of the store's state is missing; restore it from a backup";
         return Err(StoreError::denied(reason));
     };
     let changes = changes.into_iter().map(|(_, change)| change).collect();

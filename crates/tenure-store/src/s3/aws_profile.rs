@@ -92,7 +92,7 @@ fn read(path: &Path) -> Result<Option<String>, StoreError> {
         Ok(text) => Ok(Some(text)),
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(e) => Err(StoreError::denied(format!(
-            "AWS file {} cannot be read: {e}; check its rights",
+            "AWS file {} cannot be read: {e}; check its permissions",
             path.display()
         ))),
     }

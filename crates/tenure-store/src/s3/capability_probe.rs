@@ -87,7 +87,9 @@ impl S3Store {
                     Ok(Written::Won(etag)) => winners.push((n, etag)),
                     Ok(Written::Refused) => {}
                     Ok(Written::Conflict) => {
-                        doubt = Some(StoreError::unavailable("writers were told to try again"))
+                        doubt = Some(StoreError::unavailable(
+                            "the service asked writers to retry",
+                        ))
                     }
                     Err(e @ (StoreError::Unavailable { .. } | StoreError::Unknown { .. })) => {
                         doubt = Some(e)
@@ -107,33 +109,33 @@ impl S3Store {
                 ([], _) if doubt.is_some() => {}
                 ([], _) => {
                     return Err(self.unfit(&format!(
-                        "of {RACERS} writers under {} nobody won",
+                        "of {RACERS} concurrent writers with {} none succeeded",
                         said(condition)
                     )));
                 }
                 ([_], _) if doubt.is_none() => {
                     return Err(self.unfit(&format!(
-                        "what the one winner under {} wrote does not stand there",
+                        "the value of the one successful writer with {} is not stored",
                         said(condition)
                     )));
                 }
                 ([_], _) => {
                     return Err(self.unfit(&format!(
-                        "somebody wrote after the winner under {}",
+                        "another writer succeeded after the first one with {}",
                         said(condition)
                     )));
                 }
                 (several, _) => {
                     let count = several.len();
                     return Err(self.unfit(&format!(
-                        "of {RACERS} writers that raced under {} {count} won, and only one may",
+                        "of {RACERS} concurrent writers with {} {count} succeeded instead of one",
                         said(condition)
                     )));
                 }
             }
         }
         Err(StoreError::unavailable(format!(
-            "S3 service {} is too busy to be tried",
+            "S3 service {} is too busy to be probed",
             self.client.site.settings.host
         )))
     }
@@ -151,7 +153,7 @@ impl S3Store {
                 Written::Refused => {}
             }
         }
-        Err(self.unfit("If-Match with the ETag that it gave itself is refused"))
+        Err(self.unfit("If-Match with its own ETag is rejected"))
     }
 
     /// An ETag of the past must not match.

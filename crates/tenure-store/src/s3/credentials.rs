@@ -48,7 +48,7 @@ impl Credentials {
             .with_http_connector(Connector(http.clone()))
             .build();
         let found = found.map_err(|e| {
-            StoreError::denied(format!("the AWS variables make no sense: {e}; set both AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"))
+            StoreError::denied(format!("the AWS variables are invalid: {e}; set both AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"))
         })?;
         Ok(Self(found.credentials().clone()))
     }

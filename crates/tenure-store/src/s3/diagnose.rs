@@ -46,17 +46,17 @@ fn conditions(store: &S3Store) -> Finding {
         return Finding::ok(
             "conditional writes",
             format!(
-                "ETags match {form}; writers were not raced by this look, but are by every node that starts"
+                "ETags match {form}; concurrent writers were not tested by this check, but every node tests them at startup"
             ),
         );
     }
     let removal = match manners.removes_on_condition() {
-        true => "removals obey conditions: deletions are removed after a minute",
-        false => "removals ignore conditions: deletions are removed after a day",
+        true => "deletions obey conditions: tombstones are removed after a minute",
+        false => "deletions ignore conditions: tombstones are removed after a day",
     };
     Finding::ok(
         "conditional writes",
-        format!("of writers that raced one won; ETags match {form}; {removal}"),
+        format!("one of the concurrent writers succeeded; ETags match {form}; {removal}"),
     )
 }
 
@@ -82,7 +82,7 @@ fn clock(store: &S3Store) -> Finding {
     match store.client.site.clock.off() {
         None => Finding::ok(
             "signatures",
-            "signed with this machine's time, which the service's agrees with",
+            "signed with this machine's time, which agrees with the service's",
         ),
         Some((off, ahead)) => {
             let way = if ahead { "ahead of" } else { "behind" };
@@ -91,7 +91,7 @@ fn clock(store: &S3Store) -> Finding {
                 format!(
                     "this machine's clock is {off:.0?} {way} the service's, so requests are signed with the service's time"
                 ),
-                "set this machine's clock; no ownership hangs on it",
+                "set this machine's clock; ownership does not depend on it",
             )
         }
     }
@@ -112,7 +112,7 @@ async fn versioning(store: &S3Store) -> Finding {
         {
             Some("Enabled") => Finding::warn(
                 "versioning",
-                "on: every renewal leaves an old version behind, which is paid for",
+                "on: every renewal leaves an old version, which is billed",
                 "use a bucket without versioning, or a lifecycle rule that removes noncurrent versions after a day",
             ),
             Some(status) => Finding::ok("versioning", status.to_lowercase()),
@@ -126,7 +126,7 @@ async fn object_lock(store: &S3Store) -> Finding {
         Err(reason) => Finding::ok("object lock", reason),
         Ok(Some(said)) if said.contains("<Mode>") => Finding::warn(
             "object lock",
-            "on with a default retention: what was written cannot be removed",
+            "on with a default retention: objects cannot be removed",
             "use a bucket without object lock",
         ),
         Ok(_) => Finding::ok("object lock", "off, or without a default retention"),
@@ -138,7 +138,7 @@ async fn lifecycle(store: &S3Store) -> Finding {
         Err(reason) => Finding::ok("lifecycle", reason),
         Ok(Some(said)) if said.contains("<Expiration>") => Finding::fail(
             "lifecycle",
-            "a rule removes objects after some time; if it covers ours, records vanish while they are in use",
+            "a rule removes objects after some time; if it matches the store's objects, records in use are deleted",
             "limit the rule to other prefixes, or use a bucket of its own",
         ),
         Ok(_) => Finding::ok("lifecycle", "no rule removes present versions"),

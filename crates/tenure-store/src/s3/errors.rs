@@ -45,7 +45,7 @@ impl About<'_> {
                 "bucket {bucket:?} does not exist at {host}; create it, or correct the store URL"
             )),
             (_, "RequestTimeTooSkewed" | "RequestExpired") => StoreError::denied(format!(
-                "S3 service {host} refuses the time of this machine ({code}); set its clock"
+                "S3 service {host} rejects the time of this machine ({code}); set its clock"
             )),
             (
                 _,
@@ -54,7 +54,7 @@ impl About<'_> {
                 | "InvalidToken"
                 | "InvalidClientTokenId",
             ) => StoreError::denied(format!(
-                "S3 service {host} does not take this key ({code}); check AWS_ACCESS_KEY_ID and \
+                "S3 service {host} rejects this key ({code}); check AWS_ACCESS_KEY_ID and \
                      AWS_SECRET_ACCESS_KEY, or the profile"
             )),
             (_, "ExpiredToken" | "TokenRefreshRequired") => StoreError::denied(format!(
@@ -68,7 +68,7 @@ impl About<'_> {
                 | "IllegalLocationConstraintException",
             ) => self.elsewhere(answer, &said, &code),
             (401 | 403, _) => StoreError::denied(format!(
-                "S3 service {host} does not let this key {} {:?} in bucket {bucket:?} ({code}); see the policy in \
+                "S3 service {host} denies this key to {} {:?} in bucket {bucket:?} ({code}); see the policy in \
                  docs/stores/s3.md",
                 self.verb, self.object
             )),
@@ -92,7 +92,7 @@ impl About<'_> {
                 self.verb
             )),
             _ => StoreError::denied(format!(
-                "S3 service {host} refuses to {} {:?}: {code} {}",
+                "S3 service {host} rejects the request to {} {:?}: {code} {}",
                 self.verb,
                 self.object,
                 said.message.trim()

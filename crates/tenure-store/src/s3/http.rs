@@ -206,7 +206,8 @@ impl Client {
             body: &ask.body,
         };
         let more = signed.headers(key, region, self.site.clock.to_sign());
-        let broken = |e: &dyn fmt::Display| Failure::NotSent(format!("it cannot be written: {e}"));
+        let broken =
+            |e: &dyn fmt::Display| Failure::NotSent(format!("the request cannot be built: {e}"));
         let url = match &*query {
             "" => format!("{base}{path}"),
             _ => format!("{base}{path}?{query}"),

@@ -28,8 +28,12 @@ impl S3Store {
             Body::Value(value) => serde_json::from_slice(value).ok(),
             Body::Deleted => None,
         };
-        let unreadable =
-            || StoreError::corrupt(&object, "it holds no identity; put it back from a backup");
+        let unreadable = || {
+            StoreError::corrupt(
+                &object,
+                "the object has no identity; restore it from a backup",
+            )
+        };
         identity.ok_or_else(unreadable).map(Some)
     }
 
@@ -43,7 +47,7 @@ impl S3Store {
 
     fn missing(&self) -> StoreError {
         StoreError::denied(format!(
-            "there is no store at {}: object {:?} is missing in bucket {:?}; start a node or create a keyspace to make it, or \
+            "there is no store at {}: object {:?} is missing in bucket {:?}; start a node or create a keyspace to create it, or \
              correct the store URL",
             self.info.url,
             self.names.own(NAME),

@@ -125,7 +125,7 @@ impl S3Store {
             };
         }
         Err(StoreError::unavailable(format!(
-            "key {key:?} is created and deleted all the time"
+            "key {key:?} keeps being created and deleted concurrently; retry"
         )))
     }
 
@@ -140,7 +140,7 @@ impl S3Store {
         };
         match self.client.read(object).await {
             Ok(Some(read)) if read.raw == body => Ok(read.etag),
-            Ok(_) => Err(unknown("it is not there".to_owned())),
+            Ok(_) => Err(unknown("the object does not exist".to_owned())),
             Err(e) => Err(unknown(e.to_string())),
         }
     }

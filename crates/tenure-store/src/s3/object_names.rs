@@ -36,7 +36,7 @@ impl Names {
         name.push_str(ENDING);
         if key.split('/').any(|part| part == "." || part == "..") {
             return Err(StoreError::denied(format!(
-                "key {key:?} has a part that means another folder to many services; use another name"
+                "key {key:?} has a part that many services resolve to another folder; use another name"
             )));
         }
         if name.len() > LONGEST {

@@ -166,7 +166,7 @@ impl S3Store {
             return Ok(());
         }
         Err(StoreError::unknown(format!(
-            "S3 service {} was away while it confirmed a write; whether the write stands is not known",
+            "S3 service {} had an outage while it confirmed a write; the outcome of the write is unknown",
             site.settings.host
         )))
     }
@@ -175,10 +175,11 @@ impl S3Store {
         let host = &self.client.site.settings.host;
         StoreError::unavailable(match problem {
             None => format!(
-                "S3 service {host} was away: its conditional writes are probed again before anything is written"
+                "S3 service {host} had an outage: writes fail until its conditional writes pass a probe"
             ),
             Some(problem) => format!(
-                "S3 service {host} was away and has not passed the probe of its conditional writes since, which is repeated: {problem}"
+                "S3 service {host} had an outage and has not passed the probe of its conditional writes since; the probe is \
+                 repeated: {problem}"
             ),
         })
     }

@@ -109,7 +109,7 @@ impl Client {
             200..300 => match answer.etag {
                 Some(etag) if !etag.is_empty() => Ok(Written::Won(etag)),
                 _ => Err(StoreError::unknown(format!(
-                    "S3 service {} gives no ETag for {object:?}; it cannot be used",
+                    "S3 service {} returns no ETag for {object:?}; use a service that does",
                     self.site.settings.host
                 ))),
             },
@@ -181,7 +181,7 @@ impl Client {
         };
         let page = xml::page(&answer.body).map_err(unreadable)?;
         let next = match (page.is_truncated, page.next_continuation_token) {
-            (true, None) => return Err(unreadable("it is cut short".to_owned())),
+            (true, None) => return Err(unreadable("the list is truncated".to_owned())),
             (true, token) => token,
             (false, _) => None,
         };

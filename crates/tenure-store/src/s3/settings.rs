@@ -69,12 +69,12 @@ impl Parsed {
         let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
         if bucket.contains('@') {
             return Err(bad(
-                "holds a login, which belongs into AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+                "contains credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY instead",
             ));
         }
         let fits = |b: u8| b.is_ascii_alphanumeric() || b"-._".contains(&b);
         if !(3..=63).contains(&bucket.len()) || !bucket.bytes().all(fits) {
-            return Err(bad("names no bucket: 3 to 63 letters, digits, - and ."));
+            return Err(bad("has no bucket: 3 to 63 letters, digits, - and ."));
         }
         let mut parsed = Self {
             bucket: bucket.to_owned(),
@@ -96,9 +96,7 @@ impl Parsed {
             let (name, value) = option.split_once('=').unwrap_or((option, ""));
             let value = undo_escapes(value, b'%')
                 .filter(|value| !value.is_empty())
-                .ok_or_else(|| {
-                    format!("has the option {name:?} without a value that can be read")
-                })?;
+                .ok_or_else(|| format!("has the option {name:?} without a readable value"))?;
             match name {
                 "endpoint" => self.endpoint = Some(value),
                 "region" => self.region = Some(value),
@@ -177,14 +175,14 @@ impl Parsed {
         let (scheme, rest) = endpoint
             .split_once("://")
             .filter(|(scheme, _)| ["http", "https"].contains(scheme))
-            .ok_or_else(|| bad("is no URL; write http://HOST:PORT or https://HOST"))?;
+            .ok_or_else(|| bad("is not a URL; write http://HOST:PORT or https://HOST"))?;
         let host = rest.trim_end_matches('/');
         if host.is_empty() || host.contains(['/', '@', '?', '#', ' ']) {
             return Err(bad("has more than a host and a port"));
         }
         if scheme == "http" && !self.allow_http && !is_loopback(host) {
             return Err(bad(
-                "sends everything in the clear; use https://, or add &allow_http=true to the store URL",
+                "sends everything unencrypted; use https://, or add &allow_http=true to the store URL",
             ));
         }
         // Clients leave the usual port out of `Host`, and it is signed as it is sent.

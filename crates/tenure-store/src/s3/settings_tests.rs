@@ -68,8 +68,8 @@ fn the_environment_fills_in_what_the_url_leaves_out() {
 fn a_url_that_cannot_be_meant_is_refused_by_name() {
     for (url, wanted) in [
         ("s3:shop", "has no //"),
-        ("s3://", "names no bucket"),
-        ("s3://ab/x", "names no bucket"),
+        ("s3://", "has no bucket"),
+        ("s3://ab/x", "has no bucket"),
         ("s3://AKIA:secret@shop/x", "AWS_SECRET_ACCESS_KEY"),
         ("s3://shop/a//b", "prefix"),
         ("s3://shop/.tenure", "prefix"),
@@ -84,8 +84,8 @@ fn a_url_that_cannot_be_meant_is_refused_by_name() {
         assert!(!e.contains("secret@"), "{e}");
     }
     for (endpoint, wanted) in [
-        ("shop.example", "is no URL"),
-        ("ftp://shop.example", "is no URL"),
+        ("shop.example", "is not a URL"),
+        ("ftp://shop.example", "is not a URL"),
         ("https://shop.example/path", "more than a host"),
         ("http://shop.example", "allow_http=true"),
     ] {

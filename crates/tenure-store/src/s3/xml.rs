@@ -37,7 +37,7 @@ pub(super) struct Refusal {
 pub(super) fn page(body: &[u8]) -> Result<Page, String> {
     let text = std::str::from_utf8(body).map_err(|e| e.to_string())?;
     if !text.contains("<ListBucketResult") {
-        return Err("it is no list of objects".to_owned());
+        return Err("not a list of objects".to_owned());
     }
     quick_xml::de::from_str(text).map_err(|e| e.to_string())
 }

@@ -144,7 +144,7 @@ impl Database {
             Found { tables: 0, .. } => create(conn).map_err(sql)?,
             Found { schema, .. } if schema != SCHEMA_VERSION => {
                 return Err(StoreError::denied(format!(
-                    "database {path} has layout {schema}, this version knows {SCHEMA_VERSION}; use a newer version"
+                    "database {path} has layout {schema}, this version reads {SCHEMA_VERSION}; use a newer version"
                 )));
             }
             Found { .. } => {}
@@ -154,7 +154,7 @@ impl Database {
             Some(other) if check == HostCheck::Refuse && !other.is_same_machine(host) => {
                 Err(StoreError::denied(format!(
                     "database {path} is in use by another machine, {:?}; SQLite works within one machine only. \
-                     If the file was moved here for good, open it once as sqlite:{path}?host=adopt",
+                     If the file was moved here permanently, open it once as sqlite:{path}?host=adopt",
                     other.name
                 )))
             }

@@ -71,7 +71,7 @@ impl Session<'_> {
         };
         let wal = self.database.place.wal();
         if let Err(e) = rustix::fs::utimensat(CWD, &wal, &times, AtFlags::empty()) {
-            tracing::debug!(path = %wal.display(), error = %e, "announcing a commit failed");
+            tracing::debug!(path = %wal.display(), error = %e, "notifying watchers of a commit failed");
         }
     }
 }
@@ -107,7 +107,9 @@ impl Worker {
         let thread = thread::Builder::new().name(name.to_owned());
         match thread.spawn(work) {
             Ok(_) => Ok(Self { jobs }),
-            Err(e) => Err(StoreError::unavailable(format!("no thread to be had: {e}"))),
+            Err(e) => Err(StoreError::unavailable(format!(
+                "starting the database thread failed: {e}"
+            ))),
         }
     }
 

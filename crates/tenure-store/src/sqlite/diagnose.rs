@@ -23,7 +23,7 @@ fn journal(mode: &str) -> Finding {
     if mode == "wal" {
         return Finding::ok("journal mode", "write-ahead log");
     }
-    let advice = "another program changed it: restart the nodes, which set it back";
+    let advice = "another program changed it: restart the nodes, which restore it";
     Finding::warn("journal mode", mode, advice)
 }
 
@@ -32,11 +32,11 @@ fn durable(synchronous: i64) -> Finding {
     if synchronous >= FULL {
         return Finding::ok(
             "synchronous",
-            "full: what is confirmed survives a power cut",
+            "full: confirmed writes survive a power failure",
         );
     }
     let advice =
-        "a power cut may lose confirmed writes, and epochs with them: restart this program";
+        "a power failure may lose confirmed writes, including epochs: restart this program";
     Finding::fail("synchronous", synchronous.to_string(), advice)
 }
 
@@ -54,7 +54,7 @@ fn file_system(kind: Option<String>) -> Finding {
         Some(kind @ ("tmpfs" | "ramfs")) => Finding::warn(
             ABOUT,
             kind,
-            "gone at the next reboot, and the epochs with it: put the file on a disk",
+            "lost at the next reboot, including the epochs: put the file on a disk",
         ),
         Some(kind) => Finding::ok(ABOUT, kind),
         None => Finding::ok(ABOUT, "local"),

@@ -38,16 +38,16 @@ pub(super) fn explain(path: &Path, key: &str, stage: Stage, e: &rusqlite::Error)
             "database {path} cannot be written; check the owner and mode of the file and of its directory"
         )),
         Some(ErrorCode::CannotOpen) => StoreError::denied(format!(
-            "database {path} cannot be opened ({e}); check that its directory exists and may be written"
+            "database {path} cannot be opened ({e}); check that its directory exists and is writable"
         )),
         Some(ErrorCode::NotADatabase) => StoreError::denied(format!(
             "{path} is not a SQLite database; name another file, or move this one away"
         )),
         Some(ErrorCode::ConstraintViolation | ErrorCode::TooBig) => StoreError::denied(format!(
-            "database {path} does not take the value of key {key:?}: {e}"
+            "database {path} rejects the value of key {key:?}: {e}"
         )),
         Some(ErrorCode::DatabaseCorrupt) if !key.is_empty() && stage == Stage::BeforeCommit => {
-            StoreError::corrupt(key, format!("database {path} is damaged there ({e})"))
+            StoreError::corrupt(key, format!("database {path} is damaged at this key ({e})"))
         }
         Some(ErrorCode::DatabaseCorrupt) => StoreError::denied(format!(
             "database {path} is damaged ({e}); restore it from a backup, then raise the generation"

@@ -58,7 +58,9 @@ impl SqliteStore {
         let opening = tokio::task::spawn_blocking(move || Self::open_blocking(&path, check));
         match opening.await {
             Ok(opened) => opened,
-            Err(e) => Err(StoreError::unavailable(format!("opening broke off: {e}"))),
+            Err(e) => Err(StoreError::unavailable(format!(
+                "the task that opens the database failed: {e}"
+            ))),
         }
     }
 
@@ -205,7 +207,9 @@ impl Store for SqliteStore {
         });
         match subscribed.await {
             Ok(subscribed) => subscribed?.await,
-            Err(e) => Err(StoreError::unavailable(format!("watching broke off: {e}"))),
+            Err(e) => Err(StoreError::unavailable(format!(
+                "the task that starts the watch failed: {e}"
+            ))),
         }
     }
 

@@ -89,7 +89,7 @@ fn refusal(path: &Path, parent: &Path, e: &io::Error) -> StoreError {
     StoreError::denied(match e.kind() {
         io::ErrorKind::NotFound => {
             format!(
-                "database {path} cannot be made: directory {parent} does not exist; make it first"
+                "database {path} cannot be created: directory {parent} does not exist; create it first"
             )
         }
         io::ErrorKind::PermissionDenied => {

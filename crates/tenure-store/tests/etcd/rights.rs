@@ -85,7 +85,7 @@ async fn who_may_not_is_told_which_right_is_missing() {
     let etcd = guarded(Release::V3_4);
     let reason = denial(open(&url(&etcd, "tenure:wrong")).await);
     assert!(
-        reason.contains("does not take this user and password"),
+        reason.contains("rejects this user and password"),
         "{reason}"
     );
     assert!(!reason.contains("wrong"), "{reason}");

@@ -79,7 +79,7 @@ async fn a_bucket_that_somebody_made_is_used_if_it_keeps_what_is_written() {
     let found = store.examine().await.unwrap();
     let reads = found.iter().find(|f| f.about == "reads").unwrap();
     assert!(
-        reads.found.contains("direct gets are on, and not used"),
+        reads.found.contains("direct gets are enabled but not used"),
         "{reads:?}"
     );
 

@@ -79,6 +79,6 @@ async fn a_credentials_file_says_who_one_is() {
 
     let stranger = credentials(&KeyPair::new_account(), &KeyPair::new_user());
     let reason = denial(bounded(open(&url("stranger.creds", &stranger))).await);
-    assert!(reason.contains("does not take this user"), "{reason}");
+    assert!(reason.contains("rejects this user"), "{reason}");
     assert!(reason.contains("NATS_CREDS"), "{reason}");
 }

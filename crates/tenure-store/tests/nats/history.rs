@@ -35,7 +35,7 @@ async fn a_bucket_that_was_made_anew_has_another_identity_and_another_history() 
     );
     nats.ask("$JS.API.STREAM.DELETE.KV_shop", &json!({}));
     let e = bounded(store.list("")).await.unwrap_err();
-    assert!(e.to_string().contains("does not exist any more"), "{e}");
+    assert!(e.to_string().contains("no longer exists"), "{e}");
     let put = bounded(store.put_if(PutIf::create("l", *b"v"))).await;
     assert!(put.unwrap_err().wrote_nothing());
     // Whoever opens it next makes it.

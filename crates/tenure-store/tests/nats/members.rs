@@ -95,7 +95,7 @@ async fn survivor_was_leader() -> bool {
             Ok(_) => last_read = Instant::now(),
             Err(e) => {
                 assert!(matches!(e, StoreError::Unavailable { .. }), "{e:?}");
-                lost_majority |= e.to_string().contains("has lost the others");
+                lost_majority |= e.to_string().contains("has lost its majority");
             }
         }
         let reads = last_read - killed;

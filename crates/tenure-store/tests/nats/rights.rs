@@ -59,7 +59,7 @@ async fn who_may_not_is_told_what_and_how_to_change_it() {
     create(&*ours, "before").await;
     for login in ["tenure:wrong", "stranger:wrong"] {
         let reason = denial(bounded(open(&url(&nats, login))).await);
-        assert!(reason.contains("does not take this user"), "{reason}");
+        assert!(reason.contains("rejects this user"), "{reason}");
         assert!(!reason.contains("wrong"), "{reason}");
     }
     let reason = denial(bounded(open(&nats.url("shop"))).await);

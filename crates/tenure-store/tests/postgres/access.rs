@@ -138,7 +138,7 @@ async fn a_user_who_may_not_make_the_tables_is_told_who_may() {
     let postgres = prepared();
     let url = url_of(&postgres, "shop");
     let reason = refusal(&url).await;
-    assert!(reason.contains("tenure.kv cannot be made"), "{reason}");
+    assert!(reason.contains("tenure.kv cannot be created"), "{reason}");
     assert!(reason.contains("tenure store init"), "{reason}");
     let e = open_existing(&url).await.unwrap_err().to_string();
     assert!(e.contains("there are no tables tenure.kv yet"), "{e}");

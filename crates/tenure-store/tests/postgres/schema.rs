@@ -68,7 +68,7 @@ async fn tables_that_are_gone_are_told_as_such() {
     postgres.sql("DROP SCHEMA tenure CASCADE");
     let e = store.get("k").await.unwrap_err();
     assert!(matches!(e, StoreError::Denied { .. }), "{e}");
-    assert!(e.to_string().contains("tables are not there"), "{e}");
+    assert!(e.to_string().contains("tables are missing"), "{e}");
 }
 
 #[tokio::test]

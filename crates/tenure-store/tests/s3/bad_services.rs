@@ -12,7 +12,7 @@ async fn rclone_which_accepts_every_write_is_refused() {
     let s3 = S3::start_with(Kind::Rclone, &[OPERATOR]);
     let reason = denial(bounded(open(&s3.url("x"))).await);
     assert!(
-        reason.contains("writers that raced under If-None-Match: *"),
+        reason.contains("concurrent writers with If-None-Match: *"),
         "{reason}"
     );
     assert!(reason.contains("docs/stores/s3.md"), "{reason}");
@@ -23,10 +23,10 @@ async fn rclone_which_accepts_every_write_is_refused() {
 #[tokio::test]
 async fn services_that_ignore_or_lose_conditions_are_refused() {
     for (fault, wanted) in [
-        (Fault::IgnoresIfNoneMatch, "under If-None-Match: *"),
+        (Fault::IgnoresIfNoneMatch, "with If-None-Match: *"),
         (Fault::IgnoresIfMatch, "If-Match"),
-        (Fault::ChecksThenWrites, "only one may"),
-        (Fault::MatchesNothing, "the ETag that it gave itself"),
+        (Fault::ChecksThenWrites, "instead of one"),
+        (Fault::MatchesNothing, "If-Match with its own ETag"),
         (
             Fault::MatchesAnything,
             "If-Match with the ETag of an older version",
@@ -96,8 +96,8 @@ async fn refusals_name_what_to_change() {
         (Fault::WrongRegion, "set AWS_REGION=eu-central-1"),
         (Fault::Redirects, "eu-central-1"),
         (Fault::NoBucket, "bucket \"shop\" does not exist"),
-        (Fault::BadKey, "does not take this key"),
-        (Fault::Forbidden, "does not let this key read"),
+        (Fault::BadKey, "rejects this key"),
+        (Fault::Forbidden, "denies this key to read"),
         (Fault::NotImplemented, "NotImplemented"),
     ] {
         let service = Imitation::start(fault).await;

@@ -67,7 +67,7 @@ impl fmt::Display for AdminError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotFound(text) | Self::Refused(text) | Self::TimedOut(text) => f.write_str(text),
-            Self::Raced(what) => write!(f, "others keep changing {what}; try again"),
+            Self::Raced(what) => write!(f, "{what} keeps being changed concurrently; retry"),
             Self::Store(error) => error.fmt(f),
         }
     }
@@ -301,7 +301,7 @@ fn node<'a>(view: &'a View, name: &NodeName) -> Result<&'a Versioned<NodeRecord>
 fn keyspace<'a>(view: &'a View, name: &KeyspaceName) -> Result<&'a KeyspaceRecord, AdminError> {
     match view.keyspaces.cell(name) {
         Some(KeyState::Present(seen)) if seen.record.deleted => {
-            Err(AdminError::Refused(format!("keyspace {name} was removed")))
+            Err(AdminError::Refused(format!("keyspace {name} was deleted")))
         }
         Some(KeyState::Present(seen)) => Ok(&seen.record),
         Some(KeyState::Damaged { damage, .. }) => {
@@ -321,14 +321,12 @@ fn keyspace<'a>(view: &'a View, name: &KeyspaceName) -> Result<&'a KeyspaceRecor
 fn planned(name: &KeyspaceName, record: &KeyspaceRecord, what: &str) -> Result<(), AdminError> {
     let reason = match record.assigned_by {
         AssignedBy::Leader => return Ok(()),
-        AssignedBy::Rendezvous => {
-            "where each shard is follows from the names and weights of the nodes"
-        }
-        AssignedBy::FairShare => "nodes even their shards out by themselves",
+        AssignedBy::Rendezvous => "placement follows from the names and weights of the nodes",
+        AssignedBy::FairShare => "nodes balance their shards themselves",
     };
     Err(AdminError::Refused(format!(
-        "keyspace {name} is in mode {}: {reason}, and {what}; what works there is to drain, activate or evict nodes, and \
-         other weights",
+        "keyspace {name} has assigned_by = {}: {reason}, and {what}; drain, resume or stop nodes, or change their weights \
+         instead",
         record.assigned_by
     )))
 }
@@ -347,12 +345,12 @@ fn not_paused(view: &View) -> Result<(), AdminError> {
 fn few(names: &[&str]) -> String {
     const SHOWN: usize = 10;
     match names.len() {
-        0 => "there is none at all".to_owned(),
+        0 => "there are none".to_owned(),
         n if n > SHOWN => format!(
-            "there is: {} and {} more",
+            "existing: {} and {} more",
             names[..SHOWN].join(", "),
             n - SHOWN
         ),
-        _ => format!("there is: {}", names.join(", ")),
+        _ => format!("existing: {}", names.join(", ")),
     }
 }

@@ -49,7 +49,7 @@ impl AdminClient {
             let view = self.snapshot().await?;
             let Some(seen) = view.cluster.seen(&()) else {
                 return Err(AdminError::NotFound(
-                    "the cluster has no record yet; start a node or create a keyspace".to_owned(),
+                    "the cluster does not exist yet; start a node or create a keyspace".to_owned(),
                 ));
             };
             let now = seen.record.moves_paused.as_ref();
@@ -100,7 +100,9 @@ impl AdminClient {
                 node: Some(to.clone()),
             };
             let Some(record) = self.changed(&seen.record, change, &view) else {
-                return Err(AdminError::Refused(format!("shard {id} cannot be moved")));
+                return Err(AdminError::Refused(format!(
+                    "shard {id} cannot be moved in its present state; retry"
+                )));
             };
             let expect = Expect::Version(seen.version.clone());
             let record = Record::Shard(Arc::new(record));
@@ -136,7 +138,7 @@ impl AdminClient {
             .await?;
         done.ok_or_else(|| {
             AdminError::TimedOut(format!(
-                "shard {id} is not at {to} yet; it goes there once its leader and its owner have got that far"
+                "shard {id} has not moved to {to} yet; the move request stays in effect"
             ))
         })
     }
@@ -146,7 +148,7 @@ impl AdminClient {
         for _ in 0..ROUNDS {
             let view = self.snapshot().await?;
             let record = keyspace(&view, name)?;
-            planned(name, record, "nobody is there to be asked for it")?;
+            planned(name, record, "no leader can rebalance it")?;
             not_paused(&view)?;
             let Some(seen) = view.keyspaces.seen(name).filter(|_| !record.rebalance) else {
                 return Ok(false);
@@ -192,7 +194,7 @@ impl AdminClient {
             .await?;
         done.ok_or_else(|| {
             AdminError::TimedOut(format!(
-                "keyspace {name} is not even yet; its leader goes on with it"
+                "keyspace {name} is not balanced yet; its leader continues"
             ))
         })
     }
@@ -203,14 +205,14 @@ fn standing(view: &View, record: &ShardRecord, to: &NodeName) -> Moved {
     let owner = record.owner().filter(|o| !is_over(view, o.session));
     let serving = matches!(record.ownership, Ownership::Owned { serving: true, .. });
     match record.ownership.moving() {
-        Some((_, Warming)) => Moved::UnderWay("the new owner loads it"),
-        Some((_, Freezing)) => Moved::UnderWay("the owner finishes what is in flight"),
-        Some((_, Sealed)) => Moved::UnderWay("the new owner takes it"),
+        Some((_, Warming)) => Moved::UnderWay("the target loads it"),
+        Some((_, Freezing)) => Moved::UnderWay("the owner finishes requests in flight"),
+        Some((_, Sealed)) => Moved::UnderWay("the target takes it"),
         None if owner.is_some_and(|o| o.node == *to) && serving => Moved::Done,
-        None if owner.is_some_and(|o| o.node == *to) => Moved::UnderWay("the new owner loads it"),
+        None if owner.is_some_and(|o| o.node == *to) => Moved::UnderWay("the target loads it"),
         None if record.move_request.is_some() => Moved::Waiting,
         None if owner.is_none() && record.assigned.as_ref() == Some(to) => {
-            Moved::UnderWay("the new owner claims it")
+            Moved::UnderWay("the assigned node claims it")
         }
         None => Moved::CalledOff,
     }
@@ -223,7 +225,7 @@ fn movable<'a>(
     to: &NodeName,
 ) -> Result<&'a Versioned<ShardRecord>, AdminError> {
     let record = keyspace(view, &id.keyspace)?;
-    planned(&id.keyspace, record, "no single shard can be sent anywhere")?;
+    planned(&id.keyspace, record, "no single shard can be moved")?;
     not_paused(view)?;
     let seen = match view.shards.cell(id) {
         Some(KeyState::Present(seen)) if seen.record.ownership != Ownership::Deleted => seen,
@@ -238,29 +240,31 @@ fn movable<'a>(
     }
     if seen.record.quarantine.is_some() {
         return refuse(format!(
-            "shard {id} is quarantined; remove the cause, then `tenure shard repair {id}`"
+            "shard {id} is quarantined; remove the cause, then run `tenure shard repair {id}`"
         ));
     }
     if let Some(pin) = seen.record.pin.as_ref().filter(|pin| *pin != to) {
         return refuse(format!(
-            "shard {id} is pinned to {pin}; `tenure shard unpin {id}` first, or pin it to {to}"
+            "shard {id} is pinned to {pin}; run `tenure shard unpin {id}` first, or pin it to {to}"
         ));
     }
     let target = &node(view, to)?.record;
     if target.mode != NodeMode::Active {
         return refuse(format!(
-            "node {to} is {} and takes no shards; `tenure node resume {to}` first",
+            "node {to} is {} and accepts no shards; run `tenure node resume {to}` first",
             target.mode
         ));
     }
     if target.cordoned {
         return refuse(format!(
-            "node {to} is cordoned and is given no shards; `tenure node uncordon {to}` first"
+            "node {to} is cordoned and accepts no new shards; run `tenure node uncordon {to}` first"
         ));
     }
     let session = view.sessions.get(&target.session);
     if session.is_none_or(|s| !s.is_live() || s.stopping) {
-        return refuse(format!("node {to} is not there"));
+        return refuse(format!(
+            "node {to} is not running; start it, or choose another target"
+        ));
     }
     Ok(seen)
 }

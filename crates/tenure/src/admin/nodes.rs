@@ -95,7 +95,7 @@ impl AdminClient {
                 }
                 if standing.mode == NodeMode::Active {
                     return Err(AdminError::Refused(format!(
-                        "node {name} was activated meanwhile"
+                        "node {name} was resumed during the drain"
                     )));
                 }
                 if standing.is_over && standing.shards == 0 && !standing.is_drained() {
@@ -109,8 +109,7 @@ impl AdminClient {
         let left = last.map_or(0, |standing| standing.shards);
         done.ok_or_else(|| {
             AdminError::TimedOut(format!(
-                "node {name} still has {left} shards; it goes on giving them away, and `tenure node resume {name}` takes the \
-                 drain back"
+                "node {name} still has {left} shards; the drain continues, and `tenure node resume {name}` cancels it"
             ))
         })
     }
@@ -132,7 +131,7 @@ impl AdminClient {
     pub async fn resume(&self, name: &NodeName) -> Result<(NodeMode, bool), AdminError> {
         let was = RefCell::new(NodeMode::Active);
         let activate = |view: &View, record: &NodeRecord| {
-            owns_shards(view, name, record, "activated")?;
+            owns_shards(view, name, record, "resumed")?;
             was.replace(record.mode.clone());
             let away = is_over(view, record.session) && record.boot != Some(0);
             let same = record.mode == NodeMode::Active && !away;
@@ -191,7 +190,7 @@ impl AdminClient {
             .await?;
         done.ok_or_else(|| {
             AdminError::TimedOut(format!(
-                "node {name} has not stopped; it is taken over as soon as its ttl proves it gone, and not before"
+                "node {name} has not stopped; other nodes claim its shards only after its lease expires"
             ))
         })
     }
@@ -207,7 +206,7 @@ fn owns_shards(
     let role = view.sessions.get(&record.session).map(|s| s.role);
     match role {
         Some(role) if role != Role::Node => Err(AdminError::Refused(format!(
-            "{name} owns no shards by its role, and cannot be {what}"
+            "the role of {name} owns no shards, so it cannot be {what}"
         ))),
         _ => Ok(()),
     }

@@ -83,7 +83,7 @@ impl AdminClient {
         for NewShard { name: shard, meta } in shards {
             if let Some(long) = meta.as_ref().filter(|m| m.len() > MAX_META) {
                 return Err(AdminError::Refused(format!(
-                    "what is attached to {name}/{shard} has {} bytes; at most {MAX_META} are kept",
+                    "the metadata of {name}/{shard} has {} bytes; the limit is {MAX_META}",
                     long.len()
                 )));
             }
@@ -114,7 +114,7 @@ impl AdminClient {
         let key = Key::Shard(id.clone());
         match view.shards.cell(id) {
             Some(KeyState::Damaged { damage, .. }) => Err(AdminError::Refused(format!(
-                "shard {id}: {damage}; `tenure shard repair {id}` first"
+                "shard {id}: {damage}; run `tenure shard repair {id}` first"
             ))),
             Some(KeyState::Present(seen)) if seen.record.ownership == Ownership::Deleted => {
                 let meta = meta.clone();
@@ -126,7 +126,7 @@ impl AdminClient {
             Some(KeyState::Present(seen)) if seen.record.deleting => Ok(Step::Wait),
             Some(KeyState::Present(seen)) if meta.is_some() && seen.record.meta != *meta => {
                 Err(AdminError::Refused(format!(
-                    "shard {id} is there already, with something else attached to it; delete it first"
+                    "shard {id} exists already with different metadata; delete it first"
                 )))
             }
             Some(KeyState::Present(_)) => Ok(Step::Done),
@@ -165,7 +165,7 @@ impl AdminClient {
         match tokio::time::timeout(limit, deleting).await {
             Ok(done) => done.map(|()| work),
             Err(_) => Err(AdminError::TimedOut(format!(
-                "{} shards still have an owner that finishes its work; they are deleted as soon as it has",
+                "{} shards still have an owner that is draining them; they are deleted when it has finished",
                 work.closing
             ))),
         }
@@ -175,7 +175,7 @@ impl AdminClient {
         let seen = match view.shards.cell(id) {
             Some(KeyState::Damaged { damage, .. }) => {
                 return Err(AdminError::Refused(format!(
-                    "shard {id}: {damage}; `tenure shard repair {id}` first"
+                    "shard {id}: {damage}; run `tenure shard repair {id}` first"
                 )));
             }
             Some(KeyState::Present(seen)) if seen.record.ownership != Ownership::Deleted => seen,
@@ -265,7 +265,7 @@ fn named<'a>(view: &'a View, name: &KeyspaceName) -> Result<&'a KeyspaceRecord, 
     match record.kind {
         KeyspaceKind::Named => Ok(record),
         KeyspaceKind::Hashed(n) => Err(AdminError::Refused(format!(
-            "keyspace {name} has its {n} shards once and for all; only shards of a named keyspace are created and deleted"
+            "keyspace {name} has a fixed number of {n} shards; only shards of a named keyspace can be created and deleted"
         ))),
     }
 }

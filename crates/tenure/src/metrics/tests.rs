@@ -221,7 +221,7 @@ fn a_shard_is_counted_in_one_state_at_a_time() {
     metrics.note(&step(ShardStep::Draining));
     metrics.note(&step(ShardStep::Stopped));
     metrics.note(&step(ShardStep::Released));
-    assert_eq!((count("closing"), count("serving")), (0.0, 0.0));
+    assert_eq!((count("draining"), count("serving")), (0.0, 0.0));
 }
 
 #[test]

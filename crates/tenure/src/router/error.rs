@@ -9,9 +9,7 @@ use tenure_core::router::HoldReason;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RouteError {
     /// There is no such keyspace.
-    #[error(
-        "keyspace {keyspace:?} does not exist; start a node that takes part in it, or create it"
-    )]
+    #[error("keyspace {keyspace:?} does not exist; start a node that serves it, or create it")]
     UnknownKeyspace {
         /// The name that was asked for.
         keyspace: String,
@@ -25,7 +23,7 @@ pub enum RouteError {
         shard: String,
     },
     /// As much is held as may be.
-    #[error("shard {shard}: too much is held already ({what}) while {}; ask again, or raise the limit", .reason.as_str())]
+    #[error("shard {shard}: the hold queue is full ({what}) while {}; retry, or raise the limit", .reason.as_str())]
     Full {
         /// The shard.
         shard: ShardId,
@@ -35,7 +33,7 @@ pub enum RouteError {
         reason: HoldReason,
     },
     /// It was held for as long as may be.
-    #[error("shard {shard}: held for {age:?} and not sent, because {}; ask again", .reason.as_str())]
+    #[error("shard {shard}: held for {age:?} and not sent, because {}; retry", .reason.as_str())]
     HeldTooLong {
         /// The shard.
         shard: ShardId,
@@ -45,6 +43,6 @@ pub enum RouteError {
         reason: HoldReason,
     },
     /// The router is stopping or has stopped.
-    #[error("the router is stopping; ask another one")]
+    #[error("the router is stopping; retry at another router")]
     Stopping,
 }

@@ -181,7 +181,7 @@ async fn messages_that_a_stop_does_not_wait_for_are_given_back_as_not_processed(
     let lines = journal.lines();
     assert_eq!(lines[..2], ["start x", "drop x"]);
     assert!(
-        lines[2].starts_with("x: message not processed: the grant of shard carts/0"),
+        lines[2].starts_with("x: message not processed: the grant for shard carts/0"),
         "{lines:?}"
     );
     assert_eq!(lines.len(), 3);

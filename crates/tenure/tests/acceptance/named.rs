@@ -131,8 +131,8 @@ async fn what_cannot_be_created_is_named_with_the_way_out() {
     assert_eq!(create("topics", new("b", Some(&long))).await, Ok(1));
     for (keyspace, shard, said) in [
         ("topics", new("c", Some(&format!("{long}x"))), "4097 bytes"),
-        ("topics", new("a", Some("y")), "something else attached"),
-        ("topic", new("a", None), "there is: topics"),
+        ("topics", new("a", Some("y")), "different metadata"),
+        ("topic", new("a", None), "existing: topics"),
     ] {
         let error = create(keyspace, shard).await.unwrap_err();
         assert!(error.contains(said), "{said}: {error}");

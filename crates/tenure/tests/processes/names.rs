@@ -69,7 +69,7 @@ fn refused_as_a(site: &Site, data_dir: &str) {
     assert!(took >= TTL && took <= TTL.mul_f64(1.2) + SLACK, "{took:?}");
     let said = site.said(data_dir);
     assert!(
-        said.contains("not started: the cluster does not take the node: the node name is in use"),
+        said.contains("not started: the cluster rejected the node: the node name is in use"),
         "{said}"
     );
     assert!(said.contains("waiting"), "{said}");

@@ -185,7 +185,7 @@ impl Node {
             }
             if let Some(stay) = self.shards.get_mut(id) {
                 stay.last_error = format!(
-                    "it did not load within {:?}",
+                    "loading did not finish within {:?}",
                     self.config.timing.load_timeout
                 );
             }
@@ -266,17 +266,17 @@ impl Node {
             return decision;
         }
         if let Ownership::Free {
-            awaiting_disclaimers: witnesses,
+            awaiting_disclaimers,
         } = &record.ownership
         {
-            for witness in witnesses {
+            for witness in awaiting_disclaimers {
                 self.check_expired(*witness);
             }
         }
         if let Ownership::Free {
-            awaiting_disclaimers: witnesses,
+            awaiting_disclaimers,
         } = &record.ownership
-            && let Some(change) = self.deny(witnesses)
+            && let Some(change) = self.deny(awaiting_disclaimers)
         {
             return Decision::Write(change);
         }

@@ -118,7 +118,7 @@ impl Node {
         if now.since(since) >= retry_max {
             stay.attempts = 0;
         }
-        stay.last_error = error.unwrap_or_else(|| "its loop ended".to_owned());
+        stay.last_error = error.unwrap_or_else(|| "the loop returned".to_owned());
         self.close(
             &id,
             Close::Drain,

@@ -364,9 +364,9 @@ impl Node {
             return;
         };
         if let Ownership::Free {
-            awaiting_disclaimers: witnesses,
+            awaiting_disclaimers,
         } = &record.ownership
-            && let Some(change) = self.deny(witnesses)
+            && let Some(change) = self.deny(awaiting_disclaimers)
         {
             let not_before = self.shards.get(id).map_or(Time::ZERO, |s| s.not_before);
             match self.now < not_before {

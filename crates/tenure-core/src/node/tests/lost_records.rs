@@ -46,8 +46,10 @@ fn restored(bench: &TestCluster, i: usize) -> Vec<(Expect, usize)> {
         {
             match &record.ownership {
                 Ownership::Free {
-                    awaiting_disclaimers: witnesses,
-                } if record.history.is_empty() => Some((expect.clone(), witnesses.len())),
+                    awaiting_disclaimers,
+                } if record.history.is_empty() => {
+                    Some((expect.clone(), awaiting_disclaimers.len()))
+                }
                 _ => None,
             }
         }

@@ -475,13 +475,13 @@ fn a_node_that_is_slow_to_stop_keeps_its_lease_although_it_cannot_say_that_it_le
     assert!(bench.has_lease(id) && bench.is_attached(id));
     assert!(bench.session(id).stopping);
     bench.hold_drain.clear();
-    let mv = bench.shard(&shard).ownership.moving().unwrap().0.id;
+    let move_id = bench.shard(&shard).ownership.moving().unwrap().0.id;
     for (i, activation) in std::mem::take(&mut bench.held) {
         bench.send(
             i,
             Event::Frozen {
                 activation,
-                move_id: mv,
+                move_id,
             },
         );
     }

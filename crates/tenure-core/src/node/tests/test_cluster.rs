@@ -406,7 +406,7 @@ impl TestCluster {
             }
             Action::Freeze {
                 activation,
-                move_id: mv,
+                move_id,
                 ..
             } => {
                 self.processes[i].open.remove(&activation);
@@ -415,7 +415,7 @@ impl TestCluster {
                     true => self.held.push((i, activation)),
                     false => self.processes[i].events.push_back(Event::Frozen {
                         activation,
-                        move_id: mv,
+                        move_id,
                     }),
                 }
             }
@@ -441,11 +441,9 @@ impl TestCluster {
                     .push_back(Event::Drained(activation));
             }
             Action::Lease {
-                session,
-                stop_time: closes_at,
-                ..
+                session, stop_time, ..
             } => {
-                self.processes[i].closes_at.insert(session, closes_at);
+                self.processes[i].closes_at.insert(session, stop_time);
             }
             _ => {}
         }
@@ -698,14 +696,8 @@ impl TestCluster {
     pub(super) fn report_costs(&mut self, i: usize, load: impl Fn(&ShardId) -> u32) {
         let runs: Vec<_> = self.processes[i].open.iter().copied().collect();
         for activation in runs {
-            let load = load(&self.processes[i].runs[&activation].0);
-            self.send(
-                i,
-                Event::Cost {
-                    activation,
-                    cost: load,
-                },
-            );
+            let cost = load(&self.processes[i].runs[&activation].0);
+            self.send(i, Event::Cost { activation, cost });
         }
     }
 

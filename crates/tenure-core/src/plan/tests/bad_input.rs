@@ -67,7 +67,7 @@ fn a_node_of_weight_zero_gets_nothing_and_is_told_of() {
     assert_eq!(plan.problems, [PlanProblem::ZeroWeight(name("n0"))]);
     assert_eq!(
         plan.problems[0].to_string(),
-        "node n0 has weight 0 and gets nothing; give it a weight of at least 1, or drain it"
+        "node n0 has weight 0 and is assigned no shards; give it a weight of at least 1, or drain it"
     );
 }
 
@@ -144,7 +144,7 @@ fn a_zone_rule_that_cannot_be_kept_gives_way_and_says_so() {
     assert_eq!(counts(&world.view), [5; 4]);
     let text = plan.problems[0].to_string();
     assert!(
-        text.contains("more than 40 %") && text.contains("10 shards per zone"),
+        text.contains("limit of 40 %") && text.contains("10 shards per zone"),
         "{text}"
     );
     // One zone goes: the other serves all of it.

@@ -203,26 +203,26 @@ fn nonsense_is_refused_and_the_old_plan_stands() {
         };
         assert_eq!(nonsense.to_string(), expected);
     };
-    check(|i| all_to(i, 9), "there is no node number 9");
+    check(|i| all_to(i, 9), "node number 9 does not exist");
     check(
         |i| all_to(i, 1),
-        "node n1 takes no shards; choose among the takers that the policy is given",
+        "node n1 accepts no shards; choose among the nodes that were passed to the policy",
     );
     check(
         |i| all_to(i, 2),
-        "node n2 was given 4 shards and has room for 2",
+        "node n2 was assigned 4 shards but has room for 2",
     );
-    check(|_| Vec::new(), "shard 0 was given to no node");
+    check(|_| Vec::new(), "shard 0 was assigned to no node");
     check(
         |i| [all_to(i, 0), all_to(i, 0)].concat(),
-        "shard 0 was given to two nodes",
+        "shard 0 was assigned to two nodes",
     );
     check(
         |_| {
             let (shard, node) = (ShardIx(77), NodeIx(0));
             vec![Placement { shard, node }]
         },
-        "there is no shard number 77",
+        "shard number 77 does not exist",
     );
 }
 

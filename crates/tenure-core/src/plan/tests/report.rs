@@ -46,9 +46,9 @@ fn what_is_not_understood_is_named_with_the_way_out() {
     check("", FORMS);
     check(
         "explode n1",
-        "\"explode\" is not known; known are remove NODE",
+        "\"explode\" is unknown; known are remove NODE",
     );
-    check("drain", "says of nothing");
+    check("drain", "names no object");
     check("weight n1", "lacks a value; write weight n1=VALUE");
     check("weight n1=0", "\"0\" is not a whole number of at least 1");
     check("weight n1=-2", "\"-2\" is not a whole number of at least 1");
@@ -63,11 +63,11 @@ fn what_does_not_fit_the_cluster_is_named() {
         let problem = apply(&even(), &parse(text).unwrap(), LATER).unwrap_err();
         assert_eq!(problem.to_string(), expected);
     };
-    check("remove n9", "what if \"n9\": there is no such node");
-    check("add n1", "what if \"n1\": there is such a node already");
+    check("remove n9", "what if \"n9\": the node does not exist");
+    check("add n1", "what if \"n1\": the node exists already");
     check(
         "unpin orders/99",
-        "what if \"orders/99\": there is no such shard",
+        "what if \"orders/99\": the shard does not exist",
     );
     check(
         "unpin other/1",
@@ -108,9 +108,9 @@ fn the_report_says_what_moves_and_why() {
     let report = ask(&even(), "add 1; drain n0");
     assert_eq!(
         report.to_string(),
-        "keyspace orders: 12 shards; 0 to claim, 4 of 4 moves now, 0 to cancel\n\
-         before  0 to 4 shards per node, fullest 1.000 of its share, load 0.000, 0 without a node\n\
-         after   4 to 4 shards per node, fullest 1.000 of its share, load 0.000, 0 without a node\n\
+        "keyspace orders: 12 shards; 0 to claim, 4 of 4 moves now, 0 to abort\n\
+         before  0 to 4 shards per node, fullest 1.000 of its target, cost 0.000, 0 unassigned\n\
+         after   4 to 4 shards per node, fullest 1.000 of its target, cost 0.000, 0 unassigned\n\
          \n\
          NODE   STATE     WEIGHT  SHARDS\n\
          n0     draining     100  4 → 0\n\
@@ -131,19 +131,19 @@ fn stays_cancels_and_problems_are_part_of_the_report() {
     let report = ask(&view, "drain n2; capacity n1=1; weight n0=1; drain n0");
     let text = report.to_string();
     assert!(
-        text.contains("cancel the move of 0: the target is draining"),
+        text.contains("abort the move of 0: the target is draining"),
         "{text}"
     );
     assert!(
-        text.contains("stay: all nodes that take shards are at capacity"),
+        text.contains("stay: all nodes that accept shards are at capacity"),
         "{text}"
     );
     assert!(
-        text.contains("problem: there is no room for 2 shards"),
+        text.contains("problem: 2 shards exceed the capacity"),
         "{text}"
     );
     let json = serde_json::to_value(&report).unwrap();
-    assert_eq!(json["changes"][0]["action"], "cancel");
+    assert_eq!(json["changes"][0]["action"], "abort");
     assert_eq!(json["changes"][0]["reason"], "target_draining");
     assert_eq!(json["balance"]["before"]["most"], 1);
 }

@@ -127,8 +127,8 @@ fn wrong_texts_are_refused_with_the_reason() {
         ("* * * *", "has 4 fields"),
         ("60 * * * *", "\"60\" is not between 0 and 59"),
         ("* * 0 * *", "between 1 and 31"),
-        ("*/0 * * * *", "no step above 0"),
-        ("9-5 * * * *", "ends before it begins"),
+        ("*/0 * * * *", "needs a step above 0"),
+        ("9-5 * * * *", "ends before its start"),
         ("* * * * someday", "someday"),
         ("", "has 0 fields"),
     ] {
