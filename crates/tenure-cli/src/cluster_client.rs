@@ -14,7 +14,7 @@ use crate::exit::Exit;
 use crate::snapshot::Snapshot;
 
 /// How long a store may take to answer a person.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(15);
+pub(crate) const CALL_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// A cluster in an open store.
 pub(crate) struct ClusterClient {
@@ -237,10 +237,10 @@ pub(crate) async fn open_store(config: &Config) -> Result<Arc<dyn Store>, Exit> 
 
 /// Runs a call to a store, for as long as a person would wait.
 pub(crate) async fn within<T>(doing: &str, call: impl Future<Output = T>) -> Result<T, Exit> {
-    tokio::time::timeout(PATIENCE, call).await.map_err(|_| {
+    tokio::time::timeout(CALL_TIMEOUT, call).await.map_err(|_| {
         Exit::failed(format!(
             "the store did not respond within {}s while {doing}; check that it is running",
-            PATIENCE.as_secs()
+            CALL_TIMEOUT.as_secs()
         ))
     })
 }

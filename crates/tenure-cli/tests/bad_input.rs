@@ -1,12 +1,12 @@
 //! Bad input: each names the input and the way out, and nothing is lost or made by the way.
 
-mod shop;
+mod test_cluster;
 
-use shop::{Shop, keyspace, order, ran, tenure};
+use test_cluster::{TestCluster, keyspace, order, ran, tenure};
 
 #[test]
 fn a_store_that_does_not_exist_is_not_made_by_looking() {
-    let shop = Shop::new();
+    let shop = TestCluster::new();
     for args in [
         &["status"][..],
         &["shard", "lookup", "user-42"],
@@ -51,7 +51,7 @@ fn a_wrong_url_is_named_with_what_would_work_and_without_its_secrets() {
 
 #[test]
 fn a_path_that_cannot_be_used_is_named() {
-    let shop = Shop::new();
+    let shop = TestCluster::new();
     let dir = shop.dir.path().display();
     std::fs::write(
         shop.dir.path().join("text"),
@@ -87,7 +87,7 @@ fn a_path_that_cannot_be_used_is_named() {
 
 #[test]
 fn a_cluster_that_is_not_there_is_told_apart_from_those_that_are() {
-    let shop = Shop::with_orders(4);
+    let shop = TestCluster::with_orders(4);
     let url = shop.url();
     ran(&["--store", &url, "--cluster", "ship", "status"])
         .with(1)
@@ -120,7 +120,7 @@ fn a_cluster_that_is_not_there_is_told_apart_from_those_that_are() {
 
 #[test]
 fn a_ttl_below_the_stores_minimum_and_broken_relations_are_told_at_once() {
-    let shop = Shop::new();
+    let shop = TestCluster::new();
     shop.run(&[
         "config",
         "validate",
@@ -163,7 +163,7 @@ fn a_ttl_below_the_stores_minimum_and_broken_relations_are_told_at_once() {
 
 #[test]
 fn an_unknown_configuration_key_is_named_with_what_was_meant() {
-    let shop = Shop::new();
+    let shop = TestCluster::new();
     let file = shop.dir.path().join("shop.toml");
     std::fs::write(&file, "tll = \"3s\"\nlisten = 1\n").unwrap();
     let path = file.display().to_string();
@@ -178,14 +178,14 @@ fn an_unknown_configuration_key_is_named_with_what_was_meant() {
         ]);
     }
     let mut command = shop.command(&["config", "validate"]);
-    let ran: shop::Ran = command.env("TENURE_TLL", "3s").output().unwrap().into();
+    let ran: test_cluster::Ran = command.env("TENURE_TLL", "3s").output().unwrap().into();
     ran.with(2)
         .telling(&["TENURE_TLL; did you mean TENURE_TTL?"]);
 }
 
 #[test]
 fn file_environment_and_flag_go_before_each_other_through_the_binary() {
-    let shop = Shop::new();
+    let shop = TestCluster::new();
     let file = shop.dir.path().join("shop.toml");
     std::fs::write(&file, "ttl = \"7s\"\nzone = \"file\"\nweight = 7\n").unwrap();
     let mut command = tenure(&["config", "show", "--json", "--set", "ttl=9s"]);
@@ -193,7 +193,7 @@ fn file_environment_and_flag_go_before_each_other_through_the_binary() {
         .env("TENURE_CONFIG", &file)
         .env("TENURE_ZONE", "env")
         .env("TENURE_TTL", "8s");
-    let ran: shop::Ran = command.output().unwrap().into();
+    let ran: test_cluster::Ran = command.output().unwrap().into();
     let shown = ran.with(0).json();
     let setting = |name: &str| {
         let all = shown["settings"].as_array().unwrap();
@@ -208,7 +208,7 @@ fn file_environment_and_flag_go_before_each_other_through_the_binary() {
 
 #[test]
 fn a_keyspace_that_differs_is_refused_with_the_way_out() {
-    let shop = Shop::with_orders(8);
+    let shop = TestCluster::with_orders(8);
     for other in [
         &["--shards", "16"][..],
         &["--shards", "8", "--assigned-by", "fair-share"],
@@ -242,20 +242,20 @@ fn a_keyspace_that_differs_is_refused_with_the_way_out() {
 
 #[test]
 fn a_record_of_a_newer_format_is_named_and_never_rewritten() {
-    let shop = Shop::with_orders(4);
+    let shop = TestCluster::with_orders(4);
     let newer = br#"{"format":99,"soul":"unknown"}"#;
     shop.lay(&order(1), newer);
     shop.lay(&keyspace("later"), newer);
     let status = shop.status();
     assert_eq!(
-        shop::problems(&status),
+        test_cluster::problems(&status),
         [
             "newer_format keyspaces/later",
             "newer_format shards/orders/1",
             "unserved keyspaces/orders"
         ]
     );
-    assert_eq!(shop::shard(&status, 1)["state"], "unreadable");
+    assert_eq!(test_cluster::shard(&status, 1)["state"], "unreadable");
     shop.run(&["shard", "repair", "orders/1", "--yes"])
         .with(1)
         .telling(&["format 99", "upgrade this program", "not changed"]);
@@ -276,7 +276,7 @@ fn a_record_of_a_newer_format_is_named_and_never_rewritten() {
 
 #[test]
 fn what_does_not_exist_is_named_with_what_does() {
-    let shop = Shop::with_orders(4);
+    let shop = TestCluster::with_orders(4);
     shop.run(&["shard", "lookup", "k", "--keyspace", "ordres"])
         .with(1)
         .telling(&["no keyspace ordres", "existing keyspaces: orders"]);
@@ -305,7 +305,7 @@ fn what_does_not_exist_is_named_with_what_does() {
 
 #[test]
 fn nothing_is_removed_without_a_word() {
-    let shop = Shop::with_orders(4);
+    let shop = TestCluster::with_orders(4);
     shop.run(&["keyspace", "delete", "orders"])
         .with(2)
         .telling(&["keyspace orders will be deleted", "--yes"]);

@@ -1,10 +1,10 @@
 //! `tenure bench moves` on a small scale: that every figure is there, and that counts are what they should be. Times are not
 //! looked at: machines are noisy.
 
-mod shop;
+mod test_cluster;
 
 use serde_json::Value;
-use shop::{Shop, ran};
+use test_cluster::{TestCluster, ran};
 
 fn number(of: &Value, name: &str) -> f64 {
     of[name]
@@ -14,7 +14,7 @@ fn number(of: &Value, name: &str) -> f64 {
 
 #[test]
 fn every_figure_is_there_and_writes_grow_with_moves_and_routers_and_not_with_their_product() {
-    let shop = Shop::with_orders(4);
+    let shop = TestCluster::with_orders(4);
     let before = shop.run(&["cluster", "list", "--json"]).with(0).json();
     let url = shop.url();
     let traces = tempfile::tempdir().unwrap();

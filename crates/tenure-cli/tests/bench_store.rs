@@ -1,9 +1,9 @@
 //! `tenure bench store` on a small scale.
 
-mod shop;
+mod test_cluster;
 
 use serde_json::Value;
-use shop::{Shop, ran};
+use test_cluster::{TestCluster, ran};
 
 fn row<'a>(store: &'a Value, area: &str, case: &str) -> &'a Value {
     let rows = store["rows"].as_array().unwrap();
@@ -19,7 +19,7 @@ fn median(row: &Value) -> f64 {
 
 #[test]
 fn a_store_is_measured_with_what_tenure_makes_of_it_and_left_as_it_was() {
-    let shop = Shop::with_orders(4);
+    let shop = TestCluster::with_orders(4);
     let before = shop.run(&["cluster", "list", "--json"]).with(0).json();
     let url = shop.url();
     let args = [

@@ -1,13 +1,13 @@
 //! `tenure cluster`: what a store holds, and taking a whole cluster away.
 
-mod shop;
+mod test_cluster;
 
 use serde_json::json;
-use shop::{Shop, ran};
+use test_cluster::{TestCluster, ran};
 
 #[test]
 fn every_cluster_of_a_store_is_listed() {
-    let shop = Shop::with_orders(4);
+    let shop = TestCluster::with_orders(4);
     let url = shop.url();
     ran(&[
         "--store",
@@ -41,7 +41,7 @@ fn every_cluster_of_a_store_is_listed() {
 
 #[test]
 fn a_cluster_is_removed_only_when_no_session_is_live() {
-    let shop = Shop::new();
+    let shop = TestCluster::new();
     let node = shop.node("n1", 4);
     let url = shop.url();
     let other = ran(&[
@@ -58,7 +58,7 @@ fn a_cluster_is_removed_only_when_no_session_is_live() {
     shop.run(&["cluster", "delete", "shop", "--yes"])
         .with(1)
         .telling(&["of node n1 is live", "--force"]);
-    assert_eq!(shop::served(&shop.status()), 4);
+    assert_eq!(test_cluster::served(&shop.status()), 4);
     shop.stop(&node);
     shop.run(&["cluster", "delete", "shop", "--yes"])
         .with(0)
@@ -75,7 +75,7 @@ fn a_cluster_is_removed_only_when_no_session_is_live() {
 
 #[test]
 fn a_cluster_whose_nodes_crashed_is_removed_once_a_ttl_has_shown_that_they_are_dead() {
-    let shop = Shop::new();
+    let shop = TestCluster::new();
     drop(shop.node("n1", 4));
     shop.run(&["cluster", "delete", "shop", "--yes"])
         .with(0)
@@ -85,7 +85,7 @@ fn a_cluster_whose_nodes_crashed_is_removed_once_a_ttl_has_shown_that_they_are_d
 
 #[test]
 fn a_cluster_is_removed_by_force_under_its_nodes() {
-    let shop = Shop::new();
+    let shop = TestCluster::new();
     let node = shop.node("n1", 4);
     shop.run(&["cluster", "delete", "shop", "--yes", "--force"])
         .with(0)

@@ -1,14 +1,14 @@
 //! `tenure store check` on real stores, in good and in bad health.
 
-mod shop;
+mod test_cluster;
 
 use rusqlite::Connection;
 use serde_json::{Value, json};
-use shop::{Shop, ran};
 use tenure_core::keys;
 use tenure_store::servers::etcd::{Etcd, Release};
 use tenure_store::servers::nats;
 use tenure_store::servers::postgres::Postgres;
+use test_cluster::{TestCluster, ran};
 
 fn finding<'a>(report: &'a Value, about: &str) -> &'a Value {
     let all = report["findings"].as_array().unwrap();
@@ -40,7 +40,7 @@ const EVERYWHERE: [&str; 10] = [
 
 #[test]
 fn a_healthy_sqlite_file_is_found_healthy_and_left_as_it_was() {
-    let shop = Shop::with_orders(4);
+    let shop = TestCluster::with_orders(4);
     let before = shop.run(&["cluster", "list", "--json"]).with(0).json();
     let report = shop.run(&["store", "check", "--json"]).with(0).json();
     for about in EVERYWHERE {
@@ -73,7 +73,7 @@ fn the_keys_of_an_examination_are_no_clusters() {
 
 #[test]
 fn what_was_left_behind_by_an_examination_that_was_cut_short_is_told() {
-    let shop = Shop::with_orders(1);
+    let shop = TestCluster::with_orders(1);
     let conn = Connection::open(shop.file()).unwrap();
     conn.execute(
         "INSERT INTO kv VALUES ('=doctor/left', x'7b7d', (SELECT revision + 1 FROM counter))",
@@ -100,10 +100,10 @@ fn a_store_that_is_not_there_fails_until_it_is_made() {
 
 #[test]
 fn a_ttl_that_no_node_would_start_with_fails() {
-    let shop = Shop::with_orders(1);
+    let shop = TestCluster::with_orders(1);
     let mut command = shop.command(&["store", "check", "--json"]);
     let output = command.env("TENURE_TTL", "50ms").output().unwrap();
-    let report = shop::Ran::from(output).with(1).json();
+    let report = test_cluster::Ran::from(output).with(1).json();
     assert_eq!(level(&report, "ttl"), "fail");
 }
 

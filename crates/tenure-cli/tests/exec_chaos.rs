@@ -35,7 +35,7 @@ fn judged_from_outside_nothing_overlaps_and_everything_comes_back() {
 }
 
 fn storm(seed: u64, time: Duration) {
-    let site = Site::new(32);
+    let site = TestCluster::new(32);
     let start = |node: &str| site.beating(node, &[], &[]);
     let mut chance = Chance::new(seed);
     let mut slots: Vec<Slot> = NODES.iter().map(|node| Slot::Runs(start(node))).collect();
@@ -123,7 +123,7 @@ fn recover(slot: &mut Slot, now: Instant, start: impl FnOnce() -> Exec) {
 struct Baseline(Child);
 
 impl Baseline {
-    fn start(site: &Site, node: &str, options: &[&str]) -> Self {
+    fn start(site: &TestCluster, node: &str, options: &[&str]) -> Self {
         let mut command = Command::new(TENURE);
         command
             .arg("__beat")
@@ -153,7 +153,7 @@ impl Drop for Baseline {
 
 /// A holder is stopped for longer than its ttl, another takes the lock, the first goes on: what the judge says.
 fn pause_under_a_plain_lock(options: &[&str], resource: Option<&Path>) -> tenure_judge::Verdict {
-    let site = Site::new(1);
+    let site = TestCluster::new(1);
     let mut first = Baseline::start(&site, "first", options);
     until("the first works", || !site.starts("first", 0).is_empty());
     let _second = Baseline::start(&site, "second", options);

@@ -11,7 +11,7 @@ use exec_support::*;
 use rustix::process::Signal;
 
 /// `tenure exec` with a shell script as its command; its output goes to `NODE.out`.
-fn shell(site: &Site, options: &[&str], script: &str) -> Exec {
+fn shell(site: &TestCluster, options: &[&str], script: &str) -> Exec {
     let mut command = site.command("a");
     let out = fs::File::options()
         .create(true)
@@ -25,13 +25,13 @@ fn shell(site: &Site, options: &[&str], script: &str) -> Exec {
     site.spawn("a", command)
 }
 
-fn output(site: &Site) -> String {
+fn output(site: &TestCluster) -> String {
     fs::read_to_string(site.path("a.out")).unwrap_or_default()
 }
 
 #[test]
 fn a_child_knows_whose_shard_it_has_and_may_ask_whether_it_still_does() {
-    let site = Site::new(2);
+    let site = TestCluster::new(2);
     let script = format!(
         "trap '' TERM; echo \"$TENURE_CLUSTER $TENURE_KEYSPACE/$TENURE_SHARD $TENURE_NODE $TENURE_EPOCH\"; \
          {TENURE} grant check && echo granted-$TENURE_SHARD; TENURE_EPOCH=7 {TENURE} grant check; echo other-epoch-$?; \
@@ -69,7 +69,7 @@ fn check_says_why_there_is_no_grant() {
         command.args(["grant", "check"]).arg("--grant").arg(&path);
         run(command.env_remove("TENURE_EPOCH"))
     };
-    let boot = tenure_store::host::boot_id().unwrap();
+    let boot = tenure_store::machine_identity::boot_id().unwrap();
     let grant = |boot: &str, closes: u64| {
         format!(
             r#"{{"cluster":"c","keyspace":"k","shard":"0","node":"n","epoch":1,"boot_id":"{boot}","stop_time_ns":{closes},"deadline_ns":{closes}}}"#
@@ -100,7 +100,7 @@ fn check_says_why_there_is_no_grant() {
 
 #[test]
 fn output_is_passed_through_and_marked_with_the_shard_when_asked() {
-    let site = Site::new(2);
+    let site = TestCluster::new(2);
     let script = "echo out; echo err >&2; printf 'half a line'; exec sleep 1000";
     let mut exec = shell(&site, &["--prefix"], script);
     let (out, err) = (|| output(&site), || site.said("a"));
@@ -116,7 +116,7 @@ fn output_is_passed_through_and_marked_with_the_shard_when_asked() {
 
 #[test]
 fn a_child_that_ends_at_once_is_started_again_with_growing_waits_and_a_clear_word() {
-    let site = Site::new(1);
+    let site = TestCluster::new(1);
     let _exec = shell(&site, &[], "echo again; exit 3");
     until("a few starts", || output(&site).lines().count() >= 4);
     until("a few words", || {
@@ -130,7 +130,7 @@ fn a_child_that_ends_at_once_is_started_again_with_growing_waits_and_a_clear_wor
 
 #[test]
 fn a_crash_loop_is_a_problem_in_status_until_a_child_lives() {
-    let site = Site::new(2);
+    let site = TestCluster::new(2);
     let status = |more: &[&str]| {
         let mut command = Command::new(TENURE);
         command.args(["--store", &site.store(), "--cluster", "c", "status"]);
@@ -179,7 +179,7 @@ fn a_child_is_started_again_only_as_the_policy_says() {
         ("never", "echo ran; exit 1", false),
         ("always", "echo ran; exit 0", true),
     ] {
-        let site = Site::new(1);
+        let site = TestCluster::new(1);
         let mut exec = shell(&site, &["--restart", policy], script);
         if again {
             until("a second run", || output(&site).lines().count() >= 2);
@@ -194,7 +194,7 @@ fn a_child_is_started_again_only_as_the_policy_says() {
 
 #[test]
 fn a_command_that_signals_its_own_group_hurts_nobody_else() {
-    let site = Site::new(1);
+    let site = TestCluster::new(1);
     let script = "trap '' HUP INT USR1 USR2; for s in HUP INT USR1 USR2; do kill -$s 0; done; echo survived; \
                   trap 'exit 7' TERM; kill 0; sleep 1000";
     let _exec = shell(&site, &[], script);
@@ -206,7 +206,7 @@ fn a_command_that_signals_its_own_group_hurts_nobody_else() {
 
 #[test]
 fn a_second_signal_kills_children_that_take_their_time() {
-    let site = Site::new(1);
+    let site = TestCluster::new(1);
     let mut exec = shell(
         &site,
         &["--drain-timeout", "1h"],
@@ -226,7 +226,7 @@ fn a_second_signal_kills_children_that_take_their_time() {
 
 #[test]
 fn an_observer_says_what_it_would_do_and_starts_nothing() {
-    let site = Site::new(2);
+    let site = TestCluster::new(2);
     let mut command = Command::new(TENURE);
     let out = fs::File::create(site.path("a.out")).unwrap();
     command
@@ -238,7 +238,8 @@ fn an_observer_says_what_it_would_do_and_starts_nothing() {
         .stdout(out);
     let mut exec = site.spawn("a", command);
     until("what it would do", || {
-        site.said("a").contains("shadow mode: transition skipped")
+        site.said("a")
+            .contains("transition not executed in shadow mode")
     });
     assert!(exec.terminate().success());
     assert_eq!(output(&site), "");
@@ -246,7 +247,7 @@ fn an_observer_says_what_it_would_do_and_starts_nothing() {
 
 #[test]
 fn a_singleton_runs_once_in_the_fleet() {
-    let site = Site::new(1);
+    let site = TestCluster::new(1);
     let single = |node: &str| {
         let mut command = Command::new(TENURE);
         command
@@ -274,7 +275,7 @@ fn a_singleton_runs_once_in_the_fleet() {
     let mut execs = [single("a"), single("b"), single("c")];
     site.await_covered();
     until("one child is alive", || site.alive().len() == 1);
-    let holder = |site: &Site| {
+    let holder = |site: &TestCluster| {
         let lines = site.lines();
         let last = lines.iter().max_by_key(|line| line["t"].as_u64()).unwrap();
         last["node"].as_str().unwrap().to_owned()
@@ -288,7 +289,7 @@ fn a_singleton_runs_once_in_the_fleet() {
 
 #[test]
 fn what_cannot_work_is_refused_before_anything_is_owned() {
-    let site = Site::new(2);
+    let site = TestCluster::new(2);
     let plain = site.path("plain.sh");
     fs::write(&plain, "#!/bin/sh\n").unwrap();
     fs::set_permissions(&plain, fs::Permissions::from_mode(0o644)).unwrap();
@@ -315,7 +316,7 @@ fn what_cannot_work_is_refused_before_anything_is_owned() {
 
 #[test]
 fn a_data_directory_in_use_and_a_shard_count_that_differs_are_refused() {
-    let site = Site::new(2);
+    let site = TestCluster::new(2);
     let exec = site.beating("a", &[], &[]);
     site.await_covered();
     let (code, _, error) = run(site.command("a").args(["--", "true"]));

@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 
 #[test]
 fn children_of_a_stopped_exec_are_dead_before_another_has_their_shards() {
-    let site = Site::new(8);
+    let site = TestCluster::new(8);
     let a = site.beating("a", &[], &[]);
     let _b = site.beating("b", &[], &[]);
     site.await_covered();
@@ -31,7 +31,7 @@ fn children_of_a_stopped_exec_are_dead_before_another_has_their_shards() {
 
 #[test]
 fn ctrl_z_stops_exec_alone_and_its_children_are_ended_in_time() {
-    let site = Site::new(4);
+    let site = TestCluster::new(4);
     // The foreground process group of a terminal, as far as signals go.
     let mut command = site.command("a");
     command
@@ -54,7 +54,7 @@ fn ctrl_z_stops_exec_alone_and_its_children_are_ended_in_time() {
 
 #[test]
 fn children_of_a_killed_exec_end_at_once_and_its_successor_takes_them_back() {
-    let site = Site::new(4);
+    let site = TestCluster::new(4);
     let mut a = site.beating("a", &[], &["--grandchild", "--ignore-term"]);
     site.await_covered();
     until("grandchildren are there", || site.alive().len() == 8);
@@ -69,7 +69,7 @@ fn children_of_a_killed_exec_end_at_once_and_its_successor_takes_them_back() {
 
 #[test]
 fn a_killed_watchdog_takes_its_children_along_and_a_new_one_starts_them_again() {
-    let site = Site::new(4);
+    let site = TestCluster::new(4);
     let a = site.beating("a", &[], &["--grandchild", "--ignore-term"]);
     site.await_covered();
     until("grandchildren are there", || site.alive().len() == 8);
@@ -89,7 +89,7 @@ fn a_killed_watchdog_takes_its_children_along_and_a_new_one_starts_them_again() 
 
 #[test]
 fn nothing_survives_when_exec_and_watchdog_are_killed_together() {
-    let site = Site::new(4);
+    let site = TestCluster::new(4);
     let mut a = site.beating("a", &[], &["--grandchild", "--ignore-term"]);
     site.await_covered();
     until("grandchildren are there", || site.alive().len() == 8);
@@ -109,7 +109,7 @@ fn nothing_survives_when_exec_and_watchdog_are_killed_together() {
 
 #[test]
 fn a_stopped_watchdog_is_killed_by_exec_before_the_lease_is_over() {
-    let site = Site::new(4);
+    let site = TestCluster::new(4);
     let a = site.beating("a", &["--drain-timeout", "1s"], &[]);
     site.await_covered();
     let watchdog = a.await_watchdog();
@@ -124,7 +124,7 @@ fn a_stopped_watchdog_is_killed_by_exec_before_the_lease_is_over() {
 
 #[test]
 fn keepers_kill_when_exec_and_watchdog_are_both_stopped() {
-    let site = Site::new(4);
+    let site = TestCluster::new(4);
     let a = site.beating("a", &[], &["--ignore-term"]);
     site.await_covered();
     let watchdog = a.await_watchdog();
@@ -140,7 +140,7 @@ fn keepers_kill_when_exec_and_watchdog_are_both_stopped() {
 
 #[test]
 fn a_child_that_ignores_sigterm_is_killed_after_the_drain_timeout() {
-    let site = Site::new(4);
+    let site = TestCluster::new(4);
     let mut a = site.beating("a", &["--drain-timeout", "500ms"], &["--ignore-term"]);
     let _b = site.beating("b", &["--drain-timeout", "500ms"], &["--ignore-term"]);
     site.await_covered();
@@ -157,7 +157,7 @@ fn a_child_that_ignores_sigterm_is_killed_after_the_drain_timeout() {
 
 #[test]
 fn what_a_child_forked_does_not_outlive_it() {
-    let site = Site::new(1);
+    let site = TestCluster::new(1);
     let script = format!(
         "{TENURE} __beat {} --own-session --ignore-term & sleep 0.2; exit 1",
         site.logs().display()
@@ -172,14 +172,14 @@ fn what_a_child_forked_does_not_outlive_it() {
 
 #[test]
 fn a_store_that_is_locked_for_long_ends_the_children_in_time_and_they_come_back() {
-    let site = Site::new(8);
+    let site = TestCluster::new(8);
     let _a = site.beating("a", &[], &[]);
     let _b = site.beating("b", &[], &[]);
     let mut c = site.beating("c", &["--drain-timeout", "1s"], &[]);
     until("c has shards", || !site.starts("c", 0).is_empty());
     site.await_covered();
     let store = Connection::open(site.path("store.db")).unwrap();
-    store.busy_timeout(PATIENCE).unwrap();
+    store.busy_timeout(TIMEOUT).unwrap();
     store.execute_batch("BEGIN EXCLUSIVE").unwrap();
     let held = if full() {
         Duration::from_secs(20)
@@ -199,7 +199,7 @@ fn a_store_that_is_locked_for_long_ends_the_children_in_time_and_they_come_back(
 fn kill_grace_is_how_long_the_children_of_a_killed_exec_have_after_sigterm() {
     // The default would be 1 s.
     for (grace, least, most) in [(100, 0, 900), (1800, 1600, 6000)] {
-        let site = Site::new(1);
+        let site = TestCluster::new(1);
         let mut command = site.command_on("a", &site.store());
         command
             .args(["--ttl", "8s", "--set", &format!("kill_grace={grace}ms")])

@@ -1,16 +1,16 @@
 //! Making, removing and raising keyspaces, as records and with live nodes.
 
-mod shop;
+mod test_cluster;
 
 use std::thread;
 
 use serde_json::json;
-use shop::{Shop, keyspace, order, ran, served};
 use tenure_core::ids::KeyspaceName;
 use tenure_core::keys::Key;
 use tenure_core::record::{ClusterRecord, Record};
+use test_cluster::{TestCluster, keyspace, order, ran, served};
 
-fn generation(shop: &Shop, name: &str) -> (u32, u32) {
+fn generation(shop: &TestCluster, name: &str) -> (u32, u32) {
     match shop.record(&keyspace(name)) {
         Record::Keyspace(record) => (record.generation, record.min_generation),
         other => panic!("{other:?}"),
@@ -18,7 +18,7 @@ fn generation(shop: &Shop, name: &str) -> (u32, u32) {
 }
 
 /// The highest generation that the cluster's record says was drawn.
-fn drawn(shop: &Shop, name: &str) -> Option<u32> {
+fn drawn(shop: &TestCluster, name: &str) -> Option<u32> {
     match shop.record(&Key::Cluster) {
         Record::Cluster(record) => record
             .keyspaces
@@ -28,7 +28,7 @@ fn drawn(shop: &Shop, name: &str) -> Option<u32> {
     }
 }
 
-fn edit_cluster(shop: &Shop, change: impl FnOnce(&mut ClusterRecord)) {
+fn edit_cluster(shop: &TestCluster, change: impl FnOnce(&mut ClusterRecord)) {
     let Record::Cluster(record) = shop.record(&Key::Cluster) else {
         panic!("a cluster record");
     };
@@ -40,7 +40,7 @@ fn edit_cluster(shop: &Shop, change: impl FnOnce(&mut ClusterRecord)) {
 
 #[test]
 fn a_keyspace_that_can_be_seen_has_all_its_shards_and_creating_it_again_changes_nothing() {
-    let shop = Shop::with_orders(3000);
+    let shop = TestCluster::with_orders(3000);
     let before = shop.runtime.block_on(shop.store().list("")).unwrap();
     // The shards, the keyspace, and the cluster's record that lists it.
     assert_eq!(before.entries.len(), 3002);
@@ -54,7 +54,7 @@ fn a_keyspace_that_can_be_seen_has_all_its_shards_and_creating_it_again_changes_
 
 #[test]
 fn racing_creators_of_equal_keyspaces_all_succeed() {
-    let shop = Shop::new();
+    let shop = TestCluster::new();
     thread::scope(|scope| {
         let all: Vec<_> = (0..4)
             .map(|_| {
@@ -70,12 +70,12 @@ fn racing_creators_of_equal_keyspaces_all_succeed() {
     });
     assert_eq!(shop.status()["keyspaces"][0]["shards"], 700);
     // No node runs.
-    assert_eq!(shop::problems(&shop.status()).len(), 1);
+    assert_eq!(test_cluster::problems(&shop.status()).len(), 1);
 }
 
 #[test]
 fn keyspaces_are_listed_and_shown() {
-    let shop = Shop::with_orders(4);
+    let shop = TestCluster::with_orders(4);
     shop.run(&[
         "keyspace",
         "create",
@@ -133,12 +133,14 @@ fn keyspaces_are_listed_and_shown() {
 
 #[test]
 fn a_keyspace_is_removed_only_when_nobody_serves_it_and_comes_back_with_higher_epochs() {
-    let shop = Shop::new();
+    let shop = TestCluster::new();
     let node = shop.node("n1", 4);
     shop.run(&["keyspace", "delete", "orders", "--yes"])
         .with(1)
         .telling(&["4 shards of keyspace orders", "--force"]);
-    let before = shop::shard(&shop.status(), 0)["epoch"].as_u64().unwrap();
+    let before = test_cluster::shard(&shop.status(), 0)["epoch"]
+        .as_u64()
+        .unwrap();
     shop.stop(&node);
     shop.run(&["keyspace", "delete", "orders", "--yes"]).with(0);
     assert_eq!(shop.status()["keyspaces"], json!([]));
@@ -153,7 +155,7 @@ fn a_keyspace_is_removed_only_when_nobody_serves_it_and_comes_back_with_higher_e
         .with(0);
     assert_eq!(generation(&shop, "orders"), (2, 2));
     let node = shop.node("n1", 4);
-    let after = shop::shard(&shop.until(|s| served(s) == 4), 0)["epoch"]
+    let after = test_cluster::shard(&shop.until(|s| served(s) == 4), 0)["epoch"]
         .as_u64()
         .unwrap();
     assert!(after > before, "{after} {before}");
@@ -162,7 +164,7 @@ fn a_keyspace_is_removed_only_when_nobody_serves_it_and_comes_back_with_higher_e
 
 #[test]
 fn removing_by_force_makes_the_nodes_let_go() {
-    let shop = Shop::new();
+    let shop = TestCluster::new();
     let node = shop.node("n1", 4);
     shop.run(&["keyspace", "delete", "orders", "--yes", "--force"])
         .with(0)
@@ -175,9 +177,11 @@ fn removing_by_force_makes_the_nodes_let_go() {
 
 #[test]
 fn a_raise_lifts_every_epoch_of_a_live_keyspace() {
-    let shop = Shop::new();
+    let shop = TestCluster::new();
     let node = shop.node("n1", 4);
-    let before = shop::shard(&shop.status(), 2)["epoch"].as_u64().unwrap();
+    let before = test_cluster::shard(&shop.status(), 2)["epoch"]
+        .as_u64()
+        .unwrap();
     assert_eq!(
         shop.run(&["keyspace", "bump-generation", "orders", "--yes"])
             .with(0)
@@ -186,10 +190,11 @@ fn a_raise_lifts_every_epoch_of_a_live_keyspace() {
     );
     assert_eq!(generation(&shop, "orders"), (2, 2));
     let raised = |s: &serde_json::Value| {
-        served(s) == 4 && (0..4).all(|i| shop::shard(s, i)["epoch"].as_u64() > Some(2 << 32))
+        served(s) == 4
+            && (0..4).all(|i| test_cluster::shard(s, i)["epoch"].as_u64() > Some(2 << 32))
     };
     let after = shop.until(raised);
-    assert!(shop::shard(&after, 2)["epoch"].as_u64().unwrap() > before);
+    assert!(test_cluster::shard(&after, 2)["epoch"].as_u64().unwrap() > before);
     assert_eq!(
         shop.run(&[
             "keyspace",
@@ -211,7 +216,7 @@ fn a_raise_lifts_every_epoch_of_a_live_keyspace() {
 
 #[test]
 fn an_exchanged_store_is_refused_until_all_keyspaces_are_raised() {
-    let shop = Shop::new();
+    let shop = TestCluster::new();
     let node = shop.node("n1", 4);
     shop.stop(&node);
     shop.run(&["keyspace", "create", "topics", "--named"])
@@ -220,7 +225,7 @@ fn an_exchanged_store_is_refused_until_all_keyspaces_are_raised() {
 
     let status = shop.status();
     assert_eq!(
-        shop::problems(&status),
+        test_cluster::problems(&status),
         ["store_replaced cluster", "unserved keyspaces/orders"]
     );
     assert_eq!(
@@ -234,7 +239,7 @@ fn an_exchanged_store_is_refused_until_all_keyspaces_are_raised() {
         .with(0)
         .telling(&["nodes reject it until", "bump-generation --all"]);
     assert_eq!(
-        shop::problems(&shop.status()),
+        test_cluster::problems(&shop.status()),
         ["store_replaced cluster", "unserved keyspaces/orders"]
     );
     shop.run(&["keyspace", "bump-generation", "--all", "--yes"])
@@ -243,7 +248,7 @@ fn an_exchanged_store_is_refused_until_all_keyspaces_are_raised() {
     assert_eq!(generation(&shop, "orders"), (3, 3));
     assert_eq!(generation(&shop, "topics"), (2, 2));
     assert_eq!(
-        shop::problems(&shop.status()),
+        test_cluster::problems(&shop.status()),
         ["unserved keyspaces/orders"]
     );
     let node = shop.node("n1", 4);
@@ -253,11 +258,13 @@ fn an_exchanged_store_is_refused_until_all_keyspaces_are_raised() {
 
 #[test]
 fn a_lost_keyspace_record_is_not_made_anew_under_its_owners_feet() {
-    let shop = Shop::new();
+    let shop = TestCluster::new();
     // Dropped without a stop, as in a crash: its session is not ended, and its shards stay owned in the records.
     drop(shop.node("n1", 4));
     shop.delete(&keyspace("orders"));
-    assert!(shop::problems(&shop.status()).contains(&"missing keyspaces/orders".to_owned()));
+    assert!(
+        test_cluster::problems(&shop.status()).contains(&"missing keyspaces/orders".to_owned())
+    );
     shop.run(&["keyspace", "create", "orders", "--shards", "4"])
         .with(1)
         .telling(&["missing while 4 of its shards are owned", "write it again"]);
@@ -267,7 +274,7 @@ fn a_lost_keyspace_record_is_not_made_anew_under_its_owners_feet() {
 
 #[test]
 fn a_generation_is_drawn_in_the_clusters_record_before_it_is_used() {
-    let shop = Shop::with_orders(4);
+    let shop = TestCluster::with_orders(4);
     assert_eq!(drawn(&shop, "orders"), Some(1));
     shop.run(&["keyspace", "bump-generation", "orders", "--yes"])
         .with(0);
@@ -298,13 +305,18 @@ fn a_generation_is_drawn_in_the_clusters_record_before_it_is_used() {
 
 #[test]
 fn a_lost_keyspace_that_nobody_can_be_serving_is_made_anew_above_all_its_epochs() {
-    let shop = Shop::new();
+    let shop = TestCluster::new();
     let node = shop.node("n1", 4);
-    let before = shop::shard(&shop.status(), 0)["epoch"].as_u64().unwrap();
+    let before = test_cluster::shard(&shop.status(), 0)["epoch"]
+        .as_u64()
+        .unwrap();
     shop.stop(&node);
     shop.delete(&keyspace("orders"));
     shop.delete(&order(0));
-    assert_eq!(shop::problems(&shop.status()), ["missing keyspaces/orders"]);
+    assert_eq!(
+        test_cluster::problems(&shop.status()),
+        ["missing keyspaces/orders"]
+    );
     let raised = shop
         .run(&["keyspace", "bump-generation", "--all", "--yes"])
         .with(0);
@@ -313,17 +325,19 @@ fn a_lost_keyspace_that_nobody_can_be_serving_is_made_anew_above_all_its_epochs(
     shop.run(&["keyspace", "create", "orders", "--shards", "4"])
         .with(0)
         .telling(&["waiting for its creator"]);
-    assert!(begun.elapsed() >= shop::TTL);
+    assert!(begun.elapsed() >= test_cluster::TTL);
     assert_eq!(generation(&shop, "orders"), (3, 3));
     let node = shop.node("n1", 4);
-    let after = shop::shard(&shop.status(), 0)["epoch"].as_u64().unwrap();
+    let after = test_cluster::shard(&shop.status(), 0)["epoch"]
+        .as_u64()
+        .unwrap();
     assert!(after > before, "{after} {before}");
     shop.stop(&node);
 }
 
 #[test]
 fn a_lost_keyspace_is_left_to_the_nodes_while_one_may_be_live() {
-    let shop = Shop::new();
+    let shop = TestCluster::new();
     let node = shop.node("n1", 4);
     shop.run(&["keyspace", "create", "topics", "--named"])
         .with(0);
@@ -340,7 +354,7 @@ fn a_lost_keyspace_is_left_to_the_nodes_while_one_may_be_live() {
 
 #[test]
 fn a_missing_cluster_record_is_made_anew_with_what_the_others_tell() {
-    let shop = Shop::with_orders(4);
+    let shop = TestCluster::with_orders(4);
     shop.run(&[
         "keyspace",
         "bump-generation",
@@ -352,7 +366,7 @@ fn a_missing_cluster_record_is_made_anew_with_what_the_others_tell() {
     .with(0);
     shop.delete(&Key::Cluster);
     assert_eq!(
-        shop::problems(&shop.status()),
+        test_cluster::problems(&shop.status()),
         ["missing cluster", "unserved keyspaces/orders"]
     );
     assert_eq!(
@@ -363,7 +377,7 @@ fn a_missing_cluster_record_is_made_anew_with_what_the_others_tell() {
     );
     assert_eq!(drawn(&shop, "orders"), Some(6));
     assert_eq!(
-        shop::problems(&shop.status()),
+        test_cluster::problems(&shop.status()),
         ["unserved keyspaces/orders"]
     );
     let node = shop.node("n1", 4);

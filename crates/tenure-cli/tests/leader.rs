@@ -1,7 +1,7 @@
 //! `tenure planner`: a real process that plans for nodes and owns nothing, stopped in every way. Names in comments are
 //! acceptance cases.
 
-mod shop;
+mod test_cluster;
 
 use std::fs::File;
 use std::process::{Child, ExitStatus, Stdio};
@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use shop::{Ran, Shop, has, tenure};
 use tenure::{Handler, Hashed, Node};
 use tenure_store::servers::etcd::{Etcd, Release};
+use test_cluster::{Ran, TestCluster, has, tenure};
 
 /// What a stop may take, whatever the store does.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -23,7 +23,7 @@ struct Leader {
 }
 
 impl Leader {
-    fn start(shop: &Shop, store: &str, name: &str) -> Self {
+    fn start(shop: &TestCluster, store: &str, name: &str) -> Self {
         let log = shop.dir.path().join(format!("{name}.err"));
         let child = tenure(&["planner", "--node", name, "--log", "info", "--ttl", "2s"])
             .args(["--store", store, "--cluster", "shop"])
@@ -71,7 +71,7 @@ fn leads(status: &Value, name: &str) -> bool {
 // E6
 #[test]
 fn a_leader_alone_plans_for_nodes_and_its_standby_takes_over_when_it_is_stopped() {
-    let shop = Shop::with_lively_orders(8);
+    let shop = TestCluster::with_lively_orders(8);
     let mut first = Leader::start(&shop, &shop.url(), "p1");
     let status = shop.until(|status| leads(status, "p1"));
     assert_eq!(status["nodes"][0]["mode"], "planner");
@@ -113,7 +113,7 @@ fn a_leader_alone_plans_for_nodes_and_its_standby_takes_over_when_it_is_stopped(
 // E6
 #[test]
 fn a_leader_whose_store_is_locked_is_gone_within_five_seconds() {
-    let shop = Shop::with_lively_orders(2);
+    let shop = TestCluster::with_lively_orders(2);
     let mut leader = Leader::start(&shop, &shop.url(), "p1");
     shop.until(|status| leads(status, "p1"));
     let holder = rusqlite::Connection::open(shop.file()).unwrap();
@@ -126,7 +126,7 @@ fn a_leader_whose_store_is_locked_is_gone_within_five_seconds() {
 // E6
 #[test]
 fn a_leader_whose_server_stands_still_is_gone_within_five_seconds() {
-    let shop = Shop::new();
+    let shop = TestCluster::new();
     let etcd = Etcd::start(Release::V3_4);
     let url = format!("etcd://127.0.0.1:{}/test", etcd.port(0));
     let run = |args: &[&str]| {
@@ -161,7 +161,7 @@ fn one_that_only_leads_takes_no_flags_of_owners_and_no_keyspaces() {
             Ok(())
         }
     }
-    let help = shop::ran(&["planner", "--help"]).with(0).out;
+    let help = test_cluster::ran(&["planner", "--help"]).with(0).out;
     for flag in [
         "--weight",
         "--zone",
@@ -171,9 +171,9 @@ fn one_that_only_leads_takes_no_flags_of_owners_and_no_keyspaces() {
         "--drain-timeout",
     ] {
         assert!(!help.contains(flag), "{flag}");
-        shop::ran(&["planner", flag, "1"]).with(2);
+        test_cluster::ran(&["planner", flag, "1"]).with(2);
     }
-    let shop = Shop::new();
+    let shop = TestCluster::new();
     let both =
         Node::builder(shop.url(), "shop")
             .planner_only()

@@ -1,6 +1,6 @@
 //! The commands around the life of a node: drain, activate, evict, move, rebalance, freeze, and named shards (C6, C7).
 
-mod shop;
+mod test_cluster;
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
@@ -9,11 +9,11 @@ use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
-use shop::{Shop, has, problems};
 use tenure::Rejoin;
+use test_cluster::{TestCluster, has, problems};
 
-fn settled_two() -> (Shop, [tenure::Node; 2]) {
-    let shop = Shop::with_lively_orders(8);
+fn settled_two() -> (TestCluster, [tenure::Node; 2]) {
+    let shop = TestCluster::with_lively_orders(8);
     let nodes = ["a", "b"].map(|name| shop.node_with(name, 8, |b| b));
     shop.until(|status| has(status, "a") == 4 && has(status, "b") == 4);
     (shop, nodes)
@@ -56,7 +56,7 @@ fn a_drain_moves_everything_tells_how_far_it_is_and_stays_until_an_activation() 
 
 #[test]
 fn an_interrupted_drain_goes_on_and_says_so() {
-    let shop = Shop::with_lively_orders(8);
+    let shop = TestCluster::with_lively_orders(8);
     let _only = shop.node("a", 8);
     let mut child = shop
         .command(&["node", "drain", "a"])
@@ -147,7 +147,7 @@ fn a_move_puts_a_shard_where_it_is_wanted_and_says_what_it_cannot_do() {
 
 #[test]
 fn a_frozen_cluster_says_why_and_a_rebalance_evens_out_without_the_usual_waits() {
-    let shop = Shop::new();
+    let shop = TestCluster::new();
     let create = [
         "keyspace",
         "create",
@@ -205,12 +205,12 @@ fn a_frozen_cluster_says_why_and_a_rebalance_evens_out_without_the_usual_waits()
 
 #[test]
 fn a_node_that_comes_back_late_is_a_problem_until_it_is_activated() {
-    let shop = Shop::with_lively_orders(8);
+    let shop = TestCluster::with_lively_orders(8);
     let manual = |b: tenure::Builder| b.rejoin(Rejoin::Manual);
     let a = shop.node_with("a", 8, manual);
     let _b = shop.node_with("b", 8, manual);
     // Who dies before that may have been dead before the other's start.
-    let knows = |name: &str| match shop.record(&shop::node_key(name)) {
+    let knows = |name: &str| match shop.record(&test_cluster::node_key(name)) {
         tenure_core::record::Record::Node(node) => !node.unsure,
         _ => false,
     };
@@ -241,7 +241,7 @@ impl Drop for Exec {
     }
 }
 
-fn exec(shop: &Shop, node: &str, more: &[&str], notify: Option<&std::path::Path>) -> Exec {
+fn exec(shop: &TestCluster, node: &str, more: &[&str], notify: Option<&std::path::Path>) -> Exec {
     let out = shop.dir.path().join("out");
     let script = format!(
         "echo \"$TENURE_SHARD $TENURE_EPOCH $TENURE_META\" >> {}; exec sleep 600",
@@ -285,7 +285,7 @@ fn heard(socket: &UnixDatagram) -> String {
 
 #[test]
 fn exec_runs_a_child_per_named_shard_with_what_is_attached_and_tells_its_service_manager() {
-    let shop = Shop::new();
+    let shop = TestCluster::new();
     shop.run(&["keyspace", "create", "topics", "--named"])
         .with(0);
     let meta = shop.dir.path().join("meta");
@@ -351,7 +351,7 @@ fn exec_runs_a_child_per_named_shard_with_what_is_attached_and_tells_its_service
 
 #[test]
 fn probes_of_exec_tell_alive_from_ready() {
-    let shop = Shop::new();
+    let shop = TestCluster::new();
     shop.run(&["keyspace", "create", "topics", "--named"])
         .with(0);
     let port = std::net::TcpListener::bind("127.0.0.1:0")
@@ -396,7 +396,7 @@ fn probes_of_exec_tell_alive_from_ready() {
 
 #[test]
 fn many_shards_are_created_and_deleted_by_the_list() {
-    let shop = Shop::new();
+    let shop = TestCluster::new();
     shop.run(&["keyspace", "create", "topics", "--named"])
         .with(0);
     let names: String = (0..2500).map(|n| format!("tenant/{n}\n")).collect();
@@ -414,7 +414,7 @@ fn many_shards_are_created_and_deleted_by_the_list() {
             .unwrap()
             .write_all(names.as_bytes())
             .unwrap();
-        shop::Ran::from(child.wait_with_output().unwrap())
+        test_cluster::Ran::from(child.wait_with_output().unwrap())
     };
     let made = list(&["shard", "create", "topics", "--file", "-", "--json"]).with(0);
     assert_eq!(made.json()["changed"], 2500);

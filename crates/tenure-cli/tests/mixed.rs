@@ -14,7 +14,7 @@ const LEASED: &[&str] = &["TENURE_WORKER_OWNERSHIP_TTL_SECS=2"];
 const TTL: Duration = Duration::from_secs(2);
 
 /// The state and owner of each shard of a keyspace, as `tenure status` has them.
-fn shards(site: &Site, keyspace: &str) -> Vec<(String, Option<String>)> {
+fn shards(site: &TestCluster, keyspace: &str) -> Vec<(String, Option<String>)> {
     let ran = site.run(&["status", "--json"]);
     if ran.out.is_empty() {
         return Vec::new();
@@ -29,25 +29,25 @@ fn shards(site: &Site, keyspace: &str) -> Vec<(String, Option<String>)> {
 }
 
 /// Counts the shards of a keyspace that a node serves.
-fn serves(site: &Site, keyspace: &str, node: &str) -> usize {
+fn serves(site: &TestCluster, keyspace: &str, node: &str) -> usize {
     let all = shards(site, keyspace).into_iter();
     all.filter(|(state, owner)| state == "serving" && owner.as_deref() == Some(node))
         .count()
 }
 
-fn until_serves(site: &Site, keyspace: &str, node: &str, count: usize) {
+fn until_serves(site: &TestCluster, keyspace: &str, node: &str, count: usize) {
     until(&format!("{node} serves {count} of {keyspace}"), || {
         serves(site, keyspace, node) == count
     });
 }
 
-fn problems(site: &Site) -> Vec<Value> {
+fn problems(site: &TestCluster) -> Vec<Value> {
     let status = site.run(&["status", "--json"]).json();
     status["problems"].as_array().cloned().unwrap_or_default()
 }
 
 /// A worker of a queue that runs `true` for each task.
-fn worker(site: &Site, queue: &str, name: &str) -> Process {
+fn worker(site: &TestCluster, queue: &str, name: &str) -> Process {
     let log = File::create(site.path(&format!("{name}.err"))).unwrap();
     let mut command = site.command(&["worker", queue, "--node", name]);
     add_options(&mut command, LEASED);
@@ -56,7 +56,7 @@ fn worker(site: &Site, queue: &str, name: &str) -> Process {
 }
 
 /// An `exec` node of a keyspace of eight shards whose children sleep.
-fn exec(site: &Site, keyspace: &str, name: &str, options: &[&str]) -> Process {
+fn exec(site: &TestCluster, keyspace: &str, name: &str, options: &[&str]) -> Process {
     let log = File::create(site.path(&format!("{name}.err"))).unwrap();
     let mut command = site.command(&["exec", "--keyspace", keyspace, "--node", name]);
     command
@@ -89,7 +89,7 @@ fn stop_at_once(process: &mut Process, name: &str) {
 }
 
 /// Runs a command that must end by itself. One that starts and stays fails the test instead of blocking it.
-fn run_to_end(site: &Site, args: &[&str]) -> Ran {
+fn run_to_end(site: &TestCluster, args: &[&str]) -> Ran {
     let log = site.path("run_to_end.err");
     let mut command = site.command(args);
     command.stdout(Stdio::null());
@@ -104,7 +104,7 @@ fn run_to_end(site: &Site, args: &[&str]) -> Ran {
 
 #[test]
 fn two_queues_of_one_cluster_have_all_their_tasks_done_by_one_worker_each() {
-    let site = Site::new();
+    let site = TestCluster::new();
     for queue in ["a", "b"] {
         site.queue(&["create", queue]).with(0);
         for _ in 0..12 {
@@ -142,7 +142,7 @@ fn two_queues_of_one_cluster_have_all_their_tasks_done_by_one_worker_each() {
 
 #[test]
 fn a_cordoned_worker_gets_no_shards_when_the_other_dies() {
-    let site = Site::new();
+    let site = TestCluster::new();
     site.queue(&["create", "a"]).with(0);
     let mut first = worker(&site, "a", "w1");
     let _second = worker(&site, "a", "w2");
@@ -165,7 +165,7 @@ fn a_cordoned_worker_gets_no_shards_when_the_other_dies() {
 #[test]
 fn keyspaces_on_different_nodes_are_served_by_them_in_every_mode() {
     for mode in ["rendezvous", "fair-share", "leader"] {
-        let site = Site::new();
+        let site = TestCluster::new();
         let _a = exec(&site, "a", "na", &["--assigned-by", mode]);
         let _b = exec(&site, "b", "nb", &["--assigned-by", mode]);
         until_serves(&site, "a", "na", 8);
@@ -176,7 +176,7 @@ fn keyspaces_on_different_nodes_are_served_by_them_in_every_mode() {
 
 #[test]
 fn a_node_that_stops_beside_nodes_of_another_keyspace_hands_over_at_once() {
-    let site = Site::new();
+    let site = TestCluster::new();
     let mut first = exec(&site, "a", "n1", QUICK);
     until_serves(&site, "a", "n1", 8);
     let _second = exec(&site, "a", "n2", QUICK);
@@ -201,7 +201,7 @@ fn a_node_that_stops_beside_nodes_of_another_keyspace_hands_over_at_once() {
 
 #[test]
 fn settings_without_effect_are_rejected_with_the_reason() {
-    let site = Site::new();
+    let site = TestCluster::new();
     let exec = ["exec", "--keyspace", "a", "--shards", "2"];
     for (options, reason) in [
         (
@@ -268,7 +268,7 @@ fn settings_without_effect_are_rejected_with_the_reason() {
 
 #[test]
 fn settings_of_load_are_rejected_without_its_measure_when_a_keyspace_is_created_or_changed() {
-    let site = Site::new();
+    let site = TestCluster::new();
     let create = ["keyspace", "create", "a", "--shards", "2"];
     let of_load = ["--band-cost-permille", "--cost-floor", "--cost-window"];
     for (flag, value) in of_load.into_iter().zip(["50", "5", "5s"]) {
@@ -291,7 +291,7 @@ fn settings_of_load_are_rejected_without_its_measure_when_a_keyspace_is_created_
 
 #[test]
 fn commands_whose_applications_cannot_report_cost_do_not_start_for_a_keyspace_measured_by_load() {
-    let site = Site::new();
+    let site = TestCluster::new();
     let warning = "only handlers in Rust report costs";
     let create = ["keyspace", "create", "a", "--shards", "8"];
     let ran = site.run(&[&create[..], &["--balance-by", "cost"]].concat());
@@ -325,7 +325,7 @@ fn commands_whose_applications_cannot_report_cost_do_not_start_for_a_keyspace_me
 
 #[test]
 fn a_queue_cannot_be_measured_by_load() {
-    let site = Site::new();
+    let site = TestCluster::new();
     site.queue(&["create", "a"]).with(0);
     let measured = ["worker", "a", "--set", "measure=load", "--", "true"];
     let ran = run_to_end(&site, &measured);
@@ -343,7 +343,7 @@ fn a_queue_cannot_be_measured_by_load() {
 
 #[test]
 fn a_weight_is_rejected_for_a_keyspace_that_exists_with_policy_jump() {
-    let site = Site::new();
+    let site = TestCluster::new();
     let create = ["keyspace", "create", "a", "--shards", "2"];
     site.run(&[&create[..], &["--policy", "jump"]].concat())
         .with(0);
@@ -358,7 +358,7 @@ fn a_weight_is_rejected_for_a_keyspace_that_exists_with_policy_jump() {
 
 #[test]
 fn routers_and_planners_offer_no_kill_grace_and_routers_serve_metrics_where_the_setting_says() {
-    let site = Site::new();
+    let site = TestCluster::new();
     let listen = ["router", "--listen", ":0", "--keyspace", "a"];
     for command in [&["planner"][..], &listen] {
         let ran = run_to_end(&site, &[command, &["--set", "kill_grace=100ms"]].concat());

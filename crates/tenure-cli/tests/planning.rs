@@ -1,18 +1,18 @@
 //! The commands around a leader: plan, pin, cordon, sweep, and how a keyspace is planned.
 
-mod shop;
+mod test_cluster;
 
 use std::sync::Arc;
 
 use serde_json::Value;
-use shop::{Ran, Shop, has, head, keyspace, node_key, order, served, shard, tenure};
 use tenure_core::ids::{NodeName, SessionId};
 use tenure_core::keys::Key;
 use tenure_core::record::{PlanId, Record, ShardRecord};
+use test_cluster::{Ran, TestCluster, has, head, keyspace, node_key, order, served, shard, tenure};
 
 /// Two nodes that have four shards each.
-fn settled_two() -> (Shop, [tenure::Node; 2]) {
-    let shop = Shop::with_lively_orders(8);
+fn settled_two() -> (TestCluster, [tenure::Node; 2]) {
+    let shop = TestCluster::with_lively_orders(8);
     let nodes = ["a", "b"].map(|name| shop.node_with(name, 8, |b| b));
     shop.until(|status| has(status, "a") == 4 && has(status, "b") == 4);
     (shop, nodes)
@@ -79,7 +79,7 @@ fn a_plan_tells_moves_with_reasons_and_the_balance_before_and_after_and_changes_
 
 #[test]
 fn a_keyspace_that_nobody_plans_is_planned_with_a_word_of_that() {
-    let shop = Shop::new();
+    let shop = TestCluster::new();
     shop.run(&[
         "keyspace",
         "create",
@@ -134,7 +134,7 @@ fn questions_that_make_no_sense_are_refused_with_what_is_known() {
         ),
         ("pin orders/99=a", "the shard does not exist"),
         ("pin users/1=a", "the plan is for keyspace orders"),
-        ("load orders/1=x", "\"x\" is not a whole number"),
+        ("cost orders/1=x", "\"x\" is not a whole number"),
         ("add 0", "add 1 to"),
     ] {
         let ran = shop
@@ -224,7 +224,7 @@ fn pins_to_what_is_not_there_are_refused_or_warned_of() {
 
 #[test]
 fn a_cordoned_node_keeps_what_it_has_and_gets_nothing_over_restarts_too() {
-    let shop = Shop::with_lively_orders(8);
+    let shop = TestCluster::with_lively_orders(8);
     let a = shop.node_with("a", 8, |b| b);
     shop.until(|status| has(status, "a") == 8);
     shop.run(&["node", "cordon", "b"])
@@ -258,7 +258,7 @@ fn a_cordoned_node_keeps_what_it_has_and_gets_nothing_over_restarts_too() {
 }
 
 /// The record of a shard, changed by hand.
-fn lay(shop: &Shop, index: u32, change: impl FnOnce(&mut ShardRecord)) {
+fn lay(shop: &TestCluster, index: u32, change: impl FnOnce(&mut ShardRecord)) {
     let Record::Shard(record) = shop.record(&order(index)) else {
         panic!("no shard");
     };
@@ -270,8 +270,8 @@ fn lay(shop: &Shop, index: u32, change: impl FnOnce(&mut ShardRecord)) {
 
 const MARK: PlanId = PlanId { term: 3, seq: 7 };
 
-fn with_ghosts() -> Shop {
-    let shop = Shop::with_orders(4);
+fn with_ghosts() -> TestCluster {
+    let shop = TestCluster::with_orders(4);
     for index in [1, 3] {
         lay(&shop, index, |record| {
             record.assigned = Some(NodeName::new("ghost").unwrap());
@@ -316,7 +316,7 @@ fn a_sweep_lists_what_is_stale_and_puts_it_right() {
 
 #[test]
 fn a_tombstone_that_nothing_refers_to_is_swept_after_a_ttl_and_one_that_something_does_is_not() {
-    let shop = Shop::with_lively_orders(2);
+    let shop = TestCluster::with_lively_orders(2);
     for _ in 0..2 {
         let node = shop.node_with("a", 2, |b| b);
         shop.until(|status| served(status) == 2);
@@ -365,7 +365,7 @@ fn a_sweep_that_fails_names_each_key_and_says_so_by_its_exit_code() {
 
 #[test]
 fn how_a_keyspace_is_planned_is_checked_as_a_whole_and_can_be_changed_and_shown() {
-    let shop = Shop::new();
+    let shop = TestCluster::new();
     let create = ["keyspace", "create", "orders", "--shards", "4"];
     let bad = [
         "--budget-total",
@@ -445,7 +445,7 @@ fn how_a_keyspace_is_planned_is_checked_as_a_whole_and_can_be_changed_and_shown(
 
 #[test]
 fn what_is_unset_or_unknown_in_a_keyspaces_record_stays_as_it_was() {
-    let shop = Shop::with_orders(2);
+    let shop = TestCluster::with_orders(2);
     let Record::Keyspace(record) = shop.record(&keyspace("orders")) else {
         panic!("no keyspace");
     };
@@ -490,7 +490,7 @@ fn a_node_says_its_labels_and_capacity_and_what_makes_no_sense_is_refused() {
     exec(&["--set", "budget_total=0"])
         .with(2)
         .telling(&["budget_total: 0 would block all moves"]);
-    let shop = Shop::with_lively_orders(8);
+    let shop = TestCluster::with_lively_orders(8);
     let _a = shop.node_with("a", 8, |b| b.capacity(3).label("disk", "ssd"));
     let _b = shop.node_with("b", 8, |b| b.weight(0));
     let status = shop.until(|status| has(status, "a") == 3);

@@ -54,9 +54,9 @@ fn whatever_is_killed_and_stopped_every_task_is_finished_and_nothing_is_done_twi
     let store = setting("QUEUE_CHAOS_STORE");
     let s3 = (store.as_deref() == Some("s3")).then(S3::start);
     let site = match (&s3, store) {
-        (Some(s3), _) => Site::on(&s3.url("chaos").replace("poll=20ms", "poll=200ms")),
-        (None, Some(store)) => Site::on(&store),
-        (None, None) => Site::new(),
+        (Some(s3), _) => TestCluster::on(&s3.url("chaos").replace("poll=20ms", "poll=200ms")),
+        (None, Some(store)) => TestCluster::on(&store),
+        (None, None) => TestCluster::new(),
     };
     println!("{tasks} tasks on {}, QUEUE_CHAOS_SEED={seed}", site.store);
     let site = site.with_queue(&[
@@ -84,7 +84,7 @@ fn whatever_is_killed_and_stopped_every_task_is_finished_and_nothing_is_done_twi
     );
 }
 
-fn submit(site: &Site, tasks: usize) -> String {
+fn submit(site: &TestCluster, tasks: usize) -> String {
     let mut lines = String::new();
     for n in 0..tasks {
         let _ = writeln!(lines, r#"{{"payload": {n}, "key": "n-{n}"}}"#);
@@ -93,7 +93,7 @@ fn submit(site: &Site, tasks: usize) -> String {
     ran.with(0).out
 }
 
-fn start(site: &Site, n: usize) -> Process {
+fn start(site: &TestCluster, n: usize) -> Process {
     let name = format!("w{n}");
     let ttl = match site.file() {
         Some(_) => "1.5",
@@ -107,7 +107,7 @@ fn start(site: &Site, n: usize) -> Process {
 }
 
 /// Disturbs workers until everything is done; what was done to them, by kind.
-fn storm(site: &Site, tasks: usize, seed: u64) -> BTreeMap<&'static str, u32> {
+fn storm(site: &TestCluster, tasks: usize, seed: u64) -> BTreeMap<&'static str, u32> {
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         // Counting takes its time on some stores; the storm does not wait for it.
@@ -144,11 +144,11 @@ impl Drop for SetWhenDropped<'_> {
     }
 }
 
-fn count_until_done(site: &Site, tasks: usize) {
+fn count_until_done(site: &TestCluster, tasks: usize) {
     let (mut last, mut progress) = (0, Instant::now());
     loop {
         let asked = site.queue(&["stats", "q", "--json"]);
-        assert!(progress.elapsed() < PATIENCE, "nothing more: {asked:?}");
+        assert!(progress.elapsed() < TIMEOUT, "nothing more: {asked:?}");
         // A store that is busy with all the others may not answer in time.
         if asked.code == 0 {
             let stats = asked.json();
@@ -166,7 +166,7 @@ fn count_until_done(site: &Site, tasks: usize) {
 }
 
 fn disturb(
-    site: &Site,
+    site: &TestCluster,
     mut process: Process,
     chance: &mut Chance,
     faults: &mut BTreeMap<&'static str, u32>,
@@ -187,7 +187,7 @@ fn disturb(
 }
 
 /// Undoes what was done to a worker once its time has come.
-fn recover(site: &Site, n: usize, slot: &mut Slot) {
+fn recover(site: &TestCluster, n: usize, slot: &mut Slot) {
     let now = Instant::now();
     *slot = match std::mem::replace(slot, Slot::Gone(now)) {
         Slot::Gone(until) if now >= until => Slot::Runs(start(site, n)),
@@ -199,7 +199,7 @@ fn recover(site: &Site, n: usize, slot: &mut Slot) {
     };
 }
 
-fn judged(site: &Site) -> Value {
+fn judged(site: &TestCluster) -> Value {
     let listed = site.run(&["task", "list", "q", "--all", "--json"]).with(0);
     fs::write(site.path("tasks"), &listed.out).unwrap();
     let judge = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/queue_chaos/judge.py");
@@ -249,7 +249,7 @@ fn the_judge_sees_what_is_lost_done_twice_or_done_by_nobody() {
         ("not finished", vec![unfinished], "t 2 b\n", 1),
         ("of nothing", vec![fine], "t 2 b\nx 1 a\n", 1),
     ] {
-        let site = Site::new();
+        let site = TestCluster::new();
         let lines: Vec<String> = tasks.iter().map(|task| format!("{task}\n")).collect();
         fs::write(site.path("ids"), "t\n").unwrap();
         fs::write(site.path("effects"), effects).unwrap();

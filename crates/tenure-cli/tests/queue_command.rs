@@ -14,7 +14,7 @@ const QUICK: &[&str] = &["TENURE_WORKER_OWNERSHIP_TTL_SECS=4"];
 
 #[test]
 fn payloads_come_from_arguments_files_and_standard_input_and_results_go_to_standard_output() {
-    let site = Site::new().with_queue(&[]);
+    let site = TestCluster::new().with_queue(&[]);
     let _worker = site.worker("w", QUICK, "printf 'got '; cat");
     let wait = ["--wait-timeout", "60s"];
     let ran = site.run(&[&["task", "submit", "q", "hello"], &wait[..]].concat());
@@ -49,7 +49,7 @@ fn payloads_come_from_arguments_files_and_standard_input_and_results_go_to_stand
 
 #[test]
 fn many_lines_are_submitted_and_every_bad_one_is_named() {
-    let site = Site::new().with_queue(&[]);
+    let site = TestCluster::new().with_queue(&[]);
     let lines =
         b"{\"payload\": 1, \"key\": \"a\"}\n\n{\"priority\": 12}\nnonsense\n{\"text\": \"b\"}\n";
     let ran = site
@@ -76,7 +76,7 @@ fn many_lines_are_submitted_and_every_bad_one_is_named() {
 
 #[test]
 fn the_exit_code_of_a_program_decides() {
-    let site = Site::new().with_queue(&["--max-attempts", "2"]);
+    let site = TestCluster::new().with_queue(&["--max-attempts", "2"]);
     let options = [QUICK, &["--reschedule-delay", "100ms"]].concat();
     // The payload is the exit code; 75 only the first time.
     let script = r#"read code; echo "was $code" >&2
@@ -124,7 +124,7 @@ fn the_exit_code_of_a_program_decides() {
 
 #[test]
 fn a_program_finds_its_task_in_the_environment_and_its_result_has_a_limit() {
-    let site = Site::new().with_queue(&["--result-max", "400"]);
+    let site = TestCluster::new().with_queue(&["--result-max", "400"]);
     let script =
         r#"case "$(cat)" in big) head -c 100000 /dev/zero;; *) env | grep ^TENURE_ | sort;; esac"#;
     let _worker = site.worker("w", QUICK, script);
@@ -159,7 +159,7 @@ fn a_program_finds_its_task_in_the_environment_and_its_result_has_a_limit() {
 
 #[test]
 fn tasks_can_be_listed_shown_cancelled_paused_and_purged() {
-    let site = Site::new().with_queue(&[]);
+    let site = TestCluster::new().with_queue(&[]);
     let (a, b) = (
         site.submit(&[
             "a",
@@ -221,7 +221,7 @@ fn tasks_can_be_listed_shown_cancelled_paused_and_purged() {
 
 #[test]
 fn what_happens_can_be_followed() {
-    let site = Site::new().with_queue(&[]);
+    let site = TestCluster::new().with_queue(&[]);
     let tail = fs::File::create(site.path("tail")).unwrap();
     let err = fs::File::create(site.path("tail.err")).unwrap();
     let mut command = site.command(&["task", "watch", "q", "--json"]);
@@ -248,7 +248,7 @@ fn what_happens_can_be_followed() {
 
 #[test]
 fn schedules_submit_by_the_clock() {
-    let site = Site::new().with_queue(&[]);
+    let site = TestCluster::new().with_queue(&[]);
     let _worker = site.worker("w", QUICK, "cat");
     site.run(&["schedule", "put", "q", "s", "61 * * * *", "x"])
         .with(2)
@@ -281,7 +281,7 @@ fn schedules_submit_by_the_clock() {
 
 #[test]
 fn cancellation_and_timeouts_reach_the_program_also_if_it_does_not_listen() {
-    let site = Site::new().with_queue(&["--claim-timeout", "4s", "--max-attempts", "1"]);
+    let site = TestCluster::new().with_queue(&["--claim-timeout", "4s", "--max-attempts", "1"]);
     let script = r#"case "$(cat)" in
         polite) trap 'echo "told $TENURE_TASK_ID" >> "$MARKS"; exit 1' TERM; echo "begun $TENURE_TASK_ID" >> "$MARKS"; sleep 600 & wait;;
         deaf) trap '' TERM; echo "begun $$" >> "$MARKS"; while :; do sleep 600; done;;
@@ -311,7 +311,7 @@ fn cancellation_and_timeouts_reach_the_program_also_if_it_does_not_listen() {
 
 #[test]
 fn a_worker_that_is_asked_to_stop_finishes_what_runs_and_one_that_is_asked_twice_gives_it_back() {
-    let site = Site::new().with_queue(&["--claim-timeout", "30s"]);
+    let site = TestCluster::new().with_queue(&["--claim-timeout", "30s"]);
     let script = r#"echo "$$ $TENURE_TASK_ID" >> "$MARKS"; sleep "$(cat)"; echo slept"#;
     let start = |name: &str, marks: &str| {
         let mut command = site.worker_command(name, QUICK);
@@ -351,7 +351,7 @@ fn a_worker_that_is_asked_to_stop_finishes_what_runs_and_one_that_is_asked_twice
 
 #[test]
 fn no_program_outlives_a_worker_that_is_killed_nor_does_what_it_forked() {
-    let site = Site::new().with_queue(&["--claim-timeout", "2s"]);
+    let site = TestCluster::new().with_queue(&["--claim-timeout", "2s"]);
     let script = r#"setsid sleep 600 & echo $! >> "$MARKS"; echo $$ >> "$MARKS"; sleep 600"#;
     let mut command = site.worker_command("w", QUICK);
     command.env("MARKS", site.path("marks"));
@@ -367,7 +367,7 @@ fn no_program_outlives_a_worker_that_is_killed_nor_does_what_it_forked() {
 
 #[test]
 fn what_cannot_be_right_is_refused_with_the_way_out() {
-    let site = Site::new().with_queue(&["--payload-max", "10"]);
+    let site = TestCluster::new().with_queue(&["--payload-max", "10"]);
     site.run(&["task", "submit", "nope", "x"])
         .with(1)
         .telling(&["no queue \"nope\"", "tenure queue create nope"]);
@@ -417,7 +417,7 @@ fn what_cannot_be_right_is_refused_with_the_way_out() {
 #[test]
 fn a_bucket_without_conditional_writes_is_refused_before_anything_is_in_it() {
     let s3 = S3::start_with(Kind::Rclone, &[OPERATOR]);
-    let site = Site::on(&s3.url("queue"));
+    let site = TestCluster::on(&s3.url("queue"));
     site.queue(&["create", "q"])
         .with(2)
         .telling(&["If-None-Match", "docs/stores/s3.md"]);
@@ -432,7 +432,7 @@ fn a_bucket_without_conditional_writes_is_refused_before_anything_is_in_it() {
 
 #[test]
 fn a_corrupt_task_or_entry_is_named_and_blocks_nothing() {
-    let site = Site::new().with_queue(&["--shards", "1"]);
+    let site = TestCluster::new().with_queue(&["--shards", "1"]);
     let bad = site.submit(&["bad", "--idempotency-key", "bad"]);
     let lay = |key: &str, value: &str| {
         let runtime = tokio::runtime::Runtime::new().unwrap();
@@ -474,7 +474,7 @@ fn a_corrupt_task_or_entry_is_named_and_blocks_nothing() {
 
 #[test]
 fn a_queue_is_deleted_with_its_tasks_and_its_workers_stop() {
-    let site = Site::new().with_queue(&[]);
+    let site = TestCluster::new().with_queue(&[]);
     let mut worker = site.worker("w", QUICK, "sleep 600");
     let running = site.submit(&["x"]);
     site.until_state(&running, "running");
@@ -514,7 +514,7 @@ fn a_queue_is_deleted_with_its_tasks_and_its_workers_stop() {
 
 #[test]
 fn destructive_commands_ask_first_and_every_command_prints_json() {
-    let site = Site::new().with_queue(&["--retain-done", "24h"]);
+    let site = TestCluster::new().with_queue(&["--retain-done", "24h"]);
     site.run(&["schedule", "put", "q", "s", "0 3 * * *", "x"])
         .with(0);
     for args in [
@@ -553,7 +553,7 @@ fn destructive_commands_ask_first_and_every_command_prints_json() {
 
 #[test]
 fn a_task_is_waited_for_and_a_limit_of_zero_does_not_wait() {
-    let site = Site::new().with_queue(&[]);
+    let site = TestCluster::new().with_queue(&[]);
     let id = site.submit(&["x"]);
     site.run(&["task", "wait", "q", &id, "--wait-timeout", "0s"])
         .with(1)
@@ -570,7 +570,7 @@ fn a_task_is_waited_for_and_a_limit_of_zero_does_not_wait() {
 
 #[test]
 fn a_pipe_answers_what_was_asked_before_its_input_ended() {
-    let site = Site::new().with_queue(&[]);
+    let site = TestCluster::new().with_queue(&[]);
     let asked =
         b"{\"id\": 1, \"op\": \"stats\"}\n{\"id\": 2, \"op\": \"submit\", \"tasks\": [{}]}\n";
     let ran = site.run_fed(&["queue", "pipe", "q"], asked).with(0);

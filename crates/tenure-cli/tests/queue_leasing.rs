@@ -23,12 +23,12 @@ const SWEEPING: &[&str] = &["TENURE_WORKER_OWNERSHIP=false"];
 macro_rules! scenes {
     ($($scene:ident)*) => {
         mod sqlite {
-            $(#[test] fn $scene() { super::$scene(super::Site::new()); })*
+            $(#[test] fn $scene() { super::$scene(super::TestCluster::new()); })*
         }
         mod s3 {
             $(#[test] fn $scene() {
                 let s3 = super::S3::start();
-                super::$scene(super::Site::on(&super::bucket(&s3)));
+                super::$scene(super::TestCluster::on(&super::bucket(&s3)));
             })*
         }
     };
@@ -50,14 +50,16 @@ fn bucket(s3: &S3) -> String {
     s3.url("queue").replace("poll=20ms", "poll=100ms")
 }
 
-fn until_shares(site: &Site, names: &[&str], wanted: &[usize]) {
+fn until_shares(site: &TestCluster, names: &[&str], wanted: &[usize]) {
     until(&format!("{names:?} have {wanted:?}"), || {
         site.shares(names) == wanted
     });
 }
 
 // B1
-fn workers_with_and_without_leasing_share_a_queue_whose_objects_are_all_readable(site: Site) {
+fn workers_with_and_without_leasing_share_a_queue_whose_objects_are_all_readable(
+    site: TestCluster,
+) {
     let site = site.with_queue(&[]);
     // A submission before, beside and after a change of the workers is the same command.
     let early = site.submit(&["early"]);
@@ -94,7 +96,7 @@ fn workers_with_and_without_leasing_share_a_queue_whose_objects_are_all_readable
 }
 
 // B2, B8
-fn a_killed_owners_shards_and_task_are_taken_over_and_the_task_runs_once_more(site: Site) {
+fn a_killed_owners_shards_and_task_are_taken_over_and_the_task_runs_once_more(site: TestCluster) {
     let site = site.with_queue(&["--claim-timeout", "5s"]);
     let script = r#"echo "$TENURE_TASK_ATTEMPT $WORKER" >> "$MARKS"; [ "$WORKER" = a ] && sleep 600; echo ok"#;
     let start = |name: &str| {
@@ -119,7 +121,7 @@ fn a_killed_owners_shards_and_task_are_taken_over_and_the_task_runs_once_more(si
 }
 
 // B3
-fn a_stopped_owner_that_wakes_up_claims_nothing_and_takes_part_again(site: Site) {
+fn a_stopped_owner_that_wakes_up_claims_nothing_and_takes_part_again(site: TestCluster) {
     let site = site.with_queue(&["--claim-timeout", "5s"]);
     let script = r#"echo "$TENURE_TASK_ID $WORKER" >> "$MARKS""#;
     let start = |name: &str| {
@@ -163,7 +165,7 @@ fn a_stopped_owner_that_wakes_up_claims_nothing_and_takes_part_again(site: Site)
 }
 
 // B3
-fn a_worker_that_stops_has_its_shards_polled_by_others_at_once(site: Site) {
+fn a_worker_that_stops_has_its_shards_polled_by_others_at_once(site: TestCluster) {
     let site = site.with_queue(&[]);
     // So long a lease that nothing could come of waiting for its end.
     let long = ["TENURE_WORKER_OWNERSHIP_TTL_SECS=40"];
@@ -213,7 +215,9 @@ fn moment(event: &Value) -> tenure_queue::StoreTime {
 }
 
 // B4
-fn a_task_longer_than_the_lease_costs_its_worker_neither_the_task_nor_its_shards(site: Site) {
+fn a_task_longer_than_the_lease_costs_its_worker_neither_the_task_nor_its_shards(
+    site: TestCluster,
+) {
     // A lease that a slow disk does not cost, and a task that is longer than it all the same.
     let site = site.with_queue(&["--claim-timeout", "5s"]);
     let long = ["TENURE_WORKER_OWNERSHIP_TTL_SECS=5"];
@@ -242,7 +246,7 @@ fn a_task_longer_than_the_lease_costs_its_worker_neither_the_task_nor_its_shards
 }
 
 // B5
-fn every_shard_is_polled_by_one_worker_and_a_joining_one_gets_its_share(site: Site) {
+fn every_shard_is_polled_by_one_worker_and_a_joining_one_gets_its_share(site: TestCluster) {
     let site = site.with_queue(&["--shards", "3"]);
     let names = ["a", "b", "c", "d"];
     let mut workers = Vec::new();
@@ -263,7 +267,7 @@ fn every_shard_is_polled_by_one_worker_and_a_joining_one_gets_its_share(site: Si
 }
 
 // B7
-fn a_corrupt_record_of_ownership_costs_no_task(site: Site) {
+fn a_corrupt_record_of_ownership_costs_no_task(site: TestCluster) {
     let site = site.with_queue(&["--shards", "4"]);
     let mut a = site.worker("a", LEASED, "cat");
     until_shares(&site, &["a"], &[4]);
@@ -292,18 +296,18 @@ mod clocks {
     #[test]
     fn in_postgres_a_worker_whose_wall_clock_is_hours_off_changes_nothing() {
         let postgres = Postgres::start();
-        a_worker_whose_wall_clock_is_hours_off_changes_nothing(Site::on(&postgres.url()));
+        a_worker_whose_wall_clock_is_hours_off_changes_nothing(TestCluster::on(&postgres.url()));
     }
 
     #[test]
     fn in_a_bucket_a_worker_whose_wall_clock_is_hours_off_changes_nothing() {
         let s3 = S3::start();
-        a_worker_whose_wall_clock_is_hours_off_changes_nothing(Site::on(&bucket(&s3)));
+        a_worker_whose_wall_clock_is_hours_off_changes_nothing(TestCluster::on(&bucket(&s3)));
     }
 }
 
 // B6
-fn a_worker_whose_wall_clock_is_hours_off_changes_nothing(site: Site) {
+fn a_worker_whose_wall_clock_is_hours_off_changes_nothing(site: TestCluster) {
     let site = site.with_queue(&["--claim-timeout", "4s"]);
     let arch = std::env::consts::ARCH;
     let library = format!("faketime/usr/lib/{arch}-linux-gnu/faketime/libfaketimeMT.so.1");
@@ -346,7 +350,7 @@ fn a_worker_whose_wall_clock_is_hours_off_changes_nothing(site: Site) {
 }
 
 /// Restarts a killed worker under its name and returns how long the next task takes.
-fn restarted(site: &Site, options: &[&str]) -> Duration {
+fn restarted(site: &TestCluster, options: &[&str]) -> Duration {
     let start = || {
         let mut command = site.worker_command("a", options);
         Process::spawn(command.args(["--", "sh", "-c", "echo ok"]))
@@ -364,7 +368,7 @@ fn restarted(site: &Site, options: &[&str]) -> Duration {
 }
 
 // B2
-fn a_killed_worker_with_a_data_directory_takes_its_shards_back_at_once(site: Site) {
+fn a_killed_worker_with_a_data_directory_takes_its_shards_back_at_once(site: TestCluster) {
     let site = site.with_queue(&[]);
     const TTL: Duration = Duration::from_secs(8);
     let ttl = ["TENURE_WORKER_OWNERSHIP_TTL_SECS=8"];
@@ -378,7 +382,7 @@ fn a_killed_worker_with_a_data_directory_takes_its_shards_back_at_once(site: Sit
 
 #[test]
 fn a_data_directory_without_leasing_is_refused() {
-    let site = Site::new().with_queue(&[]);
+    let site = TestCluster::new().with_queue(&[]);
     let data = site.path("data-a").display().to_string();
     let mut command =
         site.worker_command("a", &["TENURE_WORKER_OWNERSHIP=false", "--data-dir", &data]);

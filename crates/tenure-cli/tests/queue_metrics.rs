@@ -24,7 +24,7 @@ fn status(port: u16, path: &str) -> Option<u16> {
 
 #[test]
 fn a_worker_serves_its_metrics_beside_those_of_its_node_and_probes() {
-    let site = Site::new().with_queue(&[]);
+    let site = TestCluster::new().with_queue(&[]);
     let port = free_port();
     let address = format!(":{port}");
     let options = [LEASED, &["--admin-addr", &address]].concat();
@@ -50,7 +50,7 @@ fn a_worker_serves_its_metrics_beside_those_of_its_node_and_probes() {
 
 #[test]
 fn a_sweeper_serves_the_metrics_of_the_queue_alone() {
-    let site = Site::new().with_queue(&[]);
+    let site = TestCluster::new().with_queue(&[]);
     let port = free_port();
     let mut command = site.worker_command("w", &["TENURE_WORKER_OWNERSHIP=false"]);
     command.env("TENURE_ADMIN_ADDR", format!("127.0.0.1:{port}"));
@@ -68,7 +68,7 @@ fn a_sweeper_serves_the_metrics_of_the_queue_alone() {
 
 #[test]
 fn an_address_that_cannot_be_used_is_named_before_anything_is_claimed() {
-    let site = Site::new().with_queue(&[]);
+    let site = TestCluster::new().with_queue(&[]);
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let id = site.submit(&["x"]);
@@ -81,7 +81,7 @@ fn an_address_that_cannot_be_used_is_named_before_anything_is_claimed() {
 
 #[test]
 fn a_pipe_serves_metrics_while_it_has_a_worker() {
-    let site = Site::new().with_queue(&[]);
+    let site = TestCluster::new().with_queue(&[]);
     let port = free_port();
     let address = format!(":{port}");
     let mut command = site.command(&["queue", "pipe", "q", "--admin-addr", &address]);

@@ -23,7 +23,7 @@ const RENEW: Setting = ("renew_interval_secs", "TENURE_WORKER_OWNERSHIP_RENEW_SE
 const SOURCES: [&str; 2] = ["file", "env"];
 
 /// The command of a worker that is told these settings by one source, up to `--`.
-fn told(site: &Site, name: &str, source: &str, settings: &[(Setting, &str)]) -> Command {
+fn told(site: &TestCluster, name: &str, source: &str, settings: &[(Setting, &str)]) -> Command {
     let mut command = site.worker_command(name, &[]);
     if source == "file" {
         let lines = settings
@@ -40,7 +40,7 @@ fn told(site: &Site, name: &str, source: &str, settings: &[(Setting, &str)]) -> 
 }
 
 /// Starts it, and waits until it has begun.
-fn started(site: &Site, name: &str, source: &str, settings: &[(Setting, &str)]) -> Process {
+fn started(site: &TestCluster, name: &str, source: &str, settings: &[(Setting, &str)]) -> Process {
     let mut command = told(site, name, source, settings);
     let worker = Process::spawn(command.args(["--", "cat"]));
     until(&format!("worker {name} has begun"), || {
@@ -51,7 +51,7 @@ fn started(site: &Site, name: &str, source: &str, settings: &[(Setting, &str)]) 
 
 #[test]
 fn every_setting_of_leasing_is_refused_where_it_is_wrong_whoever_says_it() {
-    let site = Site::new().with_queue(&[]);
+    let site = TestCluster::new().with_queue(&[]);
     for source in SOURCES {
         for (setting, value, wanted) in [
             (ENABLED, "7", "7"),
@@ -77,7 +77,7 @@ fn every_setting_of_leasing_is_refused_where_it_is_wrong_whoever_says_it() {
 
 #[test]
 fn a_worker_owns_shards_unless_leasing_is_switched_off_whoever_says_it() {
-    let site = Site::new().with_queue(&[]);
+    let site = TestCluster::new().with_queue(&[]);
     let mut workers = Vec::new();
     for source in SOURCES {
         workers.push(started(&site, source, source, &[(ENABLED, "false")]));
@@ -106,7 +106,7 @@ fn a_worker_owns_shards_unless_leasing_is_switched_off_whoever_says_it() {
 
 #[test]
 fn a_lease_is_as_long_and_renewed_as_often_as_said_whoever_says_it() {
-    let site = Site::new().with_queue(&[]);
+    let site = TestCluster::new().with_queue(&[]);
     let slow = started(&site, "slow", "env", &[(TTL, "40")]);
     let renewals = |name: &str| sessions(&site, name)[0]["renewals"].as_u64().unwrap();
     for (source, ttl) in SOURCES.into_iter().zip(["41", "42.5"]) {
@@ -131,7 +131,7 @@ fn a_lease_is_as_long_and_renewed_as_often_as_said_whoever_says_it() {
 /// Each of 16 shards has one urgent task and many that are not, more than one look shows. So whoever looks into some of them
 /// before it claims 16 tasks gets the urgent ones of those, and what is not urgent for the rest.
 fn looks_into(source: &str, settings: &[(Setting, &str)]) -> usize {
-    let site = Site::new().with_queue(&[]);
+    let site = TestCluster::new().with_queue(&[]);
     let layout = Layout::new(CLUSTER, &QueueName::new("q").unwrap(), 16);
     let shard_of = |key: &str| layout.shard_of(&TaskId::of_key(key).unwrap());
     let urgent_in = |shard: u32| {

@@ -1,12 +1,12 @@
 //! `tenure shard repair`: with and without live nodes, never at the price of a promise.
 
-mod shop;
+mod test_cluster;
 
-use shop::{Shop, head, keyspace, node_key, order, problems, served, shard};
 use tenure_core::keys::Key;
 use tenure_core::record::{Ownership, Quarantine, Record, ShardRecord};
+use test_cluster::{TestCluster, head, keyspace, node_key, order, problems, served, shard};
 
-fn record(shop: &Shop, index: u32) -> ShardRecord {
+fn record(shop: &TestCluster, index: u32) -> ShardRecord {
     match shop.record(&order(index)) {
         Record::Shard(record) => (*record).clone(),
         other => panic!("{other:?}"),
@@ -15,7 +15,7 @@ fn record(shop: &Shop, index: u32) -> ShardRecord {
 
 #[test]
 fn a_corrupt_record_under_a_live_owner_comes_back_at_a_higher_epoch_and_disturbs_no_other_shard() {
-    let shop = Shop::new();
+    let shop = TestCluster::new();
     let node = shop.node("n1", 4);
     let before = shop.until(|s| served(s) == 4);
     shop.lay(&order(2), b"{ not json");
@@ -44,7 +44,7 @@ fn a_corrupt_record_under_a_live_owner_comes_back_at_a_higher_epoch_and_disturbs
 
 #[test]
 fn nobody_claims_a_rewritten_shard_before_every_session_that_may_own_it_has_denied_or_ended() {
-    let shop = Shop::new();
+    let shop = TestCluster::new();
     // A crash: the session may still be serving as far as anybody knows.
     drop(shop.node("n1", 4));
     let session = shop.status()["nodes"][0]["session"]
@@ -69,7 +69,7 @@ fn nobody_claims_a_rewritten_shard_before_every_session_that_may_own_it_has_deni
 
 #[test]
 fn a_missing_record_is_made_anew_after_a_ttl_at_a_raised_generation() {
-    let shop = Shop::with_orders(4);
+    let shop = TestCluster::with_orders(4);
     shop.delete(&order(3));
     assert_eq!(
         problems(&shop.status()),
@@ -86,7 +86,7 @@ fn a_missing_record_is_made_anew_after_a_ttl_at_a_raised_generation() {
 
 #[test]
 fn a_missing_record_that_a_node_makes_anew_meanwhile_is_left_to_it() {
-    let shop = Shop::new();
+    let shop = TestCluster::new();
     let node = shop.node("n1", 4);
     shop.until(|s| served(s) == 4);
     shop.delete(&order(1));
@@ -103,7 +103,7 @@ fn a_missing_record_that_a_node_makes_anew_meanwhile_is_left_to_it() {
 
 #[test]
 fn a_quarantined_shard_may_be_claimed_again() {
-    let shop = Shop::with_orders(2);
+    let shop = TestCluster::with_orders(2);
     let mut bad = record(&shop, 0);
     bad.head = head(bad.head.rev + 1);
     bad.quarantine = Some(Quarantine {
@@ -129,7 +129,7 @@ fn a_quarantined_shard_may_be_claimed_again() {
 
 #[test]
 fn a_sound_shard_and_a_dry_run_change_nothing() {
-    let shop = Shop::with_orders(2);
+    let shop = TestCluster::with_orders(2);
     shop.lay(&order(1), b"?");
     let before = shop.runtime.block_on(shop.store().list("")).unwrap();
     shop.run(&["shard", "repair", "orders/0", "--yes"])
@@ -144,7 +144,7 @@ fn a_sound_shard_and_a_dry_run_change_nothing() {
 
 #[test]
 fn a_sound_record_is_never_deleted_and_a_dry_run_deletes_nothing() {
-    let shop = Shop::with_orders(2);
+    let shop = TestCluster::with_orders(2);
     shop.run(&["keyspace", "create", "topics", "--named"])
         .with(0);
     shop.lay(&keyspace("topics"), b"?");
@@ -169,7 +169,7 @@ fn a_sound_record_is_never_deleted_and_a_dry_run_deletes_nothing() {
 
 #[test]
 fn corrupt_records_of_a_live_node_come_back_once_they_are_deleted() {
-    let shop = Shop::new();
+    let shop = TestCluster::new();
     let node = shop.node("n1", 4);
     let before = shop.until(|s| served(s) == 4);
     let Record::Cluster(cluster) = shop.record(&Key::Cluster) else {
@@ -206,7 +206,7 @@ fn corrupt_records_of_a_live_node_come_back_once_they_are_deleted() {
 
 #[test]
 fn without_nodes_a_corrupt_cluster_record_is_made_anew_from_the_others() {
-    let shop = Shop::with_orders(2);
+    let shop = TestCluster::with_orders(2);
     shop.run(&["keyspace", "bump-generation", "orders", "--yes"])
         .with(0);
     shop.lay(&Key::Cluster, b"garbage");

@@ -1,6 +1,6 @@
 //! `tenure status` and `owner`: what they show of clusters in every condition.
 
-mod shop;
+mod test_cluster;
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{Child, Stdio};
@@ -8,12 +8,12 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
-use shop::{Shop, TTL, order, problems, served, shard};
 use tenure::{Handler, Hashed, Node, Result, Shard};
 use tenure_core::ids::{Epoch, NodeName, SessionId};
 use tenure_core::keys::Key;
 use tenure_core::reason::Reason;
 use tenure_core::record::{Failure, Move, Owner, Ownership, Quarantine, Record, ShardRecord};
+use test_cluster::{TTL, TestCluster, order, problems, served, shard};
 use tokio::sync::Semaphore;
 
 fn fields(value: &Value) -> Vec<&str> {
@@ -34,7 +34,7 @@ fn has(value: &Value, wanted: &[&str]) {
 
 #[test]
 fn the_json_has_the_fields_that_others_build_on() {
-    let shop = Shop::new();
+    let shop = TestCluster::new();
     let (n1, n2) = (shop.node("n1", 8), shop.node("n2", 8));
     let status = shop.until(|s| served(s) == 8 && s["nodes"][1]["shards"] != 0);
     has(
@@ -87,7 +87,7 @@ fn the_json_has_the_fields_that_others_build_on() {
 
 #[test]
 fn a_node_whose_session_is_over_is_gone() {
-    let shop = Shop::new();
+    let shop = TestCluster::new();
     let node = shop.node("n1", 4);
     shop.stop(&node);
     let status = shop.status();
@@ -112,7 +112,7 @@ fn a_node_whose_session_is_over_is_gone() {
 
 #[test]
 fn a_node_that_is_stopping_is_leaving_and_serves_still() {
-    let shop = Shop::new();
+    let shop = TestCluster::new();
     drop(shop.node("n1", 4));
     let session = shop.status()["nodes"][0]["session"].clone();
     let key = Key::Session(session.as_str().unwrap().parse().unwrap());
@@ -134,7 +134,7 @@ fn a_node_that_is_stopping_is_leaving_and_serves_still() {
 
 #[test]
 fn a_node_that_crashed_is_overdue_once_its_lease_has_run_out() {
-    let shop = Shop::new();
+    let shop = TestCluster::new();
     drop(shop.node("n1", 4));
     let status = shop.until(|s| s["nodes"][0]["lease"] == "overdue");
     let found = problems(&status);
@@ -162,7 +162,7 @@ impl Handler for Slow {
 
 #[test]
 fn shards_that_do_not_come_to_be_served_are_a_problem_after_three_ttl() {
-    let shop = Shop::with_orders(8);
+    let shop = TestCluster::with_orders(8);
     let loads = Arc::new(Semaphore::new(0));
     let node = Node::builder(shop.url(), "shop").name("n1").ttl(TTL);
     let node = node.keyspace("orders", Hashed(8), Slow(Arc::clone(&loads)));
@@ -198,7 +198,7 @@ fn shards_that_do_not_come_to_be_served_are_a_problem_after_three_ttl() {
 
 #[test]
 fn the_owner_of_a_key_is_told_and_nobody_is_an_answer_too() {
-    let shop = Shop::with_orders(64);
+    let shop = TestCluster::with_orders(64);
     let ran = shop
         .run(&["shard", "lookup", "user-42", "--json"])
         .with(1)
@@ -226,7 +226,7 @@ fn the_owner_of_a_key_is_told_and_nobody_is_an_answer_too() {
 }
 
 /// Replaces a shard's record by one that differs in this.
-fn edit(shop: &Shop, index: u32, change: impl FnOnce(&mut ShardRecord)) {
+fn edit(shop: &TestCluster, index: u32, change: impl FnOnce(&mut ShardRecord)) {
     let Record::Shard(record) = shop.record(&order(index)) else {
         panic!("a shard record");
     };
@@ -238,7 +238,7 @@ fn edit(shop: &Shop, index: u32, change: impl FnOnce(&mut ShardRecord)) {
 
 #[test]
 fn every_exception_is_listed_with_what_helps_and_none_is_fatal() {
-    let shop = Shop::new();
+    let shop = TestCluster::new();
     let node = shop.node("n1", 16);
     let status = shop.until(|s| served(s) == 16);
     drop(node);
@@ -379,7 +379,7 @@ fn every_exception_is_listed_with_what_helps_and_none_is_fatal() {
 
 #[test]
 fn damaged_records_of_every_kind_are_listed() {
-    let shop = Shop::new();
+    let shop = TestCluster::new();
     let node = shop.node("n1", 4);
     shop.stop(&node);
     let session = shop.status()["nodes"][0]["session"]
@@ -390,8 +390,8 @@ fn damaged_records_of_every_kind_are_listed() {
     let keys = [
         Key::Cluster,
         Key::Leader,
-        shop::keyspace("orders"),
-        shop::node_key("n1"),
+        test_cluster::keyspace("orders"),
+        test_cluster::node_key("n1"),
         Key::Session(session),
         order(0),
     ];
@@ -404,7 +404,7 @@ fn damaged_records_of_every_kind_are_listed() {
 
 #[test]
 fn ten_thousand_shards_are_readable_in_80_columns() {
-    let shop = Shop::with_orders(10_000);
+    let shop = TestCluster::with_orders(10_000);
     let long = "x".repeat(180);
     shop.run(&["keyspace", "create", &long, "--shards", "50"])
         .with(0);
@@ -453,7 +453,7 @@ impl Drop for Watching {
 
 #[test]
 fn a_watch_shows_changes_as_blocks_and_ends_well_with_ctrl_c() {
-    let shop = Shop::with_orders(4);
+    let shop = TestCluster::with_orders(4);
     let child = shop
         .command(&["status", "--watch", "--interval", "10ms"])
         .stdout(Stdio::piped())
@@ -490,7 +490,7 @@ fn mode(status: &Value) -> &str {
 
 #[test]
 fn a_watch_as_json_has_one_document_per_line_and_none_without_a_change() {
-    let shop = Shop::new();
+    let shop = TestCluster::new();
     let node = shop.node("n1", 2);
     let child = shop
         .command(&["status", "--watch", "--json", "--interval", "10ms"])
@@ -503,7 +503,7 @@ fn a_watch_as_json_has_one_document_per_line_and_none_without_a_change() {
         .map(|line| serde_json::from_str::<Value>(&line.unwrap()).unwrap());
     let first = documents.next().unwrap();
     // Renewals go on all the while; the next document is the next that says something else.
-    std::thread::sleep(shop::TTL);
+    std::thread::sleep(test_cluster::TTL);
     shop.stop(&node);
     let second = documents.next().unwrap();
     assert_ne!(first, second);

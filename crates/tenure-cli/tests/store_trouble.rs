@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use exec_support::{Site, now, pass, run, until};
+use exec_support::{TestCluster, now, pass, run, until};
 use serde_json::json;
 use tenure_store::servers::etcd::{Etcd, Options, Release};
 use tenure_store::servers::nats::{self, Nats};
@@ -24,7 +24,7 @@ const AT_ONCE: Duration = Duration::from_secs(10);
 const TTL: Duration = Duration::from_millis(2500);
 
 /// An `exec` that must end by itself, without having worked; gives what it said.
-fn refused(site: &Site, store: &str) -> String {
+fn refused(site: &TestCluster, store: &str) -> String {
     let begun = Instant::now();
     let mut command = site.command_on("refused", store);
     command.args(["--", "true"]).stdout(Stdio::null());
@@ -45,7 +45,7 @@ fn assert_tells(said: &str, wanted: &[&str]) {
 }
 
 /// Waits until a node has said all of this.
-fn await_told(site: &Site, node: &str, wanted: &[&str]) {
+fn await_told(site: &TestCluster, node: &str, wanted: &[&str]) {
     until(&format!("{node} tells {wanted:?}"), || {
         let said = site.said(node);
         wanted.iter().all(|text| said.contains(text))
@@ -53,12 +53,12 @@ fn await_told(site: &Site, node: &str, wanted: &[&str]) {
 }
 
 /// How often a node has said this.
-fn times(site: &Site, node: &str, text: &str) -> usize {
+fn times(site: &TestCluster, node: &str, text: &str) -> usize {
     site.said(node).matches(text).count()
 }
 
 /// The epochs at which children have begun, by shard, latest last.
-fn epochs(site: &Site) -> BTreeSet<(String, u64)> {
+fn epochs(site: &TestCluster) -> BTreeSet<(String, u64)> {
     let starts = site
         .lines()
         .into_iter()
@@ -73,7 +73,7 @@ fn epochs(site: &Site) -> BTreeSet<(String, u64)> {
 
 /// An `exec` that waits for its store with one warning, and works when the store is there.
 fn waits_and_starts(store: &str, wanted: &[&str], heal: impl FnOnce()) {
-    let site = Site::new(SHARDS);
+    let site = TestCluster::new(SHARDS);
     let mut exec = site.beating_on("a", store);
     await_told(&site, "a", wanted);
     // Long enough for several tries.
@@ -111,7 +111,7 @@ fn a_process_on_a_replicated_nats_bucket_has_the_longer_default_ttl_however_few_
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let opened = runtime.block_on(tenure_store::open(&nats.url("shop")));
     let store = opened.unwrap();
-    let site = Site::new(SHARDS);
+    let site = TestCluster::new(SHARDS);
     let one = format!("nats://{}/shop", nats.endpoint(0));
     let mut exec = site.beating_on("a", &one);
     site.await_covered();
@@ -142,7 +142,7 @@ fn a_start_waits_for_a_postgres_that_is_away_and_says_for_what() {
 fn a_start_waits_for_a_member_that_accepts_and_never_answers_and_can_be_stopped_meanwhile() {
     let etcd = Etcd::start(Release::V3_4);
     etcd.freeze(0);
-    let site = Site::new(SHARDS);
+    let site = TestCluster::new(SHARDS);
     let mut exec = site.beating_on("a", &etcd.url("shop"));
     await_told(&site, "a", &[&etcd.endpoint(0), "does not answer", "check"]);
     assert!(exec.terminate().success(), "{}", site.said("a"));
@@ -176,7 +176,7 @@ fn with_users(etcd: &Etcd) -> impl Fn(&str) -> String {
 fn wrong_passwords_and_missing_rights_end_a_start_on_etcd_and_are_told_while_it_runs() {
     let etcd = Etcd::start(Release::V3_4);
     let url = with_users(&etcd);
-    let site = Site::new(SHARDS);
+    let site = TestCluster::new(SHARDS);
     let wrong = ["rejects this user and password", "ETCDCTL_PASSWORD"];
     assert_tells(&refused(&site, &url("worker:hunter21")), &wrong);
     assert_tells(&refused(&site, &etcd.url("shop")), &["requires a user"]);
@@ -185,7 +185,7 @@ fn wrong_passwords_and_missing_rights_end_a_start_on_etcd_and_are_told_while_it_
     assert_tells(&refused(&site, &url("looker:hunter2")), &grant);
     let mut a = site.beating_on("a", &url("worker:hunter2"));
     site.await_covered();
-    let elsewhere = Site::new(SHARDS);
+    let elsewhere = TestCluster::new(SHARDS);
     assert_tells(&refused(&elsewhere, &url("looker:hunter2")), &grant);
 
     // A right that is taken away while two nodes run: who has a shard keeps it, and what cannot be taken is told.
@@ -214,7 +214,7 @@ fn wrong_passwords_missing_rights_and_missing_jetstream_end_a_start_on_nats() {
     let server = nats::Options::new().more(users);
     let server = server.operator("worker", "hunter2").start();
     let url = |login: &str| format!("nats://{login}@{}/shop", server.endpoint(0));
-    let site = Site::new(SHARDS);
+    let site = TestCluster::new(SHARDS);
     let wrong = ["rejects this user", "NATS_PASSWORD"];
     assert_tells(&refused(&site, &url("worker:hunter21")), &wrong);
     let grant = ["denies publishing", "$KV.shop.", "grant it"];
@@ -233,7 +233,7 @@ fn wrong_passwords_missing_rights_and_missing_jetstream_end_a_start_on_nats() {
 #[test]
 fn a_nats_without_room_stops_work_in_time_and_is_told_once() {
     let server = nats::Options::new().storage("max_file_store: 4MB").start();
-    let site = Site::new(SHARDS);
+    let site = TestCluster::new(SHARDS);
     let mut a = site.beating_on("a", &server.url("shop"));
     site.await_covered();
     let before = epochs(&site);
@@ -269,7 +269,7 @@ fn wrong_passwords_and_missing_rights_end_a_start_on_postgres_and_are_told_while
     );
     postgres.set_access("host all postgres all trust\nhost all all all scram-sha-256\n");
     let url = |login: &str| postgres.url().replace("postgres@", &format!("{login}@"));
-    let site = Site::new(SHARDS);
+    let site = TestCluster::new(SHARDS);
     let wrong = [
         "password authentication failed",
         "PGPASSWORD",
@@ -284,7 +284,7 @@ fn wrong_passwords_and_missing_rights_end_a_start_on_postgres_and_are_told_while
         "GRANT USAGE ON SCHEMA tenure TO viewer; GRANT SELECT ON ALL TABLES IN SCHEMA tenure TO viewer",
     );
     let grant = ["permission denied", "grant it", "docs/stores/postgres.md"];
-    let elsewhere = Site::new(SHARDS);
+    let elsewhere = TestCluster::new(SHARDS);
     assert_tells(&refused(&elsewhere, &url("viewer:hunter2")), &grant);
 
     // A right that is taken away: renewals need it too, so work ends in time, and comes back with it.
@@ -336,7 +336,7 @@ fn a_start_waits_for_an_etcd_without_space_and_says_so() {
 fn an_etcd_without_space_costs_no_owner_and_what_cannot_be_taken_is_told() {
     let options = Options::new(Release::V3_4).arg("--quota-backend-bytes=8388608");
     let etcd = options.start();
-    let site = Site::new(SHARDS);
+    let site = TestCluster::new(SHARDS);
     let mut a = site.beating_on("a", &etcd.url("shop"));
     let mut b = site.beating_on("b", &etcd.url("shop"));
     site.await_both();
@@ -362,7 +362,7 @@ fn a_history_that_was_compacted_under_a_watch_is_listed_anew() {
     let etcd = Etcd::start(Release::V3_4);
     let proxy = Proxy::start(([127, 0, 0, 1], etcd.port(0)).into());
     let through = format!("etcd://{}/shop", proxy.address());
-    let site = Site::new(SHARDS);
+    let site = TestCluster::new(SHARDS);
     let mut a = site.beating_on("a", &through);
     site.await_covered();
     let before = epochs(&site);
@@ -393,7 +393,7 @@ fn a_history_that_was_compacted_under_a_watch_is_listed_anew() {
 #[test]
 fn a_postgres_in_recovery_ends_a_start_and_stops_work_in_time() {
     let mut postgres = Postgres::start();
-    let site = Site::new(SHARDS);
+    let site = TestCluster::new(SHARDS);
     let mut a = site.beating_on("a", &postgres.url());
     site.await_covered();
     let before = epochs(&site);
@@ -401,7 +401,7 @@ fn a_postgres_in_recovery_ends_a_start_and_stops_work_in_time() {
     postgres.stop();
     postgres.restart();
     let wanted = ["is a standby (in recovery)", "name the primary"];
-    let elsewhere = Site::new(SHARDS);
+    let elsewhere = TestCluster::new(SHARDS);
     assert_tells(&refused(&elsewhere, &postgres.url()), &wanted);
     await_told(&site, "a", &wanted);
     until("children end in time", || site.alive().is_empty());

@@ -1,16 +1,16 @@
 //! Stores that are servers, as the command meets them: away, locked, or readable alone. Each is told with the way out.
 
-mod shop;
+mod test_cluster;
 
 use std::time::{Duration, Instant};
 
-use shop::{Ran, ran};
 use tenure_store::servers::etcd::{Etcd, Release};
 use tenure_store::servers::free_port;
 use tenure_store::servers::postgres::Postgres;
+use test_cluster::{Ran, ran};
 
 /// Long enough for every attempt that a start makes, short enough for a person.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 fn status(url: &str) -> Ran {
     run(url, &["status"])
@@ -49,7 +49,7 @@ fn exec(url: &str) -> Ran {
 fn run(url: &str, args: &[&str]) -> Ran {
     let begun = Instant::now();
     let ran = ran(&[&["--store", url, "--cluster", "shop"], args].concat());
-    assert!(begun.elapsed() < PATIENCE, "{args:?}: {}", ran.err);
+    assert!(begun.elapsed() < TIMEOUT, "{args:?}: {}", ran.err);
     assert!(!ran.err.contains("hunter2"), "{}", ran.err);
     ran
 }

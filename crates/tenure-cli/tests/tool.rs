@@ -1,11 +1,11 @@
 //! The command as a tool: help, completions, exit codes, the simulator.
 
-mod shop;
+mod test_cluster;
 
 use std::io::Read as _;
 use std::process::Stdio;
 
-use shop::{Shop, ran, tenure};
+use test_cluster::{TestCluster, ran, tenure};
 
 /// Every command that a person may type, by walking through the help.
 fn commands(path: Vec<String>, all: &mut Vec<Vec<String>>) {
@@ -160,7 +160,7 @@ fn usage_errors_exit_with_2_and_say_nothing_on_stdout() {
 
 #[test]
 fn a_reader_that_has_seen_enough_ends_the_program_quietly() {
-    let shop = Shop::with_orders(5000);
+    let shop = TestCluster::with_orders(5000);
     let mut child = shop
         .command(&["status", "--shards"])
         .stdout(Stdio::piped())
@@ -180,7 +180,7 @@ fn a_reader_that_has_seen_enough_ends_the_program_quietly() {
 
 #[test]
 fn what_is_logged_goes_to_stderr_and_data_stays_clean() {
-    let shop = Shop::with_orders(2);
+    let shop = TestCluster::with_orders(2);
     let ran = shop.run(&["--log", "trace", "status", "--json"]).with(0);
     assert_eq!(ran.json()["cluster"], "shop");
 }

@@ -15,7 +15,7 @@ use crate::store_time::StoreTime;
 /// How often the store is asked.
 const ASK_EVERY: Duration = Duration::from_secs(30);
 /// How long it may take to answer.
-const PATIENCE: Duration = Duration::from_secs(5);
+const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The clock of a store, as this process knows it.
 #[derive(Debug)]
@@ -50,9 +50,9 @@ impl StoreClock {
             }
             Known::At(..) | Known::Nothing => {}
         }
-        let asked = tokio::time::timeout(PATIENCE, self.store.now()).await;
+        let asked = tokio::time::timeout(CALL_TIMEOUT, self.store.now()).await;
         let answer = asked.unwrap_or_else(|_| {
-            let reason = format!("the store did not return its time within {PATIENCE:?}");
+            let reason = format!("the store did not return its time within {CALL_TIMEOUT:?}");
             Err(StoreError::unavailable(reason))
         });
         match (answer, self.known()) {

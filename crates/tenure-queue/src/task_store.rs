@@ -26,7 +26,7 @@ use crate::transitions::{Transition, TransitionError, apply};
 use crate::write_batcher::WriteBatcher;
 
 /// How long any call to the store may take.
-const PATIENCE: Duration = Duration::from_secs(10);
+const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// How often a write is tried again after it lost a race or its outcome was unknown.
 const WRITE_ATTEMPTS: usize = 16;
 /// How long after its time an entry that is ahead of its task is left alone.
@@ -372,14 +372,14 @@ fn late() -> StoreError {
 }
 
 fn too_late() -> String {
-    format!("the store did not respond within {PATIENCE:?}")
+    format!("the store did not respond within {CALL_TIMEOUT:?}")
 }
 
 /// No call waits without end. A write that is given up may still be done: its outcome is unknown.
 pub(crate) async fn in_time<T>(
     call: impl Future<Output = Result<T, StoreError>>,
 ) -> Result<T, StoreError> {
-    let answer = tokio::time::timeout(PATIENCE, call).await;
+    let answer = tokio::time::timeout(CALL_TIMEOUT, call).await;
     answer.unwrap_or_else(|_| Err(late()))
 }
 
@@ -387,6 +387,6 @@ pub(crate) async fn in_time<T>(
 pub(crate) async fn read_in_time<T>(
     call: impl Future<Output = Result<T, StoreError>>,
 ) -> Result<T, StoreError> {
-    let answer = tokio::time::timeout(PATIENCE, call).await;
+    let answer = tokio::time::timeout(CALL_TIMEOUT, call).await;
     answer.unwrap_or_else(|_| Err(StoreError::unavailable(too_late())))
 }

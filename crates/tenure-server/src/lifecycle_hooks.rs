@@ -135,7 +135,7 @@ impl Hooks {
         let hooks = self.clone();
         runtime.spawn(async move {
             if let Err(error) = hooks.in_time("release", &grant, json!({})).await {
-                debug!(%shard, %error, "release hook failed");
+                debug!(%shard, %error, "release hook of the application failed");
             }
             let mut releasing = hooks.releasing();
             if releasing
@@ -223,7 +223,7 @@ impl<const WARM: bool> Handler for Hooked<WARM> {
         match hooks.in_time("seal", shard.grant(), json!({})).await {
             Ok(said) => Ok(Seal::new(said.unwrap_or_default().trim())),
             Err(error) => {
-                warn!(shard = %shard.id(), %error, "seal hook failed");
+                warn!(shard = %shard.id(), %error, "seal hook of the application failed");
                 Err(error)
             }
         }

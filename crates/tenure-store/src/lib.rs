@@ -12,7 +12,7 @@ pub mod etcd;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod fanout;
 pub mod fault;
-pub mod host;
+pub mod machine_identity;
 pub mod memory;
 #[cfg(feature = "nats")]
 pub mod nats;

@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::error::StoreError;
-use crate::host::random_uuid;
+use crate::machine_identity::random_uuid;
 use crate::store::{
     ClockScope, Delete, DeleteIf, Entry, Expect, Keys, Leases, Listing, Put, PutIf, Store,
     StoreInfo,

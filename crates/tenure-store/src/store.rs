@@ -144,7 +144,7 @@ pub enum Delete {
 /// Whether the clocks of those who use a store can be compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ClockScope {
-    /// All users are on one machine: their boot-time clocks are the same clock wherever [`boot_id`](crate::host::boot_id) agrees.
+    /// All users are on one machine: their boot-time clocks are the same clock wherever [`boot_id`](crate::machine_identity::boot_id) agrees.
     OneMachine,
     /// Users are anywhere: a time that another participant wrote proves nothing.
     Anywhere,

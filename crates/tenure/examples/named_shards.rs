@@ -18,7 +18,7 @@ impl Handler for Topics {
 }
 
 const NODES: usize = 5;
-const PATIENCE: Duration = Duration::from_secs(900);
+const TIMEOUT: Duration = Duration::from_secs(900);
 
 fn told(what: &str, begun: Instant, before: &(u64, u64), observer: &Observer) -> (u64, u64) {
     let counts = observer.snapshot();
@@ -82,12 +82,10 @@ async fn main() -> Result<()> {
     let first = NodeName::new("n0")?;
     let begun = Instant::now();
     admin.drain(&first).await?;
-    admin.wait_until_drained(&first, PATIENCE, |_| ()).await?;
+    admin.wait_until_drained(&first, TIMEOUT, |_| ()).await?;
     let left = told("one node drained", begun, &served, &observer);
     let (begun, all) = (Instant::now(), shards.into_iter().map(|s| s.name).collect());
-    admin
-        .delete_shards(&keyspace, all, PATIENCE, |_| ())
-        .await?;
+    admin.delete_shards(&keyspace, all, TIMEOUT, |_| ()).await?;
     until_owned(&nodes, 0).await;
     told("all deleted", begun, &left, &observer);
     for node in nodes {

@@ -11,7 +11,7 @@ use tenure_core::plan::Policy;
 use tenure_core::record::{AssignedBy, KeyspaceKind, PlanningSettings, Rejoin, Role};
 use tenure_core::settings::Settings;
 use tenure_store::Store;
-use tenure_store::host::Host;
+use tenure_store::machine_identity::Host;
 
 use crate::clock::Clock;
 use crate::data_dir::DataDir;

@@ -55,7 +55,7 @@ impl Clock {
     /// Names the clock: two participants whose clocks have the same name may compare times.
     pub fn id(&self) -> Option<String> {
         match &self.0 {
-            Kind::Boot => tenure_store::host::boot_id(),
+            Kind::Boot => tenure_store::machine_identity::boot_id(),
             Kind::Runtime { number, .. } => Some(format!("runtime/{number}")),
         }
     }

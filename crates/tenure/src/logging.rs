@@ -97,7 +97,7 @@ pub(crate) fn log(note: &NodeEvent) {
             shard,
             step,
             reason,
-        } => info!(%shard, %step, %reason, "shadow mode: transition skipped"),
+        } => info!(%shard, %step, %reason, "transition not executed in shadow mode"),
         NodeEvent::LoadFailed {
             shard,
             epoch,

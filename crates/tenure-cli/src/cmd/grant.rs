@@ -100,7 +100,7 @@ fn check(path: &Path, epoch: Option<u64>) -> Result<(), Exit> {
             state.epoch
         )));
     }
-    if state.boot_id != tenure_store::host::boot_id() {
+    if state.boot_id != tenure_store::machine_identity::boot_id() {
         return Err(Exit::failed(
             "the grant is from another boot or another time namespace of this machine",
         ));

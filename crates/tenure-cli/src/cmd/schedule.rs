@@ -78,13 +78,13 @@ struct PutCommand {
     /// Priority of each task, from 0 to 9 [default: 5]
     #[arg(long, value_name = "N", help_heading = "Task options")]
     priority: Option<u8>,
-    /// Maximum duration of one attempt [default: as the queue]
+    /// Maximum duration of one attempt [default: setting of the queue]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, help_heading = "Task options")]
     attempt_timeout: Option<Duration>,
-    /// Number of attempts before a task becomes a dead letter [default: as the queue]
+    /// Number of attempts before a task becomes a dead letter [default: setting of the queue]
     #[arg(long, value_name = "N", help_heading = "Task options")]
     max_attempts: Option<u32>,
-    /// Metadata to find the tasks by (repeatable)
+    /// Metadata stored with the tasks, to find them by; repeatable
     #[arg(long, value_name = "NAME=VALUE", value_parser = metadata, help_heading = "Task options")]
     metadata: Vec<(String, String)>,
 }

@@ -18,7 +18,7 @@ use crate::supervise::myself;
 pub(crate) use journal::Journal;
 
 /// How long a process may take to begin, or to end once it was asked to.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 const ANY_PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
@@ -163,7 +163,7 @@ impl Proc {
             address: ANY_PORT,
             child,
         };
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         let mut last = "the process printed nothing".to_owned();
         while let Ok(line) = heard.recv_timeout(until.saturating_duration_since(Instant::now())) {
             match line.strip_prefix("listening at http://").map(str::parse) {
@@ -193,7 +193,7 @@ impl Proc {
 
     /// Waits for its end; kills it if that does not come.
     pub(crate) async fn ended(&mut self) {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         while !self.is_over() && Instant::now() < until {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }

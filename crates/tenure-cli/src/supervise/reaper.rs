@@ -19,7 +19,7 @@ use crate::cmd::exec::grant_file::GrantState;
 const LONGEST: u64 = 64 * 1024;
 
 /// How often a keeper whose grant file is old looks whether its watchdog has been stopped.
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Arguments of `__reaper`.
 #[derive(Debug, clap::Args)]
@@ -161,7 +161,7 @@ fn last_resort(grant: Option<&Path>, watchdog: i32) -> Option<Time> {
     if due > now {
         return Some(due);
     }
-    (!process_tree::is_stopped(watchdog)).then(|| now + LOOK_AGAIN)
+    (!process_tree::is_stopped(watchdog)).then(|| now + POLL_INTERVAL)
 }
 
 fn spawn(args: &KeepArgs) -> io::Result<(Pid, Vec<JoinHandle<()>>)> {

@@ -14,15 +14,15 @@ use tempfile::TempDir;
 use tenure_judge::{Demands, Judge, Verdict, read_logs};
 use tenure_sim::validate::validate;
 
-#[path = "../stopping/mod.rs"]
-mod stopping;
-pub(crate) use stopping::{send, stop_outside};
+#[path = "../sigstop/mod.rs"]
+mod sigstop;
+pub(crate) use sigstop::{send, stop_outside};
 
 pub(crate) const TTL: Duration = Duration::from_millis(1500);
 pub(crate) const TENURE: &str = env!("CARGO_BIN_EXE_tenure");
 
 /// How long anything may take that is bound to happen.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Whether the long versions are asked for.
 pub(crate) fn full() -> bool {
@@ -30,14 +30,14 @@ pub(crate) fn full() -> bool {
 }
 
 /// A place with a store and the logs of all children.
-pub(crate) struct Site {
+pub(crate) struct TestCluster {
     dir: TempDir,
     pub(crate) shards: u32,
     /// How many traces there are.
     traces: AtomicU32,
 }
 
-impl Site {
+impl TestCluster {
     pub(crate) fn new(shards: u32) -> Self {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("logs")).unwrap();
@@ -314,7 +314,7 @@ impl Drop for Exec {
             send(watchdog, Signal::KILL);
         }
         let begun = Instant::now();
-        while keepers.iter().any(|pid| is_alive(*pid)) && begun.elapsed() < PATIENCE {
+        while keepers.iter().any(|pid| is_alive(*pid)) && begun.elapsed() < TIMEOUT {
             pass(Duration::from_millis(5));
         }
     }
@@ -355,7 +355,7 @@ pub(crate) fn now() -> u64 {
 
 /// Waits for something that must come, and says what if it does not.
 pub(crate) fn until(what: &str, come: impl FnMut() -> bool) {
-    assert!(within(PATIENCE, come), "not within {PATIENCE:?}: {what}");
+    assert!(within(TIMEOUT, come), "not within {TIMEOUT:?}: {what}");
 }
 
 /// Waits for something that may come.

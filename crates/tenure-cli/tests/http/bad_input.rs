@@ -6,11 +6,11 @@ use rustix::process::Signal;
 
 use crate::client::{Client, about};
 use crate::load::{Load, check_journal};
-use crate::site::{QUICK, SOON, Site, free_port, until, with_ttl};
+use crate::test_cluster::{QUICK, SOON, TestCluster, free_port, until, with_ttl};
 
 #[tokio::test]
 async fn a_request_without_key_or_for_what_does_not_exist_is_told_so() {
-    let site = Site::new(2);
+    let site = TestCluster::new(2);
     let node = site.node("n1", &QUICK);
     let router = site.router("r1", &[]);
     site.settled(1).await;
@@ -44,7 +44,7 @@ async fn a_request_without_key_or_for_what_does_not_exist_is_told_so() {
 
 #[tokio::test]
 async fn what_cannot_be_held_is_answered_with_503_and_counted() {
-    let site = Site::new(2);
+    let site = TestCluster::new(2);
     let (made, said) = site.run(&["keyspace", "create", "orders", "--shards", "2"]);
     assert!(made, "{said}");
     let short = [
@@ -94,7 +94,7 @@ async fn what_cannot_be_held_is_answered_with_503_and_counted() {
 
 #[tokio::test]
 async fn an_application_that_is_down_or_slow_is_named_and_the_node_says_that_it_is_not_ready() {
-    let site = Site::new(1);
+    let site = TestCluster::new(1);
     let app = free_port();
     let mut process = std::process::Command::new(env!("CARGO_BIN_EXE_tenure"));
     process
@@ -128,7 +128,7 @@ async fn an_application_that_is_down_or_slow_is_named_and_the_node_says_that_it_
 
 #[tokio::test]
 async fn a_node_that_is_cut_off_from_its_store_lives_but_is_not_ready_until_it_is_back() {
-    let site = Site::new(1);
+    let site = TestCluster::new(1);
     let node = site.node("n1", &with_ttl("2s"));
     site.settled(1).await;
     let store = rusqlite::Connection::open(site.dir.path().join("store.db")).unwrap();
@@ -158,7 +158,7 @@ async fn a_node_that_is_cut_off_from_its_store_lives_but_is_not_ready_until_it_i
 
 /// A hook that fails, or does not answer, undoes the move: the old owner serves on.
 async fn a_move_is_undone(first: (&[&str], &[&str]), second: &[&str], told: &str) {
-    let site = Site::new(4);
+    let site = TestCluster::new(4);
     let first_args = [&QUICK[..], first.0].concat();
     let old = site.node_with("n1", &first_args, first.1);
     let router = site.router("r1", &[]);
@@ -207,7 +207,7 @@ async fn a_seal_that_hangs_undoes_the_move_and_no_request() {
 
 #[tokio::test]
 async fn an_application_without_hooks_is_served_too() {
-    let site = Site::new(2);
+    let site = TestCluster::new(2);
     let without = [
         "--without",
         "seal",
@@ -227,7 +227,7 @@ async fn an_application_without_hooks_is_served_too() {
 
 #[test]
 fn what_cannot_be_started_is_refused_with_the_way_out() {
-    let site = Site::new(1);
+    let site = TestCluster::new(1);
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = taken.local_addr().unwrap().to_string();
     let check = |args: &[&str], wanted: &[&str]| {
@@ -276,7 +276,7 @@ fn what_cannot_be_started_is_refused_with_the_way_out() {
 
 #[tokio::test]
 async fn a_second_signal_does_not_wait_for_what_is_in_flight() {
-    let site = Site::new(1);
+    let site = TestCluster::new(1);
     let mut node = site.node("n1", &QUICK);
     let router = site.router("r1", &[]);
     site.settled(1).await;

@@ -7,13 +7,13 @@ use tokio::net::TcpStream;
 
 use crate::client::{Client, about, read_out};
 use crate::load::check_journal;
-use crate::site::{QUICK, Site, until};
+use crate::test_cluster::{QUICK, TestCluster, until};
 
 const LARGE: usize = 3 << 20;
 
 #[tokio::test]
 async fn a_large_body_waits_with_its_client_until_an_owner_lets_it_in() {
-    let site = Site::new(2);
+    let site = TestCluster::new(2);
     let mut first = site.node("n1", &QUICK);
     let router = site.router("r1", &[]);
     site.settled(1).await;
@@ -58,8 +58,8 @@ async fn a_large_body_waits_with_its_client_until_an_owner_lets_it_in() {
     assert_eq!(got.body.len(), 5_000_000);
 }
 
-async fn held_now(router: &crate::site::Proc, count: f64) {
-    let limit = std::time::Instant::now() + crate::site::SOON;
+async fn held_now(router: &crate::test_cluster::Proc, count: f64) {
+    let limit = std::time::Instant::now() + crate::test_cluster::SOON;
     while router.metric("tenure_router_held_requests ").await != count {
         assert!(std::time::Instant::now() < limit, "never {count} held");
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -68,7 +68,7 @@ async fn held_now(router: &crate::site::Proc, count: f64) {
 
 #[tokio::test]
 async fn a_slow_body_is_waited_for_and_one_that_stops_is_not() {
-    let site = Site::new(2);
+    let site = TestCluster::new(2);
     let _node = site.node("n1", &QUICK);
     let router = site.router("r1", &["--response-timeout", "700ms"]);
     site.settled(1).await;
@@ -100,7 +100,7 @@ async fn a_slow_body_is_waited_for_and_one_that_stops_is_not() {
 /// P3: what was let in is in flight until its application is done, whatever its client does.
 #[tokio::test]
 async fn a_client_that_goes_away_does_not_let_its_request_be_overtaken_by_a_new_owner() {
-    let site = Site::new(1);
+    let site = TestCluster::new(1);
     let mut first = site.node("n1", &QUICK);
     let router = site.router("r1", &[]);
     let _second = site.node("n2", &QUICK);
@@ -115,7 +115,7 @@ async fn a_client_that_goes_away_does_not_let_its_request_be_overtaken_by_a_new_
     until_abandoned(&router).await;
     first.signal(rustix::process::Signal::TERM);
     let mut gate = Client::new(first.address);
-    let limit = std::time::Instant::now() + crate::site::SOON;
+    let limit = std::time::Instant::now() + crate::test_cluster::SOON;
     while gate.ask("GET", "/count", "a", "").await.status != 421 {
         assert!(std::time::Instant::now() < limit, "the gate never closed");
     }
@@ -130,9 +130,9 @@ async fn a_client_that_goes_away_does_not_let_its_request_be_overtaken_by_a_new_
     assert_eq!(site.journal().len(), 2);
 }
 
-async fn until_abandoned(router: &crate::site::Proc) {
+async fn until_abandoned(router: &crate::test_cluster::Proc) {
     let name = "tenure_http_abandoned_total{role=\"router\"}";
-    let limit = std::time::Instant::now() + crate::site::SOON;
+    let limit = std::time::Instant::now() + crate::test_cluster::SOON;
     while router.metric(name).await < 1.0 {
         assert!(
             std::time::Instant::now() < limit,
@@ -144,7 +144,7 @@ async fn until_abandoned(router: &crate::site::Proc) {
 
 #[tokio::test]
 async fn requests_held_for_one_key_are_answered_in_the_order_in_which_they_came() {
-    let site = Site::new(1);
+    let site = TestCluster::new(1);
     let mut first = site.node("n1", &QUICK);
     let router = site.router("r1", &[]);
     site.settled(1).await;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 
 use crate::client::{Client, about};
-use crate::site::Site;
+use crate::test_cluster::TestCluster;
 
 /// What became of one request.
 #[derive(Clone, Debug)]
@@ -108,7 +108,7 @@ pub(crate) fn latencies(outcomes: &[Outcome]) -> String {
 }
 
 /// What was answered with success is in the journals once, in the order of each key; what failed is there at most once.
-pub(crate) fn check_journal(site: &Site, outcomes: &[Outcome]) {
+pub(crate) fn check_journal(site: &TestCluster, outcomes: &[Outcome]) {
     let mut written: BTreeMap<String, Vec<u64>> = BTreeMap::new();
     let mut epochs: BTreeMap<String, u64> = BTreeMap::new();
     for (shard, epoch, key, number) in site.journal() {

@@ -3,12 +3,12 @@
 mod bad_input;
 mod bodies;
 mod client;
-mod killing;
+mod demo_commands;
+mod failover;
 mod load;
+mod malformed_requests;
 mod moving;
 mod named;
 mod rolling;
-mod shown;
-mod site;
 mod streams;
-mod wire;
+mod test_cluster;

@@ -6,11 +6,11 @@ use rustix::process::Signal;
 
 use crate::client::Client;
 use crate::load::{Load, check_journal, latencies};
-use crate::site::{QUICK, Site};
+use crate::test_cluster::{QUICK, TestCluster};
 
 /// How long requests wait at most while half of the shards move to a node that takes so long to load each.
 async fn longest_wait(load_time: &str) -> Duration {
-    let site = Site::new(4);
+    let site = TestCluster::new(4);
     let warm = [&QUICK[..], &["--warm"]].concat();
     let _first = site.node_with("n1", &warm, &["--load", load_time]);
     let router = site.router("r1", &[]);
@@ -42,7 +42,7 @@ async fn requests_do_not_wait_for_a_load() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_router_that_says_nothing_delays_a_move_by_the_freeze_timeout_only() {
-    let site = Site::new(4);
+    let site = TestCluster::new(4);
     let args = [&QUICK[..], &["--set", "router_hold_timeout=700ms"]].concat();
     let short = ["--set", "router_hold_timeout=700ms", "--ttl", "60s"];
     let _first = site.node("n1", &args);
@@ -70,7 +70,7 @@ async fn a_router_that_says_nothing_delays_a_move_by_the_freeze_timeout_only() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn three_identical_processes_need_no_router_of_their_own() {
-    let site = Site::new(6);
+    let site = TestCluster::new(6);
     let args = [&QUICK[..], &["--forward"]].concat();
     let mut nodes = ["n1", "n2", "n3"].map(|n| site.node(n, &args));
     site.settled(3).await;
@@ -111,14 +111,14 @@ async fn an_application_in_another_language_hands_its_state_over() {
         tenure_store::servers::skipped("there is no python3");
         return;
     }
-    let site = Site::new(3);
+    let site = TestCluster::new(3);
     let script = concat!(
         env!("CARGO_MANIFEST_DIR"),
         "/../tenure-server/examples/counter.py"
     );
     let state = site.dir.path().join("state");
     let node = |name: &str| {
-        let at = crate::site::free_port();
+        let at = crate::test_cluster::free_port();
         let (app, hooks) = (format!("http://{at}"), format!("http://{at}/hooks"));
         let port = at.port().to_string();
         let mut args = QUICK.to_vec();

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use crate::client::{Client, about};
 use crate::load::{Load, check_journal};
-use crate::site::{QUICK, Site};
+use crate::test_cluster::{QUICK, TestCluster};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn named_shards_are_served_routed_by_their_names_and_moved_under_load() {
-    let site = Site::named();
+    let site = TestCluster::named();
     let mut first = site.node("n1", &QUICK);
     let router = site.router("r1", &[]);
     for k in 0..8 {

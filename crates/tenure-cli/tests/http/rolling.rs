@@ -4,14 +4,14 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::load::{Load, check_journal, latencies};
-use crate::site::{QUICK, Site, until};
+use crate::test_cluster::{QUICK, TestCluster, until};
 
 const REQUESTS: u64 = 20_000;
 const KEYS: usize = 50;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_rolling_restart_under_load_drops_loses_and_reorders_nothing() {
-    let site = Site::new(20);
+    let site = TestCluster::new(20);
     let names = ["n1", "n2", "n3", "n4", "n5"];
     let mut nodes: Vec<_> = names.iter().map(|n| site.node(n, &QUICK)).collect();
     let routers = [site.router("r1", &[]), site.router("r2", &[])];

@@ -12,11 +12,11 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::client::{Client, about};
-use crate::site::{QUICK, SOON, Site};
+use crate::test_cluster::{QUICK, SOON, TestCluster};
 
 #[tokio::test]
 async fn a_stream_of_events_ends_whole_when_its_shard_moves_and_goes_on_at_the_new_owner() {
-    let site = Site::new(1);
+    let site = TestCluster::new(1);
     let mut first = site.node("n1", &QUICK);
     let router = site.router("r1", &[]);
     let _second = site.node("n2", &QUICK);
@@ -53,7 +53,7 @@ async fn a_stream_of_events_ends_whole_when_its_shard_moves_and_goes_on_at_the_n
 
 #[tokio::test]
 async fn a_websocket_is_told_to_close_when_its_shard_moves() {
-    let site = Site::new(1);
+    let site = TestCluster::new(1);
     let mut first = site.node("n1", &QUICK);
     let router = site.router("r1", &[]);
     let _second = site.node("n2", &QUICK);
@@ -134,7 +134,7 @@ async fn grpc_service() -> std::net::SocketAddr {
 
 #[tokio::test]
 async fn grpc_passes_with_its_trailers_however_large_its_messages() {
-    let site = Site::new(2);
+    let site = TestCluster::new(2);
     let app = format!("h2c://{}", grpc_service().await);
     let _node = site.gate("n1", &app, &QUICK);
     let router = site.router("r1", &[]);

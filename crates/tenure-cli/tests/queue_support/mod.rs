@@ -11,15 +11,15 @@ use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 
-#[path = "../stopping/mod.rs"]
-mod stopping;
-pub(crate) use stopping::{send, stop_outside};
+#[path = "../sigstop/mod.rs"]
+mod sigstop;
+pub(crate) use sigstop::{send, stop_outside};
 
 pub(crate) const TENURE: &str = env!("CARGO_BIN_EXE_tenure");
 pub(crate) const CLUSTER: &str = "shop";
 
 /// How long anything may take that is bound to happen, on a machine that is busy with everything else.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(90);
 
 /// What the binary did.
 #[derive(Debug)]
@@ -61,12 +61,12 @@ impl Ran {
 }
 
 /// A directory with a store, unless another one is named.
-pub(crate) struct Site {
+pub(crate) struct TestCluster {
     dir: TempDir,
     pub(crate) store: String,
 }
 
-impl Site {
+impl TestCluster {
     /// On a new SQLite file.
     pub(crate) fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
@@ -342,10 +342,7 @@ pub(crate) fn is_alive(pid: i32) -> bool {
 pub(crate) fn until(what: &str, mut come: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !come() {
-        assert!(
-            begun.elapsed() < PATIENCE,
-            "not within {PATIENCE:?}: {what}"
-        );
+        assert!(begun.elapsed() < TIMEOUT, "not within {TIMEOUT:?}: {what}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -356,7 +353,7 @@ pub(crate) fn pass(time: Duration) {
 }
 
 /// All records of the store, by key.
-pub(crate) fn records(site: &Site) -> Vec<(String, Vec<u8>)> {
+pub(crate) fn records(site: &TestCluster) -> Vec<(String, Vec<u8>)> {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
         let store = tenure_store::open(&site.store).await.unwrap();
@@ -367,7 +364,7 @@ pub(crate) fn records(site: &Site) -> Vec<(String, Vec<u8>)> {
 }
 
 /// The sessions of a worker that have not ended.
-pub(crate) fn sessions(site: &Site, node: &str) -> Vec<Value> {
+pub(crate) fn sessions(site: &TestCluster, node: &str) -> Vec<Value> {
     let sessions = records(site).into_iter();
     let sessions = sessions.filter(|(key, _)| key.starts_with(&format!("{CLUSTER}/sessions/")));
     let parsed = sessions.map(|(_, value)| serde_json::from_slice::<Value>(&value).unwrap());

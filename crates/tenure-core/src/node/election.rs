@@ -15,7 +15,7 @@ use crate::telemetry::NodeEvent;
 use crate::view::KeyState;
 
 use super::plan_writer::Planning;
-use super::store_requests::{Pending, Purpose, Settled};
+use super::store_requests::{Pending, Settled, WritePurpose};
 use super::timers::Timer;
 use super::{Life, Node};
 
@@ -132,7 +132,7 @@ impl Node {
     pub(super) fn try_become_leader(&mut self) {
         let standing = |p: &Pending| {
             matches!(p, Pending::Put { purpose, .. } | Pending::ReadBack { purpose, .. }
-                if *purpose == Purpose::Lead)
+                if *purpose == WritePurpose::Lead)
         };
         if !self.may_lead()
             || !self.has_coordinated()
@@ -145,7 +145,7 @@ impl Node {
         else {
             return;
         };
-        self.put_leader(expect, term, session, false, Purpose::Lead);
+        self.put_leader(expect, term, session, false, WritePurpose::Lead);
     }
 
     fn put_leader(
@@ -154,7 +154,7 @@ impl Node {
         term: u64,
         session: SessionId,
         resigned: bool,
-        purpose: Purpose,
+        purpose: WritePurpose,
     ) {
         let nonce = self.nonce();
         let old = self.view.leader.get(&());
@@ -213,7 +213,7 @@ impl Node {
         if let Some(seen) = self.view.leader.seen(&()).cloned() {
             let (term, session) = (seen.record.term, seen.record.session);
             let expect = Expect::Version(seen.version);
-            self.put_leader(expect, term, session, true, Purpose::Unimportant);
+            self.put_leader(expect, term, session, true, WritePurpose::Unimportant);
         }
         self.stop_leading();
     }

@@ -22,7 +22,7 @@ use crate::telemetry::NodeEvent;
 use crate::time::Time;
 use crate::view::KeyState;
 
-use super::store_requests::{Purpose, Settled};
+use super::store_requests::{Settled, WritePurpose};
 use super::timers::Timer;
 use super::{Life, Node, Timekeeper};
 
@@ -265,11 +265,11 @@ impl Node {
             }
         } else if self.is_unproven(id) && self.config.role != Role::Shadow {
             // Old enough to count; but only the write shows that it has stood there all the time.
-            self.end_session(id, EndReason::Expired, Purpose::ExpireSession(id));
+            self.end_session(id, EndReason::Expired, WritePurpose::ExpireSession(id));
         } else if self.config.role != Role::Shadow && !self.is_newer(id) {
             let healthy = self.lease_phase() == Some(LeasePhase::Attached);
             if healthy || self.config.rules.broken_by(Mutant::JudgeOverslept) {
-                self.end_session(id, EndReason::Expired, Purpose::ExpireSession(id));
+                self.end_session(id, EndReason::Expired, WritePurpose::ExpireSession(id));
             } else {
                 self.timers.set(
                     Timer::SessionExpiry(id),
@@ -323,7 +323,7 @@ impl Node {
     }
 
     /// Writes a session's tombstone over exactly the value that was seen.
-    pub(super) fn end_session(&mut self, id: SessionId, reason: EndReason, purpose: Purpose) {
+    pub(super) fn end_session(&mut self, id: SessionId, reason: EndReason, purpose: WritePurpose) {
         let nonce = self.nonce();
         let by = self.session().unwrap_or(SessionId(self.config.entropy));
         let ended = Some(Ended { reason, by });
@@ -408,7 +408,7 @@ impl Node {
                 self.absent.insert(Key::Session(id));
             }
             Some(KeyState::Missing { .. }) => {
-                let purpose = Purpose::ExpireSession(id);
+                let purpose = WritePurpose::ExpireSession(id);
                 if self.config.timekeeper == Timekeeper::Store {
                     let writing = |p: &super::store_requests::Pending| {
                         matches!(p,

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::store_requests::Purpose;
+use super::store_requests::WritePurpose;
 use super::timers::Timer;
 use super::{Life, Node};
 use crate::keys::Key;
@@ -79,7 +79,7 @@ impl Node {
             Key::Cluster,
             Expect::Version(seen.version),
             Record::Cluster(Arc::new(record)),
-            Purpose::Unimportant,
+            WritePurpose::Unimportant,
         );
     }
 }

@@ -17,7 +17,7 @@ use crate::record::{KeyspaceRecord, Ownership, Record, ShardRecord};
 
 use super::Node;
 use super::plan_writer::PlanUpdate;
-use super::store_requests::{Pending, Purpose};
+use super::store_requests::{Pending, WritePurpose};
 
 impl Node {
     /// What the wishes of operators come to.
@@ -93,7 +93,7 @@ impl Node {
             key,
             Expect::Version(seen.version),
             record,
-            Purpose::OwnRecord,
+            WritePurpose::OwnRecord,
         );
     }
 

@@ -25,7 +25,7 @@ use crate::telemetry::NodeEvent;
 use crate::time::Time;
 
 use super::Node;
-use super::store_requests::{Purpose, Settled};
+use super::store_requests::{Settled, WritePurpose};
 use super::timers::Timer;
 
 /// How many times a ttl a node's absences are remembered.
@@ -568,7 +568,7 @@ impl Node {
             Key::Shard(id.clone()),
             Expect::Version(seen.version),
             Record::Shard(Arc::new(record)),
-            Purpose::Plan(id.clone()),
+            WritePurpose::Plan(id.clone()),
         );
     }
 

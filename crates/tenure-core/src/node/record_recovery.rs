@@ -29,7 +29,7 @@ use crate::telemetry::{NodeEvent, ShardStep};
 use crate::time::Time;
 use crate::view::KeyState;
 
-use super::store_requests::{Pending, Purpose, Settled};
+use super::store_requests::{Pending, Settled, WritePurpose};
 use super::timers::Timer;
 use super::{KeyspaceConfig, Life, Node};
 
@@ -97,7 +97,7 @@ impl Node {
     fn is_restoring(&self) -> bool {
         self.pending.values().any(|p| {
             matches!(p, Pending::Put { purpose, .. } | Pending::ReadBack { purpose, .. }
-                if matches!(purpose, Purpose::Generation(_) | Purpose::Keyspace | Purpose::Restore))
+                if matches!(purpose, WritePurpose::Generation(_) | WritePurpose::Keyspace | WritePurpose::Restore))
         })
     }
 
@@ -123,14 +123,14 @@ impl Node {
                     } else if !self.has_read_since(at) {
                         // The list sees to it that this goes on.
                     } else if let Some(generation) =
-                        self.draw_generation(&name, since, Purpose::Generation(name.clone()))
+                        self.draw_generation(&name, since, WritePurpose::Generation(name.clone()))
                     {
                         self.put_keyspace(
                             &name,
                             &config,
                             generation,
                             generation,
-                            Purpose::Keyspace,
+                            WritePurpose::Keyspace,
                         );
                     }
                 }
@@ -158,7 +158,7 @@ impl Node {
         &mut self,
         name: &KeyspaceName,
         since: Time,
-        purpose: Purpose,
+        purpose: WritePurpose,
     ) -> Option<u32> {
         if self.config.rules.broken_by(Mutant::EpochForgotten) {
             return Some(self.known_generation(name).max(1));
@@ -219,7 +219,7 @@ impl Node {
         config: &KeyspaceConfig,
         generation: u32,
         floor: u32,
-        purpose: Purpose,
+        purpose: WritePurpose,
     ) {
         let key = Key::Keyspace(name.clone());
         let nonce = self.nonce();
@@ -265,13 +265,13 @@ impl Node {
         let missing: Vec<Key> = missing.map(|(id, _)| Key::Shard(id.clone())).collect();
         let any = !missing.is_empty();
         for key in missing {
-            self.put_placeholder(key, Purpose::Restore);
+            self.put_placeholder(key, WritePurpose::Restore);
         }
         any
     }
 
     /// Marks a key as that of a lost record.
-    pub(super) fn put_placeholder(&mut self, key: Key, purpose: Purpose) {
+    pub(super) fn put_placeholder(&mut self, key: Key, purpose: WritePurpose) {
         let head = Head {
             rev: self.view.fresh_rev(&key),
             ..Head::first(self.nonce())
@@ -327,7 +327,8 @@ impl Node {
         if !self.has_read_since(self.restore_at(last).min(self.now)) {
             return;
         }
-        let Some(generation) = self.draw_generation(name, last, Purpose::Generation(name.clone()))
+        let Some(generation) =
+            self.draw_generation(name, last, WritePurpose::Generation(name.clone()))
         else {
             return;
         };
@@ -338,7 +339,7 @@ impl Node {
             false => self.possible_owners(),
         };
         for (id, expect) in due {
-            let purpose = Purpose::Restore;
+            let purpose = WritePurpose::Restore;
             self.put_restored(id, expect, generation, witnesses.clone(), purpose);
         }
     }
@@ -350,7 +351,7 @@ impl Node {
         expect: Expect,
         generation: u32,
         witnesses: Vec<SessionId>,
-        purpose: Purpose,
+        purpose: WritePurpose,
     ) {
         let key = Key::Shard(id.clone());
         let head = Head {
@@ -359,7 +360,7 @@ impl Node {
         };
         let witnesses_empty = witnesses.is_empty();
         let record = restored(head, generation, witnesses, self.config.rules);
-        if purpose == Purpose::Restore || !witnesses_empty {
+        if purpose == WritePurpose::Restore || !witnesses_empty {
             self.tell(
                 &id,
                 ShardStep::Restored,
@@ -454,7 +455,7 @@ impl Node {
             key,
             expect,
             Record::Node(Arc::new(record)),
-            Purpose::Unimportant,
+            WritePurpose::Unimportant,
         );
     }
 
@@ -487,7 +488,7 @@ impl Node {
             Key::Cluster,
             Expect::Absent,
             Record::Cluster(Arc::new(record)),
-            Purpose::Unimportant,
+            WritePurpose::Unimportant,
         );
     }
 }

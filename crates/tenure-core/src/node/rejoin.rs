@@ -21,7 +21,7 @@ use crate::telemetry::NodeEvent;
 use crate::time::Time;
 use crate::view::KeyState;
 
-use super::store_requests::{Pending, Purpose};
+use super::store_requests::{Pending, WritePurpose};
 use super::timers::Timer;
 use super::{Life, Node, Timekeeper};
 
@@ -235,7 +235,7 @@ impl Node {
             return Entering::As(Entry { mode, unsure });
         }
         let others = self.others();
-        if others == Others::Gone && self.raise_boot(Purpose::Boot) {
+        if others == Others::Gone && self.raise_boot(WritePurpose::Boot) {
             return Entering::Raising;
         }
         let returns = record.filter(|r| mode == NodeMode::Active && self.is_stale(r));
@@ -268,7 +268,7 @@ impl Node {
         if let Some((_, since)) = found {
             *since = now;
         }
-        self.ask_lease(id, Purpose::Boot);
+        self.ask_lease(id, WritePurpose::Boot);
     }
 
     /// Whether an operator wants to be asked before a node with this record takes part again: its session ran out, and the
@@ -291,7 +291,7 @@ impl Node {
     }
 
     /// Raises the cluster's boot number, if that is still what it was when this node started; says whether it does.
-    fn raise_boot(&mut self, purpose: Purpose) -> bool {
+    fn raise_boot(&mut self, purpose: WritePurpose) -> bool {
         let Some(company) = self.company.as_ref().filter(|c| c.begun) else {
             return false;
         };
@@ -334,7 +334,7 @@ impl Node {
                 let again = self.now + self.config.timing.renew_interval;
                 return self.timers.set(Timer::OwnRecord, again);
             }
-            Others::Gone if self.raise_boot(Purpose::OwnRecord) => return,
+            Others::Gone if self.raise_boot(WritePurpose::OwnRecord) => return,
             Others::Gone | Others::Live => {}
         }
         let boot = self.view.cluster.get(&()).map(|c| c.boot);
@@ -360,13 +360,13 @@ impl Node {
             key,
             expect,
             Record::Node(Arc::new(record)),
-            Purpose::OwnRecord,
+            WritePurpose::OwnRecord,
         );
     }
 
     fn is_writing_own_record(&self) -> bool {
         self.pending.values().any(|p| {
-            matches!(p, Pending::Put { purpose, .. } | Pending::ReadBack { purpose, .. } if *purpose == Purpose::OwnRecord)
+            matches!(p, Pending::Put { purpose, .. } | Pending::ReadBack { purpose, .. } if *purpose == WritePurpose::OwnRecord)
         })
     }
 

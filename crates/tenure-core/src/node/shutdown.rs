@@ -5,7 +5,7 @@ use crate::reason::Reason;
 use crate::record::EndReason;
 use crate::rules::Mutant;
 
-use super::store_requests::{Pending, Purpose, Settled};
+use super::store_requests::{Pending, Settled, WritePurpose};
 use super::timers::Timer;
 use super::{Life, Node};
 
@@ -37,7 +37,7 @@ impl Node {
     /// Whether the node has sent its own session's end.
     pub(super) fn is_resigning(&self) -> bool {
         self.pending.values().any(|p| {
-            matches!(p, Pending::Put { purpose, .. } | Pending::ReadBack { purpose, .. } if *purpose == Purpose::Resign)
+            matches!(p, Pending::Put { purpose, .. } | Pending::ReadBack { purpose, .. } if *purpose == WritePurpose::Resign)
         })
     }
 
@@ -73,7 +73,7 @@ impl Node {
         let Some(id) = self.my_session().map(|h| h.id) else {
             return;
         };
-        self.end_session(id, EndReason::Resigned, Purpose::Resign);
+        self.end_session(id, EndReason::Resigned, WritePurpose::Resign);
         if !matches!(self.life, Life::Stopping) {
             self.holder = None;
             self.timers.clear(&Timer::Renew);

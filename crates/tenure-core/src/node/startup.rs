@@ -19,7 +19,7 @@ use crate::time::Time;
 use crate::view::KeyState;
 
 use super::rejoin::Entering;
-use super::store_requests::{Purpose, Settled};
+use super::store_requests::{Settled, WritePurpose};
 use super::timers::Timer;
 use super::{KeyspaceConfig, Life, Node, Timekeeper};
 
@@ -133,7 +133,7 @@ impl Node {
 
     fn boot_put(&mut self, key: Key, expect: Expect, record: Record) {
         self.count_under_way();
-        self.put(key, expect, record, Purpose::Boot);
+        self.put(key, expect, record, WritePurpose::Boot);
     }
 
     fn boot_cluster(&mut self) -> Result<Next, Refusal> {
@@ -302,7 +302,7 @@ impl Node {
             if !absent.is_empty() {
                 for id in absent {
                     self.count_under_way();
-                    self.put_placeholder(Key::Shard(id), Purpose::Boot);
+                    self.put_placeholder(Key::Shard(id), WritePurpose::Boot);
                 }
                 return Next::Wait;
             }
@@ -316,7 +316,7 @@ impl Node {
         let at = |node: &Self| node.drawn.get(name).map(|drawn| drawn.at);
         let before = at(self);
         let Some(generation) =
-            self.draw_generation(name, since, Purpose::BootGeneration(name.clone()))
+            self.draw_generation(name, since, WritePurpose::BootGeneration(name.clone()))
         else {
             if at(self) != before {
                 self.count_under_way();
@@ -333,13 +333,19 @@ impl Node {
                 self.count_under_way();
                 let version = self.view.version(&Key::Shard(id.clone()));
                 let expect = version.map_or(Expect::Absent, Expect::Version);
-                self.put_restored(id, expect, generation, witnesses.clone(), Purpose::Boot);
+                self.put_restored(
+                    id,
+                    expect,
+                    generation,
+                    witnesses.clone(),
+                    WritePurpose::Boot,
+                );
             }
             return Next::Wait;
         }
         self.count_under_way();
         let floor = if fresh { 0 } else { generation };
-        self.put_keyspace(name, wanted, generation, floor, Purpose::Boot);
+        self.put_keyspace(name, wanted, generation, floor, WritePurpose::Boot);
         Next::Wait
     }
 
@@ -478,7 +484,7 @@ impl Node {
             return Next::Done;
         }
         self.count_under_way();
-        self.end_session(last, EndReason::Replaced, Purpose::Boot);
+        self.end_session(last, EndReason::Replaced, WritePurpose::Boot);
         Next::Wait
     }
 
@@ -496,7 +502,7 @@ impl Node {
         }
         if rules.broken_by(Mutant::StealName) {
             self.count_under_way();
-            self.end_session(session, EndReason::Replaced, Purpose::Boot);
+            self.end_session(session, EndReason::Replaced, WritePurpose::Boot);
             return Ok(Next::Wait);
         }
         let now = self.now;
@@ -545,7 +551,7 @@ impl Node {
         match self.expires_at(session) {
             Some(at) if now >= at => {
                 self.count_under_way();
-                self.end_session(session, EndReason::Expired, Purpose::Boot);
+                self.end_session(session, EndReason::Expired, WritePurpose::Boot);
                 Ok(Next::Wait)
             }
             Some(at) if first == version || now >= since + limit => Ok(Next::At(at)),
@@ -553,7 +559,7 @@ impl Node {
             None => {
                 if self.view.is_missing(&Key::Session(session)) {
                     self.count_under_way();
-                    self.end_session(session, EndReason::Missing, Purpose::Boot);
+                    self.end_session(session, EndReason::Missing, WritePurpose::Boot);
                     return Ok(Next::Wait);
                 }
                 self.absent.insert(Key::Session(session));

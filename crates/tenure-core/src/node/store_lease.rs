@@ -19,7 +19,7 @@ use crate::telemetry::NodeEvent;
 use crate::time::Time;
 use crate::view::KeyState;
 
-use super::store_requests::{Pending, Purpose, Settled};
+use super::store_requests::{Pending, Settled, WritePurpose};
 use super::timers::Timer;
 use super::{Life, Node, Timekeeper};
 
@@ -160,9 +160,9 @@ impl Node {
     }
 
     /// Asks whether the lease of a session is gone, unless that is being asked already.
-    pub(super) fn ask_lease(&mut self, id: SessionId, purpose: Purpose) {
+    pub(super) fn ask_lease(&mut self, id: SessionId, purpose: WritePurpose) {
         let asked = |p: &Pending| matches!(p, Pending::AskLease { id: other, .. } if *other == id);
-        if purpose != Purpose::Boot && self.pending.values().any(asked) {
+        if purpose != WritePurpose::Boot && self.pending.values().any(asked) {
             return;
         }
         if self.config.rules.broken_by(Mutant::LeaseNotAsked) {
@@ -176,14 +176,14 @@ impl Node {
     }
 
     /// The store has said whether a lease is still there.
-    pub(super) fn on_lease_told(&mut self, id: SessionId, purpose: Purpose, reply: Reply) {
+    pub(super) fn on_lease_told(&mut self, id: SessionId, purpose: WritePurpose, reply: Reply) {
         let Reply::Lease(alive) = reply else {
             return self.settled(purpose, Settled::Failed { unknown: false });
         };
         let missing = self.view.is_missing(&Key::Session(id));
         if self.ended(id) || self.session() == Some(id) {
             self.settled(purpose, Settled::Lost);
-        } else if !alive && purpose != Purpose::Boot && self.is_newer(id) {
+        } else if !alive && purpose != WritePurpose::Boot && self.is_newer(id) {
             // Never rewritten, not even then.
             self.settled(purpose, Settled::Lost);
         } else if !alive {
@@ -191,7 +191,7 @@ impl Node {
         } else if missing {
             // Its holder finds out at its next renewal, and has stopped a ttl from now at the latest.
             self.end_session(id, EndReason::Missing, purpose);
-        } else if purpose == Purpose::Boot && self.has_waited_for(id) {
+        } else if purpose == WritePurpose::Boot && self.has_waited_for(id) {
             let record = self.view.sessions.get(&id);
             if record.is_some_and(|s| !s.is_live() || s.leased.is_none()) || self.is_corrupt(id) {
                 // How long its lease is cannot be known. A holder that lives says so again, and soon; the watch may leave that
@@ -240,7 +240,7 @@ impl Node {
         }
         for id in asked {
             if id != me {
-                self.ask_lease(id, Purpose::ExpireSession(id));
+                self.ask_lease(id, WritePurpose::ExpireSession(id));
             }
         }
     }
@@ -276,7 +276,7 @@ impl Node {
             return Some(limit);
         }
         self.timers.clear(&Timer::Boot);
-        self.ask_lease(session, Purpose::Boot);
+        self.ask_lease(session, WritePurpose::Boot);
         None
     }
 }

@@ -16,7 +16,7 @@ use super::timers::Timer;
 
 /// What a write was for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Purpose {
+pub(super) enum WritePurpose {
     /// A step of the start.
     Boot,
     /// Ending somebody's session.
@@ -64,13 +64,13 @@ pub(super) enum Pending {
         key: Key,
         expect: Expect,
         record: Record,
-        purpose: Purpose,
+        purpose: WritePurpose,
     },
     ReadBack {
         key: Key,
         expect: Expect,
         record: Record,
-        purpose: Purpose,
+        purpose: WritePurpose,
         mark: u64,
         unknown: bool,
     },
@@ -113,7 +113,7 @@ pub(super) enum Pending {
     },
     AskLease {
         id: SessionId,
-        purpose: Purpose,
+        purpose: WritePurpose,
     },
 }
 
@@ -130,7 +130,7 @@ impl Node {
         op
     }
 
-    pub(super) fn put(&mut self, key: Key, expect: Expect, record: Record, purpose: Purpose) {
+    pub(super) fn put(&mut self, key: Key, expect: Expect, record: Record, purpose: WritePurpose) {
         let request = Request::Put {
             key: key.clone(),
             expect: expect.clone(),
@@ -232,7 +232,10 @@ impl Node {
             (Pending::Put { key, purpose, .. }, Reply::Failed(failure)) => {
                 self.tell_denied(&key, &failure);
                 self.write_failed(&purpose, &failure);
-                let starts = matches!(purpose, Purpose::Boot | Purpose::BootGeneration(_));
+                let starts = matches!(
+                    purpose,
+                    WritePurpose::Boot | WritePurpose::BootGeneration(_)
+                );
                 if !(starts && self.denied_at_start(&failure)) {
                     self.settled(purpose, Settled::Failed { unknown: false });
                 }
@@ -327,12 +330,12 @@ impl Node {
         key: Key,
         expect: Expect,
         record: Record,
-        purpose: Purpose,
+        purpose: WritePurpose,
         unknown: bool,
     ) {
         if unknown
             && self.config.rules.broken_by(Mutant::UnknownClaimAssumed)
-            && matches!(purpose, Purpose::Stay(_))
+            && matches!(purpose, WritePurpose::Stay(_))
         {
             self.learn(
                 &key,
@@ -364,7 +367,7 @@ impl Node {
         key: Key,
         expect: Expect,
         record: Record,
-        purpose: Purpose,
+        purpose: WritePurpose,
         mark: u64,
         unknown: bool,
         reply: Reply,
@@ -374,7 +377,7 @@ impl Node {
                 let nonce = found.record.as_ref().ok().map(|r| r.head().nonce);
                 let unchanged = expect == Expect::Version(found.version.clone());
                 if self.config.rules.broken_by(Mutant::UnguardedWrite)
-                    && matches!(purpose, Purpose::Stay(_))
+                    && matches!(purpose, WritePurpose::Stay(_))
                     && nonce != Some(record.head().nonce)
                 {
                     return self.put(key, Expect::Version(found.version), record, purpose);
@@ -407,31 +410,33 @@ impl Node {
         self.settled(purpose, outcome);
     }
 
-    fn write_failed(&mut self, purpose: &Purpose, failure: &StoreFailure) {
-        if let Purpose::Plan(shard) = purpose {
+    fn write_failed(&mut self, purpose: &WritePurpose, failure: &StoreFailure) {
+        if let WritePurpose::Plan(shard) = purpose {
             self.on_plan_write_failed(shard, failure);
         }
     }
 
-    pub(super) fn settled(&mut self, purpose: Purpose, outcome: Settled) {
+    pub(super) fn settled(&mut self, purpose: WritePurpose, outcome: Settled) {
         match purpose {
-            Purpose::Boot => self.on_boot_settled(outcome),
-            Purpose::ExpireSession(session) => self.on_judged(session, outcome),
-            Purpose::Stay(shard) => self.on_stay_settled(shard, outcome),
-            Purpose::Generation(name) => {
+            WritePurpose::Boot => self.on_boot_settled(outcome),
+            WritePurpose::ExpireSession(session) => self.on_judged(session, outcome),
+            WritePurpose::Stay(shard) => self.on_stay_settled(shard, outcome),
+            WritePurpose::Generation(name) => {
                 self.on_generation_drawn(&name, &outcome);
                 self.on_restore_settled(outcome);
             }
-            Purpose::BootGeneration(name) => {
+            WritePurpose::BootGeneration(name) => {
                 self.on_generation_drawn(&name, &outcome);
                 self.on_boot_settled(outcome);
             }
-            Purpose::Keyspace | Purpose::Restore => self.on_restore_settled(outcome),
-            Purpose::Resign => self.on_resigned(outcome),
-            Purpose::Lead => self.on_stood(outcome),
-            Purpose::Plan(shard) => self.on_planned(&shard, outcome),
-            Purpose::OwnRecord => self.on_around_settled(matches!(outcome, Settled::Failed { .. })),
-            Purpose::Unimportant => {}
+            WritePurpose::Keyspace | WritePurpose::Restore => self.on_restore_settled(outcome),
+            WritePurpose::Resign => self.on_resigned(outcome),
+            WritePurpose::Lead => self.on_stood(outcome),
+            WritePurpose::Plan(shard) => self.on_planned(&shard, outcome),
+            WritePurpose::OwnRecord => {
+                self.on_around_settled(matches!(outcome, Settled::Failed { .. }))
+            }
+            WritePurpose::Unimportant => {}
         }
     }
 

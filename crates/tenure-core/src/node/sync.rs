@@ -262,7 +262,7 @@ impl Node {
                     Key::Shard(id),
                     expect,
                     record,
-                    super::store_requests::Purpose::Unimportant,
+                    super::store_requests::WritePurpose::Unimportant,
                 );
             }
         }

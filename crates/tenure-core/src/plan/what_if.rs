@@ -58,8 +58,8 @@ impl std::error::Error for Unclear {}
 
 /// What can be asked, for messages and help.
 pub const FORMS: &str = "remove NODE, add COUNT, add NODE, weight NODE=N, capacity NODE=N, zone NODE=ZONE, cordon NODE, \
-                         drain NODE, activate NODE, pin KEYSPACE/SHARD=NODE, unpin KEYSPACE/SHARD, \
-                         load KEYSPACE/SHARD=N";
+                         drain NODE, resume NODE, pin KEYSPACE/SHARD=NODE, unpin KEYSPACE/SHARD, \
+                         cost KEYSPACE/SHARD=N";
 
 /// How many nodes can be added at a time.
 const MOST_ADDED: u32 = 100_000;
@@ -124,13 +124,13 @@ fn parse_one(part: &str) -> Result<Change, Unclear> {
         }
         "cordon" => Change::State(node(rest)?, NodeState::Cordoned),
         "drain" => Change::State(node(rest)?, NodeState::Draining),
-        "activate" => Change::State(node(rest)?, NodeState::Active),
+        "resume" => Change::State(node(rest)?, NodeState::Active),
         "pin" => {
             let (id, name) = pair()?;
             Change::Pin(shard(id)?, node(name)?)
         }
         "unpin" => Change::Unpin(shard(rest)?),
-        "load" => {
+        "cost" => {
             let (id, value) = pair()?;
             Change::Load(shard(id)?, number(value, 0)?)
         }

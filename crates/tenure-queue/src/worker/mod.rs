@@ -239,7 +239,7 @@ impl WorkerBuilder {
         let name = match self.name {
             Some(name) => WorkerName::new(name)?,
             None => {
-                let host = tenure_store::host::Host::this().name;
+                let host = tenure_store::machine_identity::Host::this().name;
                 let dir = self.data_dir.as_deref().and_then(Path::file_name);
                 WorkerName::new(match dir {
                     Some(dir) => format!("{host}-{}", dir.to_string_lossy()),

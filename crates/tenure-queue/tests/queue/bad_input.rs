@@ -3,11 +3,11 @@
 use tenure_queue::{Filter, Payload, Queue, QueueError, QueueSettings, Submit, TaskStatus};
 use tenure_store::{PutIf, Store, StoreError};
 
-use crate::world::*;
+use crate::test_cluster::*;
 
 #[tokio::test(start_paused = true)]
 async fn an_unknown_queue_is_named_with_its_place() {
-    let world = World::new();
+    let world = TestCluster::new();
     let e = Queue::open(world.store.clone(), "shop", "nope")
         .await
         .unwrap_err();
@@ -20,7 +20,7 @@ async fn an_unknown_queue_is_named_with_its_place() {
 
 #[tokio::test(start_paused = true)]
 async fn reads_that_time_out_report_an_unavailable_store() {
-    let world = World::new();
+    let world = TestCluster::new();
     let (queue, faults) = world.faulty(settings(1)).await;
     let id = submitted(&queue, text("x")).await;
     faults.hang();
@@ -34,7 +34,7 @@ async fn reads_that_time_out_report_an_unavailable_store() {
 
 #[tokio::test(start_paused = true)]
 async fn a_queue_is_created_once_and_its_shards_stay() {
-    let world = World::new();
+    let world = TestCluster::new();
     let queue = world.queue(settings(4)).await;
     let again = world
         .queue(QueueSettings {
@@ -60,7 +60,7 @@ async fn a_queue_is_created_once_and_its_shards_stay() {
 
 #[tokio::test(start_paused = true)]
 async fn all_queues_of_a_cluster_are_found_whatever_they_are_called() {
-    let world = World::new();
+    let world = TestCluster::new();
     for name in ["a", "a/b", "a-", "a0", "ä", "A"] {
         let queue = Queue::create(world.store.clone(), "shop", name, settings(1)).await;
         submitted(&queue.unwrap(), text("x")).await;
@@ -75,7 +75,7 @@ async fn all_queues_of_a_cluster_are_found_whatever_they_are_called() {
 
 #[tokio::test(start_paused = true)]
 async fn everything_wrong_with_a_submission_is_told_at_once() {
-    let world = World::new();
+    let world = TestCluster::new();
     let queue = world.queue(settings(4)).await;
     let bad = text("x".repeat(40_000))
         .priority(10)
@@ -112,7 +112,7 @@ async fn everything_wrong_with_a_submission_is_told_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn damaged_objects_are_named_and_passed_over_and_everything_else_goes_on() {
-    let world = World::new();
+    let world = TestCluster::new();
     let queue = world.queue(settings(1)).await;
     let broken = submitted(&queue, text("broken")).await;
     let wrong = submitted(&queue, text("wrong")).await;

@@ -12,7 +12,7 @@ use tenure_store::{
     Delete, DeleteIf, Entry, Listing, Put, PutIf, Revision, Store, StoreError, StoreInfo, Watch,
 };
 
-use crate::world::*;
+use crate::test_cluster::*;
 
 /// A store whose clock is off by so many seconds from that of every process.
 struct Shifted(MemoryStore, Arc<AtomicI64>);
@@ -74,7 +74,7 @@ async fn a_process_whose_clock_is_hours_off_changes_nothing() {
     // Seen from the store, every process here is six hours ahead, or behind.
     for hours in [-6i64, 6] {
         let shift = Arc::new(AtomicI64::new(hours * 3600));
-        let world = World::over(Arc::new(Shifted(MemoryStore::new(), shift)));
+        let world = TestCluster::over(Arc::new(Shifted(MemoryStore::new(), shift)));
         let (queue, producer) = (
             world.queue(settings(4)).await,
             world.queue(settings(4)).await,
@@ -103,7 +103,7 @@ async fn a_process_whose_clock_is_hours_off_changes_nothing() {
 #[tokio::test(start_paused = true)]
 async fn a_step_of_the_stores_clock_ends_no_owner_and_finishes_nothing_twice() {
     let shift = Arc::new(AtomicI64::new(0));
-    let world = World::over(Arc::new(Shifted(MemoryStore::new(), shift.clone())));
+    let world = TestCluster::over(Arc::new(Shifted(MemoryStore::new(), shift.clone())));
     let queue = world.queue(settings(4)).await;
     let worker = world
         .worker(&queue, "w")
@@ -126,7 +126,7 @@ async fn a_step_of_the_stores_clock_ends_no_owner_and_finishes_nothing_twice() {
 #[tokio::test(start_paused = true)]
 async fn what_a_store_does_by_default_is_enough_for_a_queue() {
     // This one overrides neither pages of keys nor discarding.
-    let world = World::over(Arc::new(Shifted(MemoryStore::new(), Arc::default())));
+    let world = TestCluster::over(Arc::new(Shifted(MemoryStore::new(), Arc::default())));
     let queue = world.queue(settings(2)).await;
     let worker = world
         .worker(&queue, "w")

@@ -7,7 +7,7 @@ use tenure_queue::{Filter, Queue, Task, TaskStatus, Worker};
 use tenure_store::Op;
 use tenure_store::fault::FaultHandle;
 
-use crate::world::*;
+use crate::test_cluster::*;
 
 /// How far a process gets before it dies.
 #[derive(Clone)]
@@ -48,7 +48,7 @@ impl Calls {
 }
 
 /// A worker whose looks at everything are too far away to help: only the indexes lead to tasks.
-async fn by_index_alone(world: &World, queue: &Queue, name: &str, hand: &Hand) -> Worker {
+async fn by_index_alone(world: &TestCluster, queue: &Queue, name: &str, hand: &Hand) -> Worker {
     let mut set = tenure_queue::WorkerSettings::for_store("memory");
     set.rescan_every = secs(1_000_000_000);
     let worker = world.worker(queue, name).settings(set);
@@ -62,7 +62,7 @@ async fn all(queue: &Queue) -> Vec<Task> {
 }
 
 /// Everything that is there is done in the end, and every index says so.
-async fn everything_is_done(world: &World, hand: &Hand, at: usize) {
+async fn everything_is_done(world: &TestCluster, hand: &Hand, at: usize) {
     let queue = world.queue(settings(2)).await;
     let worker = by_index_alone(world, &queue, "survivor", hand).await;
     for task in all(&queue).await {
@@ -99,7 +99,7 @@ async fn everything_is_done(world: &World, hand: &Hand, at: usize) {
 #[tokio::test(start_paused = true)]
 async fn a_producer_that_dies_between_any_two_writes_loses_nothing_it_was_told_is_submitted() {
     for calls in 0.. {
-        let world = World::new();
+        let world = TestCluster::new();
         let (queue, faults) = world.faulty(settings(2)).await;
         let counted = Calls::limit(&faults, calls);
         let mut taken = Vec::new();
@@ -135,7 +135,7 @@ async fn a_producer_that_dies_between_any_two_writes_loses_nothing_it_was_told_i
 #[tokio::test(start_paused = true)]
 async fn a_worker_that_dies_between_any_two_writes_loses_no_task() {
     for calls in 0.. {
-        let world = World::new();
+        let world = TestCluster::new();
         let producer = world.queue(settings(2)).await;
         for payload in ["quick", "sleep:2500", "fail once", "doom", "sleep:9000"] {
             submitted(&producer, text(payload)).await;
@@ -175,7 +175,7 @@ async fn a_worker_that_dies_between_any_two_writes_loses_no_task() {
 #[tokio::test(start_paused = true)]
 async fn who_cancels_retries_or_purges_and_dies_in_between_breaks_nothing() {
     for calls in 0..12 {
-        let world = World::new();
+        let world = TestCluster::new();
         let producer = world.queue(settings(2)).await;
         let hand = Hand::default();
         let dead = submitted(&producer, text("doom")).await;

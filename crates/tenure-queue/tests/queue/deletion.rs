@@ -6,7 +6,7 @@ use tenure_queue::{
 use tenure_store::Store;
 use tokio::time::Instant;
 
-use crate::world::*;
+use crate::test_cluster::*;
 
 /// The keys of all queues.
 async fn keys(store: &dyn Store) -> Vec<String> {
@@ -14,13 +14,13 @@ async fn keys(store: &dyn Store) -> Vec<String> {
     listing.entries.into_iter().map(|e| e.key).collect()
 }
 
-async fn open(world: &World, name: &str) -> Result<Queue, QueueError> {
+async fn open(world: &TestCluster, name: &str) -> Result<Queue, QueueError> {
     Queue::open(world.store.clone(), "shop", name).await
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_deleted_queue_leaves_nothing_and_others_keep_everything() {
-    let world = World::new();
+    let world = TestCluster::new();
     let queue = world.queue(settings(4)).await;
     let other = Queue::create(
         world.store.clone(),
@@ -55,7 +55,7 @@ async fn a_deleted_queue_leaves_nothing_and_others_keep_everything() {
 
 #[tokio::test(start_paused = true)]
 async fn producers_that_have_it_open_are_rejected_and_what_they_were_writing_is_deleted() {
-    let world = World::new();
+    let world = TestCluster::new();
     let producers: Vec<Queue> = {
         let mut all = Vec::new();
         for _ in 0..4 {
@@ -91,7 +91,7 @@ async fn producers_that_have_it_open_are_rejected_and_what_they_were_writing_is_
 
 #[tokio::test(start_paused = true)]
 async fn a_producer_that_was_idle_does_not_submit_into_a_queue_that_replaced_its_own() {
-    let world = World::new();
+    let world = TestCluster::new();
     let old = world.queue(settings(4)).await;
     delete(world.store.clone(), "shop", "jobs").await.unwrap();
     let new = world.queue(settings(8)).await;
@@ -102,7 +102,7 @@ async fn a_producer_that_was_idle_does_not_submit_into_a_queue_that_replaced_its
 
 #[tokio::test(start_paused = true)]
 async fn a_handle_to_a_queue_that_was_created_again_alike_knows_its_new_record() {
-    let world = World::new();
+    let world = TestCluster::new();
     let old = world.queue(settings(4)).await;
     for _ in 0..5 {
         old.configure(|s| s.payload_max += 1).await.unwrap();
@@ -118,7 +118,7 @@ async fn a_handle_to_a_queue_that_was_created_again_alike_knows_its_new_record()
 #[tokio::test(start_paused = true)]
 async fn workers_end_and_their_attempts_are_cancelled() {
     for leasing in [true, false] {
-        let world = World::new();
+        let world = TestCluster::new();
         let (queue, producer) = (
             world.queue(settings(4)).await,
             world.queue(settings(4)).await,
@@ -151,7 +151,7 @@ async fn workers_end_and_their_attempts_are_cancelled() {
 #[tokio::test(start_paused = true)]
 async fn a_deletion_that_broke_off_anywhere_is_finished_by_the_next() {
     for moment in 0..30 {
-        let world = World::new();
+        let world = TestCluster::new();
         let queue = world.queue(settings(2)).await;
         for n in 0..3 {
             submitted(&queue, text(format!("{n}"))).await;
@@ -178,7 +178,7 @@ async fn a_deletion_that_broke_off_anywhere_is_finished_by_the_next() {
 
 #[tokio::test(start_paused = true)]
 async fn several_deletions_at_once_spare_a_queue_that_is_created_meanwhile() {
-    let world = World::new();
+    let world = TestCluster::new();
     let queue = world.queue(settings(2)).await;
     for n in 0..50 {
         submitted(&queue, text(format!("{n}"))).await;
@@ -223,7 +223,7 @@ async fn several_deletions_at_once_spare_a_queue_that_is_created_meanwhile() {
 
 #[tokio::test(start_paused = true)]
 async fn all_queues_of_a_cluster_are_deleted_in_the_time_of_one() {
-    let world = World::new();
+    let world = TestCluster::new();
     for name in ["a", "b/c", "d"] {
         let created =
             Queue::create(world.store.clone(), "shop", name, QueueSettings::default()).await;

@@ -4,11 +4,11 @@ use tenure_queue::task::What;
 use tenure_queue::{Filter, TaskStatus};
 use tenure_store::fault::FaultConfig;
 
-use crate::world::*;
+use crate::test_cluster::*;
 
 #[tokio::test(start_paused = true)]
 async fn an_outcome_waits_for_the_store_to_come_back() {
-    let world = World::new();
+    let world = TestCluster::new();
     let (queue, faults) = world.faulty(settings(2)).await;
     let hand = Hand::default();
     let worker = world.worker(&queue, "w").start(hand.clone()).await.unwrap();
@@ -31,7 +31,7 @@ async fn an_outcome_waits_for_the_store_to_come_back() {
 
 #[tokio::test(start_paused = true)]
 async fn a_worker_cut_off_for_longer_than_the_lease_stops_its_attempt_and_cannot_finish_it() {
-    let world = World::new();
+    let world = TestCluster::new();
     let (queue, faults) = world.faulty(settings(1)).await;
     let (hand, other) = (Hand::default(), world.queue(settings(1)).await);
     let cut = world
@@ -64,7 +64,7 @@ async fn a_worker_cut_off_for_longer_than_the_lease_stops_its_attempt_and_cannot
 
 #[tokio::test(start_paused = true)]
 async fn lost_answers_are_read_back_and_count_once() {
-    let world = World::new();
+    let world = TestCluster::new();
     let (queue, faults) = world.faulty(settings(2)).await;
     faults.lose_replies(300);
     let mut ids = Vec::new();
@@ -108,7 +108,7 @@ async fn lost_answers_are_read_back_and_count_once() {
 
 /// Everything at once: three workers behind stores that fail by chance, killed and replaced now and then.
 async fn chaos(seed: u64) {
-    let world = World::new();
+    let world = TestCluster::new();
     let producer = world.queue(settings(4)).await;
     let hand = Hand::default();
     let mut ids = Vec::new();

@@ -3,7 +3,7 @@
 use tenure_queue::keys::{Entry, Index};
 use tenure_queue::{Purge, QueueSettings, TaskStatus, WorkerSettings};
 
-use crate::world::*;
+use crate::test_cluster::*;
 
 async fn entries(queue: &tenure_queue::Queue, index: Index) -> Vec<String> {
     let prefix = queue.layout().whole_index(index);
@@ -12,7 +12,7 @@ async fn entries(queue: &tenure_queue::Queue, index: Index) -> Vec<String> {
 
 #[tokio::test(start_paused = true)]
 async fn an_index_that_is_gone_is_rebuilt_from_the_tasks() {
-    let world = World::new();
+    let world = TestCluster::new();
     let queue = world.queue(settings(4)).await;
     let worker = world
         .worker(&queue, "w")
@@ -47,7 +47,7 @@ async fn an_index_that_is_gone_is_rebuilt_from_the_tasks() {
 #[tokio::test(start_paused = true)]
 async fn the_owner_finds_tasks_that_no_index_leads_to() {
     for sweeps in [false, true] {
-        let world = World::new();
+        let world = TestCluster::new();
         let queue = world.queue(settings(2)).await;
         let id = submitted(&queue, text("x")).await;
         queue
@@ -69,7 +69,7 @@ async fn the_owner_finds_tasks_that_no_index_leads_to() {
 
 #[tokio::test(start_paused = true)]
 async fn entries_that_lead_nowhere_are_removed_but_not_those_of_a_submission_under_way() {
-    let world = World::new();
+    let world = TestCluster::new();
     let queue = world.queue(settings(1)).await;
     let now = queue.now().await.unwrap();
     let id = tenure_queue::TaskId::new("ghost").unwrap();
@@ -100,7 +100,7 @@ async fn entries_that_lead_nowhere_are_removed_but_not_those_of_a_submission_und
 
 #[tokio::test(start_paused = true)]
 async fn tasks_are_kept_for_as_long_as_the_queue_says_and_removed_by_their_owner() {
-    let world = World::new();
+    let world = TestCluster::new();
     let kept = QueueSettings {
         retain_done: secs(600),
         retain_dead: secs(3000),
@@ -130,7 +130,7 @@ async fn tasks_are_kept_for_as_long_as_the_queue_says_and_removed_by_their_owner
 
 #[tokio::test(start_paused = true)]
 async fn purging_by_hand_takes_what_it_is_told_and_nothing_that_lives() {
-    let world = World::new();
+    let world = TestCluster::new();
     let queue = world.queue(settings(2)).await;
     let worker = world
         .worker(&queue, "w")
@@ -165,7 +165,7 @@ async fn purging_by_hand_takes_what_it_is_told_and_nothing_that_lives() {
 
 #[tokio::test(start_paused = true)]
 async fn a_cluster_of_nodes_neither_lists_nor_watches_tasks() {
-    let world = World::new();
+    let world = TestCluster::new();
     let queue = world.queue(settings(2)).await;
     submitted(&queue, text("x")).await;
     let cluster = tenure_core::ids::ClusterName::new("shop").unwrap();

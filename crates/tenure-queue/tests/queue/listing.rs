@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use tenure_queue::{Filter, Queue, TaskStatus};
 
-use crate::world::*;
+use crate::test_cluster::*;
 
 /// All tasks that fit, page by page.
 async fn ids(queue: &Queue, filter: &Filter, limit: usize) -> Vec<String> {
@@ -22,7 +22,7 @@ async fn ids(queue: &Queue, filter: &Filter, limit: usize) -> Vec<String> {
 
 #[tokio::test(start_paused = true)]
 async fn pages_of_any_size_give_every_task_once() {
-    let world = World::new();
+    let world = TestCluster::new();
     let queue = world.queue(settings(4)).await;
     let mut wanted = BTreeSet::new();
     for n in 0..30 {
@@ -57,7 +57,7 @@ async fn pages_of_any_size_give_every_task_once() {
 
 #[tokio::test(start_paused = true)]
 async fn tasks_are_found_by_their_state_and_their_age() {
-    let world = World::new();
+    let world = TestCluster::new();
     let queue = world.queue(settings(2)).await;
     let worker = world
         .worker(&queue, "w")
@@ -107,7 +107,7 @@ async fn tasks_are_found_by_their_state_and_their_age() {
 
 #[tokio::test(start_paused = true)]
 async fn one_idempotency_key_is_one_task_however_many_submit_it_at_once() {
-    let world = World::new();
+    let world = TestCluster::new();
     let mut submitters = tokio::task::JoinSet::new();
     for n in 0..10 {
         let queue = world.queue(settings(2)).await;

@@ -2,18 +2,18 @@
 
 mod bad_input;
 mod clock;
-mod counted;
 mod crashes;
 mod deletion;
-mod edges;
-mod endings;
 mod faults;
 mod index;
-mod late;
+mod late_writes;
 mod listing;
+mod metrics;
+mod multiple_workers;
 mod order;
+mod outcomes;
+mod races;
 mod recurring;
-mod sharing;
-mod together;
+mod shard_ownership;
+mod test_cluster;
 mod work;
-mod world;

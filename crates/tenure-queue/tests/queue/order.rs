@@ -1,10 +1,10 @@
 //! Which task comes first, and when.
 
-use crate::world::*;
+use crate::test_cluster::*;
 
 #[tokio::test(start_paused = true)]
 async fn urgent_tasks_come_first_and_older_ones_before_younger() {
-    let world = World::new();
+    let world = TestCluster::new();
     let queue = world.queue(settings(1)).await;
     let hand = Hand::default();
     for (name, priority) in [("c", 5), ("e", 0), ("b", 7), ("d", 5), ("a", 9)] {
@@ -20,7 +20,7 @@ async fn urgent_tasks_come_first_and_older_ones_before_younger() {
 
 #[tokio::test(start_paused = true)]
 async fn urgent_tasks_are_found_behind_a_thousand_that_are_not_due() {
-    let world = World::new();
+    let world = TestCluster::new();
     let queue = world.queue(settings(1)).await;
     let later = (0..2500).map(|n| text(format!("later {n}")).priority(9).delay(secs(9000)));
     for answer in queue.submit_many(later.collect()).await {
@@ -38,7 +38,7 @@ async fn urgent_tasks_are_found_behind_a_thousand_that_are_not_due() {
 
 #[tokio::test(start_paused = true)]
 async fn a_delayed_task_comes_at_its_time_and_not_before() {
-    let world = World::new();
+    let world = TestCluster::new();
     let (queue, producer) = (
         world.queue(settings(4)).await,
         world.queue(settings(4)).await,
@@ -65,7 +65,7 @@ async fn a_delayed_task_comes_at_its_time_and_not_before() {
 #[tokio::test(start_paused = true)]
 async fn a_submission_elsewhere_is_noticed_at_once_where_changes_are_followed() {
     for (follow, soonest, latest) in [(true, ms(0), ms(20)), (false, ms(60), ms(1300))] {
-        let world = World::new();
+        let world = TestCluster::new();
         let (queue, producer) = (
             world.queue(settings(4)).await,
             world.queue(settings(4)).await,
@@ -94,7 +94,7 @@ async fn a_submission_elsewhere_is_noticed_at_once_where_changes_are_followed() 
 
 #[tokio::test(start_paused = true)]
 async fn a_submission_in_the_same_process_is_noticed_at_once() {
-    let world = World::new();
+    let world = TestCluster::new();
     let queue = world.queue(settings(4)).await;
     let mut set = tenure_queue::WorkerSettings::for_store("memory");
     set.follow = false;
@@ -113,7 +113,7 @@ async fn looks_and_wait(
     first: std::time::Duration,
     latest: std::time::Duration,
 ) -> (u64, std::time::Duration) {
-    let world = World::new();
+    let world = TestCluster::new();
     let (queue, producer) = (
         world.queue(settings(2)).await,
         world.queue(settings(2)).await,

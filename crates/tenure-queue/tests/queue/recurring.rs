@@ -2,7 +2,7 @@
 
 use tenure_queue::{Filter, Payload, Queue, QueueError, ScheduleSpec};
 
-use crate::world::*;
+use crate::test_cluster::*;
 
 pub(crate) fn every_minute() -> ScheduleSpec {
     ScheduleSpec::new("* * * * *", Payload::bytes("tick"))
@@ -17,7 +17,7 @@ pub(crate) async fn ticks(queue: &Queue) -> Vec<String> {
 
 #[tokio::test(start_paused = true)]
 async fn every_tick_is_submitted_once_however_many_workers_there_are() {
-    let world = World::new();
+    let world = TestCluster::new();
     let hand = Hand::default();
     let mut workers = Vec::new();
     for n in 0..3 {
@@ -53,7 +53,7 @@ async fn every_tick_is_submitted_once_however_many_workers_there_are() {
 
 #[tokio::test(start_paused = true)]
 async fn a_tick_comes_in_time_once_the_schedule_is_known() {
-    let world = World::new();
+    let world = TestCluster::new();
     let queue = world.queue(settings(2)).await;
     let worker = world.worker(&queue, "w");
     let worker = worker.start(Hand::default()).await.unwrap();
@@ -75,7 +75,7 @@ async fn a_tick_comes_in_time_once_the_schedule_is_known() {
 
 #[tokio::test(start_paused = true)]
 pub(crate) async fn ticks_that_nobody_was_there_for_are_counted_and_the_last_one_is_made_up_for() {
-    let world = World::new();
+    let world = TestCluster::new();
     let queue = world.queue(settings(2)).await;
     queue.schedule("m", every_minute()).await.unwrap();
     tokio::time::sleep(secs(600)).await;
@@ -90,7 +90,7 @@ pub(crate) async fn ticks_that_nobody_was_there_for_are_counted_and_the_last_one
 
 #[tokio::test(start_paused = true)]
 async fn whoever_dies_between_a_ticks_task_and_its_note_makes_no_second_one() {
-    let world = World::new();
+    let world = TestCluster::new();
     let (queue, faults) = world.faulty(settings(2)).await;
     queue.schedule("m", every_minute()).await.unwrap();
     tokio::time::sleep(secs(61)).await;
@@ -114,7 +114,7 @@ async fn whoever_dies_between_a_ticks_task_and_its_note_makes_no_second_one() {
 
 #[tokio::test(start_paused = true)]
 async fn wrong_schedules_are_refused_and_a_changed_one_goes_by_its_new_times() {
-    let world = World::new();
+    let world = TestCluster::new();
     let queue = world.queue(settings(2)).await;
     let bad = ScheduleSpec::new("61 * * * *", Payload::none()).zone("Mars/Olympus");
     let e = queue.schedule("s", bad).await.unwrap_err().to_string();

@@ -3,11 +3,11 @@
 use tenure_queue::task::What;
 use tenure_queue::{TaskStatus, typed};
 
-use crate::world::*;
+use crate::test_cluster::*;
 
 #[tokio::test(start_paused = true)]
 async fn a_task_is_done_and_its_result_comes_back() {
-    let world = World::new();
+    let world = TestCluster::new();
     let queue = world.queue(settings(4)).await;
     let worker = world.worker(&queue, "w").concurrency(8);
     let sum = typed(async |numbers: Vec<u64>, _| Ok(numbers.iter().sum::<u64>()));
@@ -27,7 +27,7 @@ async fn a_task_is_done_and_its_result_comes_back() {
 
 #[tokio::test(start_paused = true)]
 async fn many_tasks_are_each_done_once_and_leave_only_what_they_should() {
-    let world = World::new();
+    let world = TestCluster::new();
     let (producer, one) = (
         world.queue(settings(8)).await,
         world.queue(settings(8)).await,
@@ -64,7 +64,7 @@ async fn many_tasks_are_each_done_once_and_leave_only_what_they_should() {
 
 /// Two workers without leasing, with time for the other between a look and a claim.
 async fn two_sweepers(concurrency: usize) -> [tenure_queue::Queue; 2] {
-    let world = World::new();
+    let world = TestCluster::new();
     let (one, slow_one) = world.faulty(settings(1)).await;
     let (two, slow_two) = world.faulty(settings(1)).await;
     slow_one.slow(ms(7));
@@ -103,7 +103,7 @@ async fn of_two_sweepers_neither_is_left_with_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn a_killed_workers_task_runs_once_more_and_its_history_shows_both_attempts() {
-    let world = World::new();
+    let world = TestCluster::new();
     let (one, two) = (
         world.queue(settings(4)).await,
         world.queue(settings(4)).await,
@@ -135,7 +135,7 @@ async fn a_killed_workers_task_runs_once_more_and_its_history_shows_both_attempt
 
 #[tokio::test(start_paused = true)]
 async fn a_task_longer_than_its_lease_and_the_workers_keeps_both() {
-    let world = World::new();
+    let world = TestCluster::new();
     let (one, two) = (
         world.queue(settings(4)).await,
         world.queue(settings(4)).await,
@@ -174,7 +174,7 @@ async fn a_task_longer_than_its_lease_and_the_workers_keeps_both() {
 #[tokio::test(start_paused = true)]
 async fn a_worker_works_on_as_many_tasks_as_it_may_at_once() {
     for concurrency in [1, 3] {
-        let world = World::new();
+        let world = TestCluster::new();
         let queue = world.queue(settings(2)).await;
         let worker = world.worker(&queue, "w").concurrency(concurrency);
         let worker = worker.start(Hand::default()).await.unwrap();

@@ -11,12 +11,12 @@ use tenure_queue::{
 };
 use tenure_store::observe::{ObservedStore, Observer};
 
-struct Site {
+struct TestCluster {
     url: String,
     _dir: TempDir,
 }
 
-impl Site {
+impl TestCluster {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let url = format!("sqlite:{}", dir.path().join("queue.db").display());
@@ -61,7 +61,7 @@ impl Counted {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thousand_tasks_by_three_workers_and_a_sweeper_are_each_done_once() {
-    let site = Site::new();
+    let site = TestCluster::new();
     let (producer, _) = site.queue().await;
     let counted = Counted::default();
     let mut workers = Vec::new();
@@ -101,7 +101,7 @@ async fn a_thousand_tasks_by_three_workers_and_a_sweeper_are_each_done_once() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_long_task_keeps_its_claim_and_a_dead_workers_task_goes_to_another() {
-    let site = Site::new();
+    let site = TestCluster::new();
     let (producer, _) = site.queue().await;
     let counted = Counted::default();
     let handler = || {
@@ -136,7 +136,7 @@ async fn a_long_task_keeps_its_claim_and_a_dead_workers_task_goes_to_another() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_submission_by_another_process_is_picked_up_within_the_blink_of_an_eye() {
-    let site = Site::new();
+    let site = TestCluster::new();
     let ((producer, _), (queue, _)) = (site.queue().await, site.queue().await);
     let handler = typed(async |n: u64, _: Job| Ok(n));
     let worker = worker(&queue, "w").start(handler).await.unwrap();
@@ -158,7 +158,7 @@ async fn a_submission_by_another_process_is_picked_up_within_the_blink_of_an_eye
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_task_costs_few_calls_and_tasks_that_come_together_cost_fewer() {
-    let site = Site::new();
+    let site = TestCluster::new();
     let ((producer, submits), (queue, works)) = (site.queue().await, site.queue().await);
     let tasks = (0..400u64).map(|n| Submit::json(&n).unwrap()).collect();
     let before = submits.snapshot();

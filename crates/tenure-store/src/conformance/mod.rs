@@ -26,7 +26,7 @@ use crate::watch::{Change, Watch};
 use crate::{Revision, Version};
 
 /// How long a check waits for what should come within milliseconds.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A store under test: fresh, and used by nobody else meanwhile.
 #[async_trait]
@@ -196,7 +196,7 @@ async fn follow(watch: &mut Watch, enough: impl Fn(&[Change]) -> bool) -> (Vec<C
     let mut seen = Vec::new();
     let mut upto = Revision(0);
     while !enough(&seen) {
-        let next = tokio::time::timeout(PATIENCE, watch.next()).await;
+        let next = tokio::time::timeout(TIMEOUT, watch.next()).await;
         let Ok(next) = next else {
             panic!("nothing more after {seen:?}");
         };

@@ -18,7 +18,7 @@ use super::proto::{Answer, Rpc};
 use crate::error::StoreError;
 
 /// How long any call may take. Callers who need to know sooner drop it sooner.
-pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 /// A call that is dropped after this time, with nothing heard from the member since it was sent, speaks against the member.
 const HANGS_AFTER: Duration = Duration::from_millis(50);
 /// The largest answer that is read: what a page of a list or a transaction of reads can hold at most.
@@ -59,7 +59,7 @@ impl Client {
     where
         F: Future<Output = Result<A, Failed>>,
     {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + CALL_TIMEOUT;
         let mut again = self.cluster.settings.credentials.is_some();
         loop {
             let link = tokio::time::timeout_at(deadline, self.link()).await;
@@ -72,7 +72,7 @@ impl Client {
             let waiting = Waiting::new(self, &link);
             let answer = tokio::time::timeout_at(deadline, attempt(link.clone())).await;
             let Ok(answer) = answer else {
-                let said = format!("no answer within {PATIENCE:?}");
+                let said = format!("no answer within {CALL_TIMEOUT:?}");
                 return Err(errors::explain(about, &Status::deadline_exceeded(said)));
             };
             waiting.over();

@@ -20,7 +20,7 @@ use super::proto::{
 use super::settings::Settings;
 use super::single_use_connector::Once;
 use crate::error::StoreError;
-use crate::host::random_bytes;
+use crate::machine_identity::random_bytes;
 use crate::rng::SplitMix;
 
 /// How long a member may take to answer at first; doubled with each round that fails, so that far ones are reached too.
@@ -189,7 +189,7 @@ impl Client {
         let deadline = Instant::now() + OPENING;
         loop {
             let begun = Instant::now();
-            match self.linked(call::PATIENCE).await {
+            match self.linked(call::CALL_TIMEOUT).await {
                 Err(StoreError::Unavailable { .. })
                     if begun.elapsed() >= FIRST_PATIENCE && Instant::now() < deadline => {}
                 answer => return answer,

@@ -15,7 +15,7 @@ use super::jetstream::{self, ApiError};
 use crate::error::StoreError;
 
 /// How long any call may take. Callers who need to know sooner drop it sooner.
-pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 /// A call that is dropped after this time, with nothing heard from the server since it was sent, speaks against the server.
 const HANGS_AFTER: Duration = Duration::from_millis(50);
 
@@ -71,7 +71,7 @@ impl Client {
         self: &Arc<Self>,
         question: Question,
     ) -> Result<(Result<T, ApiError>, Arc<Connection>), StoreError> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + CALL_TIMEOUT;
         let link = tokio::time::timeout_at(deadline, self.link()).await;
         let link = link.map_err(|_| self.unconnected())??;
         let answer = self.ask_over(&link, question, deadline).await?;
@@ -122,7 +122,7 @@ impl Client {
             () = tokio::time::sleep_until(deadline) => {
                 // Dropped below, it speaks against the server.
                 drop(waiting);
-                return Err(about.uncertain(&format!("no answer within {PATIENCE:?}")));
+                return Err(about.uncertain(&format!("no answer within {CALL_TIMEOUT:?}")));
             }
         };
         waiting.over();

@@ -14,7 +14,7 @@ use super::connection::{Connection, Signals};
 use super::errors;
 use super::settings::Settings;
 use crate::error::StoreError;
-use crate::host::random_bytes;
+use crate::machine_identity::random_bytes;
 use crate::rng::SplitMix;
 
 /// How long a server may take to answer at first; doubled with each round that fails, so that far ones are reached too.

@@ -13,7 +13,7 @@ use crate::diagnose::Finding;
 use crate::error::StoreError;
 
 /// How long the monitoring port may take.
-const PATIENCE: Duration = Duration::from_secs(2);
+const CALL_TIMEOUT: Duration = Duration::from_secs(2);
 const LARGEST: u64 = 4 << 20;
 /// What the server does unless it is told otherwise.
 const USUAL_SYNC: Duration = Duration::from_secs(120);
@@ -155,7 +155,7 @@ async fn varz(monitor: &str) -> Result<VarzConfig, String> {
         stream.take(LARGEST).read_to_end(&mut answer).await?;
         Ok::<_, std::io::Error>(answer)
     };
-    let answer = tokio::time::timeout(PATIENCE, asking).await;
+    let answer = tokio::time::timeout(CALL_TIMEOUT, asking).await;
     let answer = answer
         .map_err(|_| "no answer")?
         .map_err(|e| e.to_string())?;

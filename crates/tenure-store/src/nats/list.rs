@@ -18,7 +18,7 @@ use crate::store::{Entry, Listing};
 /// How soon the server says that there is nothing more, where the last message is gone and cannot say it itself.
 const HEARTBEAT: Duration = Duration::from_millis(500);
 /// How long a pass may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+const CALL_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What a pass has found.
 #[derive(Default)]
@@ -57,11 +57,11 @@ impl NatsStore {
         let filters = vec![self.keys.all()];
         let mut follower = Follower::open(self, filters, From::LastOfEach, HEARTBEAT).await?;
         let reading = self.read_pass(&mut follower, prefix, &info.state);
-        let pass = tokio::time::timeout(PATIENCE, reading).await;
+        let pass = tokio::time::timeout(CALL_TIMEOUT, reading).await;
         follower.close().await;
         let late = |_| {
             StoreError::unavailable(format!(
-                "listing {prefix:?}: NATS did not finish within {PATIENCE:?}"
+                "listing {prefix:?}: NATS did not finish within {CALL_TIMEOUT:?}"
             ))
         };
         let pass = pass.map_err(late)??;

@@ -12,13 +12,13 @@ use tokio::time::Instant;
 use tokio_stream::StreamExt as _;
 
 use super::NatsStore;
-use super::call::{PATIENCE, Question};
+use super::call::{CALL_TIMEOUT, Question};
 use super::connection::Connection;
 use super::errors::About;
 use super::jetstream::{self, EXPECTED_SEQUENCE};
 use super::kv::ends_key;
 use crate::error::StoreError;
-use crate::host::random_uuid;
+use crate::machine_identity::random_uuid;
 
 /// How long the server keeps a consumer that nobody listens to.
 const KEPT_UNHEARD: Duration = Duration::from_secs(5);
@@ -78,7 +78,7 @@ impl Follower {
         from: From,
         heartbeat: Duration,
     ) -> Result<Self, StoreError> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + CALL_TIMEOUT;
         let link = tokio::time::timeout_at(deadline, store.client.link()).await;
         let late = |_| StoreError::unavailable("no connection to NATS");
         let link = link.map_err(late)??;

@@ -19,7 +19,7 @@ use crate::error::StoreError;
 
 /// How long a call waits for its answer at most: longer than the server works on it. Callers with less patience give up
 /// earlier.
-const PATIENCE: Duration = Duration::from_secs(5);
+const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Parameters of a statement.
 pub(super) type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
@@ -137,7 +137,7 @@ impl Session {
         params: Params<'_>,
     ) -> Result<Vec<Row>, StoreError> {
         self.pulse.asked();
-        let rows = tokio::time::timeout(PATIENCE, self.client.query(statement, params)).await;
+        let rows = tokio::time::timeout(CALL_TIMEOUT, self.client.query(statement, params)).await;
         self.answered(key, Stage::Read, rows.ok())
     }
 
@@ -169,7 +169,7 @@ impl Session {
         self.announce().await;
         let answer = match early {
             Poll::Ready(answer) => Some(answer),
-            Poll::Pending => tokio::time::timeout(PATIENCE, rows).await.ok(),
+            Poll::Pending => tokio::time::timeout(CALL_TIMEOUT, rows).await.ok(),
         };
         self.answered(key, Stage::Write, answer)
     }
@@ -201,7 +201,7 @@ impl Session {
     fn no_answer(&self, stage: Stage) -> StoreError {
         // The server should have given up by itself: whatever this connection is good for, it is not answering.
         self.give_up.notify_one();
-        let reason = format!("no response within {}s", PATIENCE.as_secs());
+        let reason = format!("no response within {}s", CALL_TIMEOUT.as_secs());
         errors::lost(&self.place, stage, &reason)
     }
 
@@ -217,7 +217,7 @@ impl Session {
     /// Runs statements of the examiner's own, which change nothing.
     pub(super) async fn look(&self, sql: &str) -> Result<Vec<Row>, StoreError> {
         self.pulse.asked();
-        let rows = tokio::time::timeout(PATIENCE, self.client.query(sql, &[])).await;
+        let rows = tokio::time::timeout(CALL_TIMEOUT, self.client.query(sql, &[])).await;
         self.answered("", Stage::Read, rows.ok())
     }
 }

@@ -15,7 +15,7 @@ use super::socket::{Pulse, Wire};
 use super::tls::{Connector, Mode, Secured};
 use super::url::{Host, Target};
 use crate::error::StoreError;
-use crate::host::random_uuid;
+use crate::machine_identity::random_uuid;
 
 /// The oldest server whose snapshots we can read.
 const OLDEST_SERVER: u32 = 130_000;

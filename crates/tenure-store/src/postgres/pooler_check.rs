@@ -16,7 +16,7 @@ pub(super) const WAY_OUT: &str = "a pooler in transaction or statement mode seem
                                   and notifications are lost; connect to the server directly, or to a pool in session mode";
 
 /// How long an answer may take that a pool of one connection cannot give.
-const PATIENCE: Duration = Duration::from_secs(1);
+const CALL_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Refuses a connection whose session is not its own.
 ///
@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 pub(super) async fn refuse(dialer: &Dialer, line: &Connection) -> Result<(), StoreError> {
     let limit = dialer.target.connect_timeout;
     let woken = Arc::new(Notify::new());
-    let other = dialer.dial(limit, PATIENCE, &woken).await?;
+    let other = dialer.dial(limit, CALL_TIMEOUT, &woken).await?;
     let mine = |mark: Option<String>| mark.as_deref() == Some(&line.mark);
     let mut shared = !mine(mark_of(&line.client).await);
     if !shared {
@@ -46,7 +46,7 @@ pub(super) async fn refuse(dialer: &Dialer, line: &Connection) -> Result<(), Sto
 /// The mark of the session that a client is in at the moment.
 async fn mark_of(client: &Client) -> Option<String> {
     let asked = client.simple_query("SELECT current_setting('tenure.session', true)");
-    let answer = tokio::time::timeout(PATIENCE, asked).await.ok()?.ok()?;
+    let answer = tokio::time::timeout(CALL_TIMEOUT, asked).await.ok()?.ok()?;
     answer.iter().find_map(|message| match message {
         SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
         _ => None,

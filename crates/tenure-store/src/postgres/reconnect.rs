@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::client::Session;
 use super::connection::{Dialer, Ended};
 use crate::error::StoreError;
-use crate::host::random_bytes;
+use crate::machine_identity::random_bytes;
 use crate::rng::SplitMix;
 
 /// How long a connection may be silent, once something was asked, before it is given up for a new one.
@@ -29,7 +29,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// How long a call waits for a connection that is being made.
-const PATIENCE: Duration = Duration::from_secs(1);
+const CALL_TIMEOUT: Duration = Duration::from_secs(1);
 
 #[derive(Clone)]
 enum State {
@@ -104,7 +104,7 @@ impl Reconnect {
             }
         };
         let late = |_| StoreError::unavailable("the database server does not answer yet");
-        tokio::time::timeout(PATIENCE, up).await.map_err(late)?
+        tokio::time::timeout(CALL_TIMEOUT, up).await.map_err(late)?
     }
 }
 

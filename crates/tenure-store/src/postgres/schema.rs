@@ -5,7 +5,7 @@ use tokio_postgres::{Client, SimpleQueryMessage};
 use super::errors::{self, Stage};
 use super::url::Target;
 use crate::error::StoreError;
-use crate::host::random_uuid;
+use crate::machine_identity::random_uuid;
 
 /// What leads from each layout to the next, beginning with none at all.
 const STEPS: [&str; 1] = [include_str!("schema.sql")];

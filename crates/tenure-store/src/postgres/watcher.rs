@@ -234,7 +234,7 @@ fn read_changes(session: &Session, rows: Vec<Row>) -> Result<(bool, Found), Stor
             continue;
         };
         let Some(key) = keys::unescape(key) else {
-            tracing::warn!(key, "foreign key in the database skipped");
+            tracing::warn!(key, "unknown key in the database skipped");
             continue;
         };
         changes.push((version, change(key, value, version)));

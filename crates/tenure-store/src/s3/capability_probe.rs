@@ -10,7 +10,7 @@ use futures_util::future::join_all;
 use super::S3Store;
 use super::requests::{From, If, Written};
 use crate::error::StoreError;
-use crate::host::random_uuid;
+use crate::machine_identity::random_uuid;
 
 /// How often writers are raced, for creates and for updates each.
 const ROUNDS: usize = 3;

@@ -18,7 +18,7 @@ use super::xml;
 use crate::error::StoreError;
 
 /// Nobody waits longer for an answer.
-const PATIENCE: Duration = Duration::from_secs(5);
+const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 const CONNECTING: Duration = Duration::from_secs(2);
 /// Services close connections that are idle for long, and at times while we begin to use them.
 const IDLE: Duration = Duration::from_secs(15);
@@ -100,7 +100,7 @@ fn built(tls: &rustls::ClientConfig) -> Result<reqwest::Client, StoreError> {
         .tls_backend_preconfigured(tls.clone())
         .redirect(reqwest::redirect::Policy::none())
         .connect_timeout(CONNECTING)
-        .timeout(PATIENCE)
+        .timeout(CALL_TIMEOUT)
         .pool_idle_timeout(IDLE)
         .build()
         .map_err(|e| StoreError::denied(format!("no HTTP client for S3: {}", causes(&e))))

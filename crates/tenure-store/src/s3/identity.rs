@@ -6,7 +6,7 @@ use super::S3Store;
 use super::object_format::Body;
 use super::requests::{If, Written};
 use crate::error::StoreError;
-use crate::host::random_uuid;
+use crate::machine_identity::random_uuid;
 
 const NAME: &str = "identity";
 

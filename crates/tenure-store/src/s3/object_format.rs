@@ -17,7 +17,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::host::random_bytes;
+use crate::machine_identity::random_bytes;
 
 /// The length of a deletion.
 pub(super) const DELETED_LENGTH: u64 = 60;

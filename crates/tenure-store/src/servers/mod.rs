@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use crate::host::random_bytes;
+use crate::machine_identity::random_bytes;
 use crate::rng::SplitMix;
 
 /// How long a server may take to start before the test fails.
@@ -223,12 +223,12 @@ impl Server {
 
     /// Asks the process to end by `signal`, and kills it if it has not after a while.
     pub fn stop(&mut self, signal: Signal) {
-        const PATIENCE: Duration = Duration::from_secs(10);
+        const TIMEOUT: Duration = Duration::from_secs(10);
         self.thaw();
         self.signal(signal);
         let begun = Instant::now();
         while self.ended().is_none() {
-            if begun.elapsed() > PATIENCE {
+            if begun.elapsed() > TIMEOUT {
                 return self.kill();
             }
             thread::sleep(Duration::from_millis(2));

@@ -16,7 +16,7 @@ use super::{Server, await_ready, binary, free_port, listens, temporary_directory
 /// Where `.ci/servers` puts it unless told otherwise.
 const FETCHED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/servers");
 /// How long anything may take before the test fails.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Which server is started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -212,7 +212,7 @@ impl Nats {
                     return n;
                 }
             }
-            assert!(begun.elapsed() < PATIENCE, "nobody leads {bucket}");
+            assert!(begun.elapsed() < TIMEOUT, "nobody leads {bucket}");
         }
     }
 

@@ -9,7 +9,7 @@ use super::connection_thread::patiently;
 use super::errors::{self, Stage};
 use super::path_checks::DatabasePath;
 use crate::error::StoreError;
-use crate::host::{Host, random_uuid};
+use crate::machine_identity::{Host, random_uuid};
 use crate::rng::SplitMix;
 
 /// The first SQLite without the bug that could corrupt a database when the write-ahead log was reset.

@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 use super::connect::Database;
 use super::errors::{self, Stage};
 use crate::error::StoreError;
-use crate::host::random_bytes;
+use crate::machine_identity::random_bytes;
 use crate::rng::SplitMix;
 
 /// How long a call waits for a lock that another process holds before it says so. Callers with less patience give up earlier.

@@ -7,10 +7,10 @@ use tenure_store::servers::postgres::Postgres;
 use tenure_store::{Batch, Change, Delete, DeleteIf, Put, PutIf, Store, Watch, WatchEnd, open};
 use tokio::time::timeout;
 
-use super::{PATIENCE, by_hand, create};
+use super::{TIMEOUT, by_hand, create};
 
 async fn next(watch: &mut Watch) -> Batch {
-    let next = timeout(PATIENCE, watch.next()).await;
+    let next = timeout(TIMEOUT, watch.next()).await;
     next.expect("something is shown")
         .expect("the watch goes on")
 }
@@ -133,7 +133,7 @@ async fn changes_by_hand_are_seen_like_all_others() {
     }
     // No row is seen going, but that something went is.
     postgres.sql("TRUNCATE tenure.kv");
-    let end = timeout(PATIENCE, watch.next()).await.unwrap();
+    let end = timeout(TIMEOUT, watch.next()).await.unwrap();
     assert_eq!(end, Err(WatchEnd::Gap));
     let listing = store.list("").await.unwrap();
     assert!(listing.entries.is_empty() && listing.revision > last);
@@ -161,7 +161,7 @@ async fn a_watch_from_before_a_forgotten_deletion_ends_with_a_gap() {
     store.purge(2).await.unwrap();
     for (n, from) in revisions.iter().enumerate() {
         let mut watch = store.watch("gap/", *from).await.unwrap();
-        let first = timeout(PATIENCE, watch.next()).await.unwrap();
+        let first = timeout(TIMEOUT, watch.next()).await.unwrap();
         if n < 4 {
             assert_eq!(first, Err(WatchEnd::Gap), "{n}");
         }

@@ -59,7 +59,7 @@ async fn a_watch_does_not_go_on_as_if_nothing_were_after_a_takeover() {
     let mut watch = store.watch("", from).await.unwrap();
     primary.stop();
     standby.sql("SELECT pg_promote()");
-    let end = tokio::time::timeout(super::PATIENCE, watch.next()).await;
+    let end = tokio::time::timeout(super::TIMEOUT, watch.next()).await;
     assert_eq!(end.unwrap(), Err(tenure_store::WatchEnd::Gap));
 }
 

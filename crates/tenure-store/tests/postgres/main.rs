@@ -17,7 +17,7 @@ use tenure_store::servers::postgres::Postgres;
 use tenure_store::{Put, PutIf, Store, StoreError, Version, open};
 
 /// How long something may take that should come within milliseconds, or within the second of a silent connection.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A connection past the store, as somebody with psql would have it.
 async fn by_hand(postgres: &Postgres) -> tokio_postgres::Client {
@@ -47,7 +47,7 @@ async fn refusal(url: &str) -> String {
 async fn until_back(store: &Arc<dyn Store>) {
     let begun = std::time::Instant::now();
     while let Err(e) = store.revision().await {
-        assert!(begun.elapsed() < PATIENCE, "still not back: {e}");
+        assert!(begun.elapsed() < TIMEOUT, "still not back: {e}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

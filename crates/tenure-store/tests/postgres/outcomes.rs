@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use super::{PATIENCE, until_back};
+use super::{TIMEOUT, until_back};
 
 type Answers = BTreeMap<String, Result<Put, StoreError>>;
 
@@ -96,7 +96,7 @@ async fn settle(postgres: &Postgres, store: &Arc<dyn Store>, answers: &Answers, 
     }
     assert!(won > 20, "only {won} writes were confirmed");
     while !missing.is_empty() {
-        let batch = timeout(PATIENCE, watch.0.recv()).await;
+        let batch = timeout(TIMEOUT, watch.0.recv()).await;
         let Ok(Some(batch)) = batch else {
             panic!("never shown: {missing:?}");
         };
@@ -114,7 +114,7 @@ async fn writing(url: &str) -> (Arc<dyn Store>, Reader, Writer) {
     let writer = Writer::start(store.dedicated().unwrap());
     let begun = std::time::Instant::now();
     while store.list("out/").await.unwrap().entries.len() < 15 {
-        assert!(begun.elapsed() < PATIENCE, "nothing is written");
+        assert!(begun.elapsed() < TIMEOUT, "nothing is written");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     (store, watch, writer)
@@ -126,7 +126,7 @@ async fn get_through(store: &Arc<dyn Store>) {
     let before = store.list("out/").await.unwrap().entries.len();
     let begun = std::time::Instant::now();
     while store.list("out/").await.unwrap().entries.len() < before + 10 {
-        assert!(begun.elapsed() < PATIENCE, "nothing is written any more");
+        assert!(begun.elapsed() < TIMEOUT, "nothing is written any more");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }

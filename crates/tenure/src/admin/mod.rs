@@ -33,9 +33,9 @@ pub use shards::{MAX_META, NewShard, ShardWork};
 pub use tenure_core::members::{Stuck, Unserved};
 
 /// How often a race against other writers is run again.
-const ROUNDS: usize = 20;
+const CAS_ATTEMPTS: usize = 20;
 /// How long the store may take to answer.
-const PATIENCE: Duration = Duration::from_secs(15);
+const CALL_TIMEOUT: Duration = Duration::from_secs(15);
 /// How often a wait looks at the store, if nothing there has changed.
 const LOOK: Duration = Duration::from_millis(200);
 
@@ -248,7 +248,7 @@ impl AdminClient {
         change: impl Fn(&View, &NodeRecord) -> Result<Option<NodeRecord>, AdminError>,
     ) -> Result<Edited<NodeRecord>, AdminError> {
         let key = Key::Node(name.clone());
-        for _ in 0..ROUNDS {
+        for _ in 0..CAS_ATTEMPTS {
             let view = self.snapshot().await?;
             let seen = node(&view, name)?;
             let Some(mut new) = change(&view, &seen.record)? else {
@@ -268,10 +268,13 @@ impl AdminClient {
 }
 
 async fn within<T>(call: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
-    let answer = tokio::time::timeout(PATIENCE, call).await;
+    let answer = tokio::time::timeout(CALL_TIMEOUT, call).await;
     answer.unwrap_or_else(|_| {
         Err(StoreError::Unknown {
-            reason: format!("the store did not answer within {}s", PATIENCE.as_secs()),
+            reason: format!(
+                "the store did not answer within {}s",
+                CALL_TIMEOUT.as_secs()
+            ),
         })
     })
 }

@@ -12,7 +12,7 @@ use tenure_core::record::{
 use tenure_core::view::{KeyState, Versioned, View};
 use tenure_store::Expect;
 
-use super::{AdminClient, AdminError, ROUNDS, is_over, keyspace, node, not_paused, planned};
+use super::{AdminClient, AdminError, CAS_ATTEMPTS, is_over, keyspace, node, not_paused, planned};
 
 /// How a shard that is to move stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,7 +45,7 @@ impl AdminClient {
     }
 
     async fn set_pause(&self, pause: Option<(&str, Option<Duration>)>) -> Result<bool, AdminError> {
-        for _ in 0..ROUNDS {
+        for _ in 0..CAS_ATTEMPTS {
             let view = self.snapshot().await?;
             let Some(seen) = view.cluster.seen(&()) else {
                 return Err(AdminError::NotFound(
@@ -86,7 +86,7 @@ impl AdminClient {
     ///
     /// It stays there as long as balance does not say otherwise; to keep it there, pin it.
     pub async fn move_shard(&self, id: &ShardId, to: &NodeName) -> Result<bool, AdminError> {
-        for _ in 0..ROUNDS {
+        for _ in 0..CAS_ATTEMPTS {
             let view = self.snapshot().await?;
             let seen = movable(&view, id, to)?;
             let owner = seen.record.owner();
@@ -145,7 +145,7 @@ impl AdminClient {
 
     /// Asks the leader to even a keyspace out now, without the waits that usually keep it calm. Says whether that is new.
     pub async fn rebalance(&self, name: &KeyspaceName) -> Result<bool, AdminError> {
-        for _ in 0..ROUNDS {
+        for _ in 0..CAS_ATTEMPTS {
             let view = self.snapshot().await?;
             let record = keyspace(&view, name)?;
             planned(name, record, "no leader can rebalance it")?;

@@ -11,7 +11,7 @@ use tenure_core::record::{Head, KeyspaceKind, KeyspaceRecord, Ownership, Record,
 use tenure_core::view::{KeyState, View};
 use tenure_store::{Expect, Put, PutIf, StoreError};
 
-use super::{AdminClient, AdminError, ROUNDS, keyspace, within};
+use super::{AdminClient, AdminError, CAS_ATTEMPTS, keyspace, within};
 
 /// The most bytes that can be attached to a shard.
 pub const MAX_META: usize = 4096;
@@ -217,7 +217,7 @@ impl AdminClient {
                     Step::Write(expect, record) => {
                         let tries = touched.entry(id.clone()).or_default();
                         *tries += 1;
-                        if *tries > ROUNDS {
+                        if *tries > CAS_ATTEMPTS {
                             return Err(AdminError::Raced(format!("shard {id}")));
                         }
                         let record = Record::Shard(Arc::new(*record));

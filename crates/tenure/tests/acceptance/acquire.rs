@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use tenure::{Grant, Hashed, Node, NodeEvent, Result, Settings, ShardStep, Singleton};
 
-use crate::world::*;
+use crate::test_cluster::*;
 
 /// How long after a shard of `a` was released for `b`, it is served there.
 async fn check_taken(settings: Settings, within: u64) {
-    let world = World::new();
+    let world = TestCluster::new();
     let (a, _) = world.start("a", &Counter::default()).await;
     owns(&a, 4).await;
     let (builder, _) = world.node("b", &Counter::default());
@@ -24,7 +24,7 @@ async fn check_taken(settings: Settings, within: u64) {
 /// How long a shard that moves is served by nobody.
 #[tokio::test(start_paused = true)]
 async fn a_moving_shard_is_served_again_at_once() {
-    let world = World::new();
+    let world = TestCluster::new();
     let (a, _) = world.start("a", &Counter::default()).await;
     owns(&a, 4).await;
     let mut notes = a.events();
@@ -56,7 +56,7 @@ async fn without_the_watch_it_is_taken_within_the_retry_interval() {
 
 #[tokio::test(start_paused = true)]
 async fn an_exhausted_retry_window_is_counted_and_told_once_per_round() {
-    let world = World::new();
+    let world = TestCluster::new();
     let (builder, _) = world.node("a", &Counter::default());
     let patient = Settings {
         drain_timeout: TTL * 10,
@@ -123,7 +123,7 @@ async fn slow_to_stop(grant: Grant, runs: Runs) -> Result<()> {
     Ok(())
 }
 
-async fn singleton(world: &World, name: &str, runs: &Runs) -> Node {
+async fn singleton(world: &TestCluster, name: &str, runs: &Runs) -> Node {
     let runs = runs.clone();
     let (builder, _) = world.bare(name);
     let work = move |grant| slow_to_stop(grant, runs.clone());
@@ -132,7 +132,7 @@ async fn singleton(world: &World, name: &str, runs: &Runs) -> Node {
 
 #[tokio::test(start_paused = true)]
 async fn a_singleton_has_stopped_before_its_shard_is_released() {
-    let world = World::new();
+    let world = TestCluster::new();
     let runs = Runs::default();
     let (a, alive) = (singleton(&world, "a", &runs).await, runs.alive.clone());
     let shard = "billing/0".parse().unwrap();
@@ -154,7 +154,7 @@ async fn a_singleton_has_stopped_before_its_shard_is_released() {
 
 #[tokio::test(start_paused = true)]
 async fn a_singleton_runs_on_one_node_at_a_time_through_moves() {
-    let world = World::new();
+    let world = TestCluster::new();
     let runs = Runs::default();
     let mut last = singleton(&world, "n0", &runs).await;
     until("it runs", async || runs.begun.load(Ordering::SeqCst) == 1).await;
@@ -175,7 +175,7 @@ async fn a_singleton_runs_on_one_node_at_a_time_through_moves() {
 
 #[tokio::test(start_paused = true)]
 async fn loops_that_run_for_ever_do_not_delay_moves_and_stops() {
-    let world = World::new();
+    let world = TestCluster::new();
     let alive = Arc::new(AtomicU32::new(0));
     let both = async |name| {
         let (alive, builder) = (alive.clone(), world.bare(name).0);
@@ -208,7 +208,7 @@ async fn loops_that_run_for_ever_do_not_delay_moves_and_stops() {
 
 #[tokio::test(start_paused = true)]
 async fn nothing_runs_between_assigned_and_owned() {
-    let world = World::new();
+    let world = TestCluster::new();
     let handler = Counter::default();
     handler.failing.lock().unwrap().insert("2".to_owned(), 3);
     let (node, _) = world.start("a", &handler).await;

@@ -5,10 +5,10 @@ use std::time::Duration;
 use tenure::{Epoch, Node, ShardId};
 use tenure_core::keys::Key;
 
-use crate::world::*;
+use crate::test_cluster::*;
 
 /// Two nodes that share the shards, and a shard that the first one owns.
-async fn pair(world: &World) -> (Node, Node, ShardId) {
+async fn pair(world: &TestCluster) -> (Node, Node, ShardId) {
     let (a, _) = world.start("a", &Counter::default()).await;
     let (b, _) = world.start("b", &Counter::default()).await;
     let balance = async || {
@@ -22,7 +22,7 @@ async fn pair(world: &World) -> (Node, Node, ShardId) {
 }
 
 /// The shard is let go soon, is served again only after a ttl with its drift, and at a greater epoch.
-async fn check_comes_back(world: &World, nodes: [&Node; 2], shard: &ShardId, before: Epoch) {
+async fn check_comes_back(world: &TestCluster, nodes: [&Node; 2], shard: &ShardId, before: Epoch) {
     let start = world.clock.now();
     let served = |node: &Node| node.owned().contains(shard);
     let closed = until("closed", async || !nodes.iter().any(|n| served(n))).await;
@@ -40,7 +40,7 @@ async fn check_comes_back(world: &World, nodes: [&Node; 2], shard: &ShardId, bef
 
 #[tokio::test(start_paused = true)]
 async fn a_deleted_shard_record_comes_back_after_a_ttl_at_a_greater_epoch() {
-    let world = World::new();
+    let world = TestCluster::new();
     let (a, b, shard) = pair(&world).await;
     let before = world.record(&shard).await.epoch;
     world.delete(&Key::Shard(shard.clone())).await;
@@ -49,7 +49,7 @@ async fn a_deleted_shard_record_comes_back_after_a_ttl_at_a_greater_epoch() {
 
 #[tokio::test(start_paused = true)]
 async fn a_deleted_session_costs_its_holder_the_shards_but_not_before_a_ttl() {
-    let world = World::new();
+    let world = TestCluster::new();
     let (a, b, shard) = pair(&world).await;
     let record = world.record(&shard).await;
     let session = record.owner().unwrap().session;
@@ -59,7 +59,7 @@ async fn a_deleted_session_costs_its_holder_the_shards_but_not_before_a_ttl() {
 
 #[tokio::test(start_paused = true)]
 async fn a_deleted_keyspace_comes_back_after_a_ttl_at_greater_epochs() {
-    let world = World::new();
+    let world = TestCluster::new();
     let (a, b, shard) = pair(&world).await;
     let before = world.record(&shard).await.epoch;
     world.delete(&Key::Keyspace(shard.keyspace.clone())).await;
@@ -68,7 +68,7 @@ async fn a_deleted_keyspace_comes_back_after_a_ttl_at_greater_epochs() {
 
 #[tokio::test(start_paused = true)]
 async fn a_corrupt_shard_record_comes_back_after_a_ttl_and_concerns_no_other_shard() {
-    let world = World::new();
+    let world = TestCluster::new();
     let (a, b, shard) = pair(&world).await;
     let before = world.record(&shard).await.epoch;
     let served = || a.owned().into_iter().chain(b.owned());
@@ -89,7 +89,7 @@ async fn a_corrupt_shard_record_comes_back_after_a_ttl_and_concerns_no_other_sha
 
 #[tokio::test(start_paused = true)]
 async fn a_shard_record_of_a_newer_format_is_never_replaced() {
-    let world = World::new();
+    let world = TestCluster::new();
     let (a, b, shard) = pair(&world).await;
     let newer = b"{\"format\":2,\"rev\":1,\"nonce\":\"1-1\"}";
     world.overwrite(&Key::Shard(shard.clone()), newer).await;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tenure::{Node, NodeEvent, RejectReason};
 
-use crate::world::*;
+use crate::test_cluster::*;
 
 async fn detached(node: &Node) {
     let detached = async || node.metrics().value("tenure_detached", "") == 1.0;
@@ -14,7 +14,7 @@ async fn detached(node: &Node) {
 
 #[tokio::test(start_paused = true)]
 async fn while_detached_nothing_is_owned_and_nothing_runs() {
-    let world = World::new();
+    let world = TestCluster::new();
     let handler = Counter::default();
     let (node, faults) = world.start("a", &handler).await;
     owns(&node, 4).await;
@@ -42,7 +42,7 @@ async fn while_detached_nothing_is_owned_and_nothing_runs() {
 
 #[tokio::test(start_paused = true)]
 async fn detachment_wins_against_a_claim_that_is_already_on_its_way() {
-    let world = World::new();
+    let world = TestCluster::new();
     let (here, there) = (Counter::default(), Counter::default());
     let (a, _) = world.start("a", &here).await;
     let (b, faults) = world.start("b", &there).await;
@@ -79,7 +79,7 @@ async fn detachment_wins_against_a_claim_that_is_already_on_its_way() {
 #[tokio::test(start_paused = true)]
 async fn one_store_restart_is_survived_with_the_same_shards_and_epochs() {
     for outage in [ms(5000), ms(20_000), Duration::from_secs(3600)] {
-        let world = World::new();
+        let world = TestCluster::new();
         let handler = Counter::default();
         let (a, faults_a) = world.start("a", &handler).await;
         let (b, faults_b) = world.start("b", &handler).await;
@@ -112,7 +112,7 @@ async fn one_store_restart_is_survived_with_the_same_shards_and_epochs() {
 
 #[tokio::test(start_paused = true)]
 async fn an_unhealthy_signal_restarts_the_window_of_health() {
-    let world = World::new();
+    let world = TestCluster::new();
     let handler = Counter::default();
     let (node, faults) = world.start("a", &handler).await;
     owns(&node, 4).await;
@@ -133,7 +133,7 @@ async fn an_unhealthy_signal_restarts_the_window_of_health() {
 
 #[tokio::test(start_paused = true)]
 async fn a_shard_that_left_and_came_back_serves_again() {
-    let world = World::new();
+    let world = TestCluster::new();
     let (here, there) = (Counter::default(), Counter::default());
     let (a, _) = world.start("a", &here).await;
     owns(&a, 4).await;
@@ -159,7 +159,7 @@ async fn a_shard_that_left_and_came_back_serves_again() {
 
 #[tokio::test(start_paused = true)]
 async fn metrics_follow_the_lease_and_each_change_is_told_once() {
-    let world = World::new();
+    let world = TestCluster::new();
     let (node, faults) = world.start("a", &Counter::default()).await;
     owns(&node, 4).await;
     let value = |name| node.metrics().value(name, "");

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tenure::{Entities, Entity, Grant, Hashed, Node, NotProcessed, Result, TellError};
 use tokio::sync::oneshot;
 
-use crate::world::*;
+use crate::test_cluster::*;
 
 struct Cart {
     key: String,
@@ -68,7 +68,10 @@ impl Entity for Cart {
     }
 }
 
-async fn carts(world: &World, journal: &Journal) -> (Node, tenure::store::fault::FaultHandle) {
+async fn carts(
+    world: &TestCluster,
+    journal: &Journal,
+) -> (Node, tenure::store::fault::FaultHandle) {
     let (builder, faults) = world.bare("a");
     let carts = Entities::<Cart>::new(journal.clone())
         .mailbox(2)
@@ -91,7 +94,7 @@ async fn add(node: &Node, key: &str) -> u32 {
 
 #[tokio::test(start_paused = true)]
 async fn an_entity_starts_with_its_first_message_and_is_let_go_when_idle() {
-    let (world, journal) = (World::new(), Journal::default());
+    let (world, journal) = (TestCluster::new(), Journal::default());
     let (node, _) = carts(&world, &journal).await;
     assert_eq!(journal.lines(), Vec::<String>::new());
     assert_eq!(add(&node, "x").await, 1);
@@ -104,7 +107,7 @@ async fn an_entity_starts_with_its_first_message_and_is_let_go_when_idle() {
 
 #[tokio::test(start_paused = true)]
 async fn what_does_not_fit_is_refused_and_given_back() {
-    let (world, journal) = (World::new(), Journal::default());
+    let (world, journal) = (TestCluster::new(), Journal::default());
     let (node, _) = carts(&world, &journal).await;
     let wait = || Message::Wait(ms(60_000));
     // One is being received, two wait.
@@ -134,7 +137,7 @@ async fn what_does_not_fit_is_refused_and_given_back() {
 
 #[tokio::test(start_paused = true)]
 async fn a_stop_lets_entities_finish_their_mailboxes() {
-    let (world, journal) = (World::new(), Journal::default());
+    let (world, journal) = (TestCluster::new(), Journal::default());
     let (node, _) = carts(&world, &journal).await;
     node.tell::<Cart>("carts", "x", Message::Wait(ms(2000)))
         .await
@@ -150,7 +153,7 @@ async fn a_stop_lets_entities_finish_their_mailboxes() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lost_shard_interrupts_its_entities() {
-    let (world, journal) = (World::new(), Journal::default());
+    let (world, journal) = (TestCluster::new(), Journal::default());
     let (node, faults) = carts(&world, &journal).await;
     node.tell::<Cart>("carts", "x", Message::Wait(ms(600_000)))
         .await
@@ -165,7 +168,7 @@ async fn a_lost_shard_interrupts_its_entities() {
 
 #[tokio::test(start_paused = true)]
 async fn messages_that_a_stop_does_not_wait_for_are_given_back_as_not_processed() {
-    let (world, journal) = (World::new(), Journal::default());
+    let (world, journal) = (TestCluster::new(), Journal::default());
     let (node, _) = carts(&world, &journal).await;
     let drain = settings().drain_timeout;
     let wait = || Message::Wait(drain * 2);
@@ -189,7 +192,7 @@ async fn messages_that_a_stop_does_not_wait_for_are_given_back_as_not_processed(
 
 #[tokio::test(start_paused = true)]
 async fn messages_of_a_lost_shard_are_given_back_as_not_processed() {
-    let (world, journal) = (World::new(), Journal::default());
+    let (world, journal) = (TestCluster::new(), Journal::default());
     let (node, faults) = carts(&world, &journal).await;
     for _ in 0..3 {
         let wait = Message::Wait(ms(600_000));
@@ -209,7 +212,7 @@ async fn messages_of_a_lost_shard_are_given_back_as_not_processed() {
 
 #[tokio::test(start_paused = true)]
 async fn messages_for_an_entity_that_does_not_start_are_given_back_as_not_processed() {
-    let (world, journal) = (World::new(), Journal::default());
+    let (world, journal) = (TestCluster::new(), Journal::default());
     let (node, _) = carts(&world, &journal).await;
     for _ in 0..2 {
         node.tell::<Cart>("carts", "bad", Message::Fail)
@@ -229,7 +232,7 @@ async fn messages_for_an_entity_that_does_not_start_are_given_back_as_not_proces
 
 #[tokio::test(start_paused = true)]
 async fn a_message_that_comes_during_passivation_starts_the_entity_after_it() {
-    let (world, journal) = (World::new(), Journal::default());
+    let (world, journal) = (TestCluster::new(), Journal::default());
     let (node, _) = carts(&world, &journal).await;
     add(&node, "slow").await;
     // Idle after 1000 ms, passivated 500 ms later.
@@ -242,7 +245,7 @@ async fn a_message_that_comes_during_passivation_starts_the_entity_after_it() {
 
 #[tokio::test(start_paused = true)]
 async fn messages_behind_one_that_panics_are_received_by_a_new_entity() {
-    let (world, journal) = (World::new(), Journal::default());
+    let (world, journal) = (TestCluster::new(), Journal::default());
     let (node, _) = carts(&world, &journal).await;
     let (answer, items) = oneshot::channel();
     for message in [Message::Fail, Message::Add(answer)] {
@@ -254,7 +257,7 @@ async fn messages_behind_one_that_panics_are_received_by_a_new_entity() {
 
 #[tokio::test(start_paused = true)]
 async fn an_entity_that_panics_begins_anew_with_the_next_message() {
-    let (world, journal) = (World::new(), Journal::default());
+    let (world, journal) = (TestCluster::new(), Journal::default());
     let (node, _) = carts(&world, &journal).await;
     add(&node, "x").await;
     node.tell::<Cart>("carts", "x", Message::Fail)

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tenure::store::fault::FaultConfig;
 use tenure::{Epoch, Node, ShardId};
 
-use crate::world::*;
+use crate::test_cluster::*;
 
 fn chance(seed: u64) -> FaultConfig {
     FaultConfig {
@@ -23,7 +23,7 @@ fn chance(seed: u64) -> FaultConfig {
 
 #[tokio::test(start_paused = true)]
 async fn transient_failures_never_end_the_renewals() {
-    let world = World::new();
+    let world = TestCluster::new();
     let (node, faults) = world.start("a", &Counter::default()).await;
     owns(&node, 4).await;
     faults.random(chance(7));
@@ -64,7 +64,7 @@ fn look(nodes: &[Node], fences: &Fences) {
 }
 
 async fn check_chaos(seed: u64) {
-    let world = World::new();
+    let world = TestCluster::new();
     let fences = Fences::default();
     let mut nodes = Vec::new();
     let mut faults = Vec::new();
@@ -104,7 +104,7 @@ async fn whatever_the_store_does_a_shard_has_one_owner_and_comes_back() {
 
 #[tokio::test(start_paused = true)]
 async fn a_node_that_never_hears_that_it_has_resigned_waits_before_it_tries_again() {
-    let world = World::new();
+    let world = TestCluster::new();
     let (node, faults) = world.start("a", &Counter::default()).await;
     owns(&node, 4).await;
     let tried = Arc::new(AtomicU32::new(0));

@@ -13,14 +13,17 @@ use tenure::{
 use tenure_core::keys::Key;
 use tenure_core::record::Record;
 
-use crate::world::*;
+use crate::test_cluster::*;
 
 fn with(settings: Settings, builder: Builder) -> Builder {
     builder.settings(settings)
 }
 
 /// A node with these settings that owns all four shards.
-async fn alone(world: &World, settings: Settings) -> (Node, tenure::store::fault::FaultHandle) {
+async fn alone(
+    world: &TestCluster,
+    settings: Settings,
+) -> (Node, tenure::store::fault::FaultHandle) {
     let (builder, faults) = world.node("a", &Counter::default());
     let node = started(with(settings, builder)).await.unwrap();
     owns(&node, 4).await;
@@ -31,7 +34,7 @@ async fn alone(world: &World, settings: Settings) -> (Node, tenure::store::fault
 async fn renew_retry_interval_paces_the_renewals_of_an_outage() {
     let mut failures = Vec::new();
     for interval in [50, 300] {
-        let world = World::new();
+        let world = TestCluster::new();
         let set = Settings {
             renew_retry_interval: Some(ms(interval)),
             ..settings()
@@ -54,7 +57,7 @@ async fn renew_retry_interval_paces_the_renewals_of_an_outage() {
 #[tokio::test(start_paused = true)]
 async fn tick_interval_bounds_how_long_a_change_that_leads_to_no_claim_is_left() {
     for tick in [2000, 60_000] {
-        let world = World::new();
+        let world = TestCluster::new();
         let (a, _) = world.start("a", &Counter::default()).await;
         owns(&a, 4).await;
         let (builder, _) = world.node("b", &Counter::default());
@@ -86,7 +89,7 @@ async fn tick_interval_bounds_how_long_a_change_that_leads_to_no_claim_is_left()
 async fn relist_interval_is_how_often_everything_is_read_although_nothing_is_amiss() {
     // At a tick, of 5 s.
     for (interval, wanted) in [(10_000, 40..=60), (100_000, 5..=6)] {
-        let world = World::new();
+        let world = TestCluster::new();
         let set = Settings {
             tick_interval: Some(ms(5000)),
             relist_interval: Some(ms(interval)),
@@ -108,7 +111,7 @@ async fn relist_interval_is_how_often_everything_is_read_although_nothing_is_ami
 }
 
 /// Two rendezvous nodes of sixteen shards, the second of which has just started.
-async fn joined(world: &World, settings: &Settings) -> (Node, Node) {
+async fn joined(world: &TestCluster, settings: &Settings) -> (Node, Node) {
     let start = async |name: &str| {
         let (builder, _) = world.bare(name);
         let builder = builder
@@ -126,7 +129,7 @@ async fn joined(world: &World, settings: &Settings) -> (Node, Node) {
 #[tokio::test(start_paused = true)]
 async fn rebalance_debounce_is_how_long_shards_stay_after_a_node_has_joined() {
     for debounce in [100, 3000] {
-        let world = World::new();
+        let world = TestCluster::new();
         let set = Settings {
             assignment_settle_time: ms(debounce),
             ..settings()
@@ -145,7 +148,7 @@ async fn rebalance_debounce_is_how_long_shards_stay_after_a_node_has_joined() {
 #[tokio::test(start_paused = true)]
 async fn release_batch_is_how_many_shards_are_given_away_at_a_time() {
     for batch in [1, 3] {
-        let world = World::new();
+        let world = TestCluster::new();
         let start = async |name: &str| {
             let (builder, _) = world.bare(name);
             let set = Settings {
@@ -192,7 +195,7 @@ impl tenure::Handler for Loads {
 
 /// The times of the first failed loads of one shard, from the start of the first load on.
 async fn failed_loads(set: Settings, handler: Loads, count: usize) -> Vec<Duration> {
-    let world = World::new();
+    let world = TestCluster::new();
     let (builder, _) = world.bare("a");
     let builder = builder.settings(set).keyspace("orders", Hashed(1), handler);
     let starting = tokio::spawn(builder.start());
@@ -259,7 +262,7 @@ async fn load_retries_wait_from_load_retry_min_to_load_retry_max() {
 #[tokio::test(start_paused = true)]
 async fn after_load_attempts_a_shard_goes_to_another_node() {
     for attempts in [2, 5] {
-        let world = World::new();
+        let world = TestCluster::new();
         let set = || Settings {
             load_attempts: attempts,
             load_retry_min: ms(50),
@@ -290,7 +293,7 @@ async fn after_load_attempts_a_shard_goes_to_another_node() {
 #[tokio::test(start_paused = true)]
 async fn take_timeout_is_how_long_a_sealed_shard_waits_for_its_new_owner() {
     for limit in [800, 3000] {
-        let world = World::new();
+        let world = TestCluster::new();
         let set = Settings {
             take_timeout: ms(limit),
             ..settings()
@@ -322,7 +325,7 @@ async fn take_timeout_is_how_long_a_sealed_shard_waits_for_its_new_owner() {
 #[tokio::test(start_paused = true)]
 async fn clock_drift_max_permille_is_added_to_the_wait_for_whoever_may_have_owned_a_lost_record() {
     for permille in [10, 100] {
-        let world = World::new();
+        let world = TestCluster::new();
         let set = Settings {
             clock_drift_max_permille: permille,
             ..settings()
@@ -367,7 +370,7 @@ async fn stall_limit_is_how_long_the_application_may_stand_still() {
 async fn load_window_is_the_time_over_which_reported_load_is_smoothed() {
     let mut loads = Vec::new();
     for window in [1, 1000] {
-        let world = World::new();
+        let world = TestCluster::new();
         let (builder, _) = world.bare("a");
         let plan = PlanningSettings {
             balance_by: Some(BalanceBy::Cost),
@@ -398,7 +401,7 @@ async fn load_window_is_the_time_over_which_reported_load_is_smoothed() {
 /// Runs two nodes of four shards for a minute. The shards of the first node always report the first two loads, those of the
 /// second node the others. Returns how many shards each node has in the end.
 async fn evened_out(plan: PlanningSettings, loads: [u32; 4]) -> [usize; 2] {
-    let world = World::new();
+    let world = TestCluster::new();
     let plan = PlanningSettings {
         cost_window: plan.balance_by.map(|_| ms(1000)),
         settle_time: Some(ms(250)),
@@ -500,7 +503,7 @@ impl Handler for Stubborn {
 #[tokio::test(start_paused = true)]
 async fn kill_grace_is_how_long_a_loop_goes_on_after_it_was_asked_to_return() {
     for grace in [100, 1300] {
-        let world = World::new();
+        let world = TestCluster::new();
         let set = Settings {
             kill_grace: Some(ms(grace)),
             ..settings()

@@ -5,12 +5,12 @@ use tenure::store::Op;
 use tenure::{Hashed, NodeEvent};
 use tenure_core::keys::Key;
 
-use crate::world::{Counter, TTL, World, note, owns, shard, started, until};
+use crate::test_cluster::{Counter, TTL, TestCluster, note, owns, shard, started, until};
 
 // E3, E5
 #[tokio::test(start_paused = true)]
 async fn a_sweep_that_fails_is_told_with_its_key_counted_and_tried_again() {
-    let world = World::new();
+    let world = TestCluster::new();
     let handler = Counter::default();
     let (leader, faults) = world.start("a", &handler).await;
     owns(&leader, 4).await;
@@ -71,7 +71,7 @@ impl Policy for LastByName {
 // D10
 #[tokio::test(start_paused = true)]
 async fn a_leader_plans_by_a_policy_of_the_applications_own() {
-    let world = World::new();
+    let world = TestCluster::new();
     let start = async |name: &str| {
         let (builder, _) = world.bare(name);
         let builder = builder.policy("last-by-name", LastByName).keyspace(

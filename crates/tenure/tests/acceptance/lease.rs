@@ -3,10 +3,10 @@
 use tenure::store::Op;
 use tenure::{NodeEvent, RejectReason, Time};
 
-use crate::world::*;
+use crate::test_cluster::*;
 
 /// The time at which gates close by themselves, by the last confirmed renewal.
-async fn next_renewal_closes_at(world: &World, node: &tenure::Node) -> Time {
+async fn next_renewal_closes_at(world: &TestCluster, node: &tenure::Node) -> Time {
     let took = note(&mut node.events(), |n| match n {
         NodeEvent::Renewed { took, .. } => Some(*took),
         _ => None,
@@ -21,7 +21,7 @@ enum Cut {
 }
 
 async fn check_work_ends_in_time(cut: Cut, late_answers: u64) {
-    let world = World::new();
+    let world = TestCluster::new();
     let handler = Counter::default();
     let (node, faults) = world.start("a", &handler).await;
     owns(&node, 4).await;
@@ -67,7 +67,7 @@ async fn the_deadline_counts_from_the_time_the_renewal_was_sent() {
 
 #[tokio::test(start_paused = true)]
 async fn a_store_that_fails_and_returns_in_time_costs_nothing() {
-    let world = World::new();
+    let world = TestCluster::new();
     let handler = Counter::default();
     let (node, faults) = world.start("a", &handler).await;
     owns(&node, 4).await;
@@ -98,7 +98,7 @@ async fn a_store_that_fails_and_returns_in_time_costs_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn failing_claims_do_not_touch_a_good_lease() {
-    let world = World::new();
+    let world = TestCluster::new();
     let (a, _) = world.start("a", &Counter::default()).await;
     let (b, faults) = world.start("b", &Counter::default()).await;
     until("balance", async || {
@@ -133,7 +133,7 @@ async fn failing_claims_do_not_touch_a_good_lease() {
 
 #[tokio::test(start_paused = true)]
 async fn failing_lists_and_writes_of_others_do_not_touch_a_good_lease() {
-    let world = World::new();
+    let world = TestCluster::new();
     let handler = Counter::default();
     let (node, faults) = world.start("a", &handler).await;
     owns(&node, 4).await;

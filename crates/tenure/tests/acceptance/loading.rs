@@ -2,11 +2,11 @@
 
 use tenure::NodeEvent;
 
-use crate::world::*;
+use crate::test_cluster::*;
 
 #[tokio::test(start_paused = true)]
 async fn a_shard_that_fails_to_load_does_not_hold_back_the_others() {
-    let world = World::new();
+    let world = TestCluster::new();
     let handler = Counter::default();
     handler.failing.lock().unwrap().insert("1".to_owned(), 2);
     let (node, _) = world.start("a", &handler).await;
@@ -18,7 +18,7 @@ async fn a_shard_that_fails_to_load_does_not_hold_back_the_others() {
 
 #[tokio::test(start_paused = true)]
 async fn a_shard_that_one_node_cannot_load_goes_to_another() {
-    let world = World::new();
+    let world = TestCluster::new();
     let (bad, good) = (Counter::default(), Counter::default());
     for i in 0..4 {
         bad.failing.lock().unwrap().insert(i.to_string(), u32::MAX);
@@ -31,7 +31,7 @@ async fn a_shard_that_one_node_cannot_load_goes_to_another() {
 
 #[tokio::test(start_paused = true)]
 async fn a_shard_that_three_nodes_cannot_load_is_quarantined_with_its_reason() {
-    let world = World::new();
+    let world = TestCluster::new();
     let handler = Counter::default();
     handler
         .failing
@@ -64,7 +64,7 @@ async fn a_handler_that_panics_is_an_error_of_its_shard() {
             Ok(())
         }
     }
-    let world = World::new();
+    let world = TestCluster::new();
     let (builder, _) = world.bare("a");
     let node = started(builder.keyspace("orders", tenure::Hashed(4), Panics))
         .await

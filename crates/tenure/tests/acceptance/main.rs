@@ -17,8 +17,8 @@ mod restart;
 mod serving;
 mod starting;
 mod store_io;
+mod test_cluster;
 mod trace;
-mod world;
 
 /// The memory store without leases: nodes keep the time of each other's sessions.
 pub(crate) const LEASES: bool = false;

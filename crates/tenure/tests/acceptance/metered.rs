@@ -12,7 +12,7 @@ use tenure::{Hashed, Node, PlanningSettings, Seal, Settings, Shard};
 use tenure_core::keys::Key;
 use tenure_core::record::Record;
 
-use crate::world::*;
+use crate::test_cluster::*;
 
 fn value(node: &Node, name: &'static str) -> f64 {
     node.metrics().value(name, "")
@@ -34,7 +34,7 @@ fn total(node: &Node, name: &str) -> f64 {
 
 #[tokio::test(start_paused = true)]
 async fn a_leader_counts_its_plans_and_what_is_in_them() {
-    let world = World::new();
+    let world = TestCluster::new();
     let (a, _) = world.start("a", &Counter::default()).await;
     owns(&a, 4).await;
     assert_eq!(value(&a, "tenure_leader"), 1.0);
@@ -75,7 +75,7 @@ async fn a_leader_counts_its_plans_and_what_is_in_them() {
 
 #[tokio::test(start_paused = true)]
 async fn changes_that_a_plan_puts_off_and_its_problems_are_counted() {
-    let world = World::new();
+    let world = TestCluster::new();
     let one_at_a_time = PlanningSettings {
         settle_time: Some(ms(250)),
         rejoin_after: Some(Duration::ZERO),
@@ -118,7 +118,7 @@ async fn changes_that_a_plan_puts_off_and_its_problems_are_counted() {
 
 #[tokio::test(start_paused = true)]
 async fn the_end_of_a_session_is_counted_by_its_holder_and_by_whoever_proves_it() {
-    let world = World::new();
+    let world = TestCluster::new();
     let (a, _) = world.start("a", &Counter::default()).await;
     let (b, faults) = world.start("b", &Counter::default()).await;
     until("balance", async || {
@@ -159,7 +159,7 @@ async fn the_end_of_a_session_is_counted_by_its_holder_and_by_whoever_proves_it(
 
 #[tokio::test(start_paused = true)]
 async fn shards_that_nobody_owns_and_shards_that_are_waited_for_are_counted_with_their_age() {
-    let world = World::new();
+    let world = TestCluster::new();
     let (builder, _) = world.node("a", &Counter::default());
     let patient = Settings {
         drain_timeout: TTL * 10,
@@ -212,7 +212,7 @@ async fn shards_that_nobody_owns_and_shards_that_are_waited_for_are_counted_with
 
 #[tokio::test(start_paused = true)]
 async fn requests_to_the_store_are_counted_by_kind_and_outcome_and_renewals_are_timed() {
-    let world = World::new();
+    let world = TestCluster::new();
     let (a, faults) = world.start("a", &Counter::default()).await;
     owns(&a, 4).await;
     let count = |kind, outcome| {
@@ -233,7 +233,7 @@ async fn requests_to_the_store_are_counted_by_kind_and_outcome_and_renewals_are_
 
 #[tokio::test(start_paused = true)]
 async fn a_missing_record_is_counted() {
-    let world = World::new();
+    let world = TestCluster::new();
     let (a, _) = world.start("a", &Counter::default()).await;
     owns(&a, 4).await;
     assert_eq!(value(&a, "tenure_missing_records_total"), 0.0);
@@ -246,7 +246,7 @@ async fn a_missing_record_is_counted() {
 
 #[tokio::test(start_paused = true)]
 async fn a_process_that_was_not_scheduled_is_counted() {
-    let world = World::new();
+    let world = TestCluster::new();
     let (a, _) = world.start("a", &Counter::default()).await;
     owns(&a, 4).await;
     tokio::time::sleep(TTL).await;
@@ -261,7 +261,7 @@ async fn a_process_that_was_not_scheduled_is_counted() {
 
 #[tokio::test(start_paused = true)]
 async fn a_store_that_was_exchanged_is_counted() {
-    let world = World::new();
+    let world = TestCluster::new();
     let (builder, _) = world.node("a", &Counter::default());
     // All of it is read again soon.
     let set = Settings {
@@ -306,7 +306,7 @@ impl tenure::Handler for Unsealable {
 
 #[tokio::test(start_paused = true)]
 async fn seals_that_fail_are_counted() {
-    let world = World::new();
+    let world = TestCluster::new();
     let node = |name: &str| {
         let (builder, _) = world.bare(name);
         let plan = PlanningSettings {

@@ -9,7 +9,7 @@ use tenure::{
 };
 use tenure_core::ids::KeyspaceName;
 
-use crate::world::*;
+use crate::test_cluster::*;
 
 /// A shard and what is attached to it.
 type Attached = (String, Option<String>);
@@ -51,11 +51,11 @@ fn new(name: &str, meta: Option<&str>) -> NewShard {
     }
 }
 
-fn admin(world: &World) -> AdminClient {
+fn admin(world: &TestCluster) -> AdminClient {
     AdminClient::new(world.store.clone(), world.cluster.clone())
 }
 
-async fn node(world: &World, name: &str, handler: &Topics) -> Node {
+async fn node(world: &TestCluster, name: &str, handler: &Topics) -> Node {
     let (builder, _) = world.bare(name);
     let builder = builder.address("grpc", format!("grpc://{name}")).keyspace(
         "topics",
@@ -70,12 +70,12 @@ async fn epoch(node: &Node, shard: &str) -> Epoch {
     entered.run(async |epoch, _| *epoch).await.unwrap()
 }
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 #[tokio::test(start_paused = true)]
 async fn a_named_shard_is_created_loaded_with_what_is_attached_deleted_and_goes_on_above_its_epochs()
  {
-    let world = World::new();
+    let world = TestCluster::new();
     let handler = Topics::default();
     let node = node(&world, "a", &handler).await;
     let admin = admin(&world);
@@ -94,7 +94,7 @@ async fn a_named_shard_is_created_loaded_with_what_is_attached_deleted_and_goes_
 
     let gone = names(&["eu/payments", "never there"]);
     let deleted = admin
-        .delete_shards(&topics(), gone, PATIENCE, |_| ())
+        .delete_shards(&topics(), gone, TIMEOUT, |_| ())
         .await
         .unwrap();
     assert_eq!((deleted.done, deleted.same), (1, 1));
@@ -118,7 +118,7 @@ async fn a_named_shard_is_created_loaded_with_what_is_attached_deleted_and_goes_
 
 #[tokio::test(start_paused = true)]
 async fn what_cannot_be_created_is_named_with_the_way_out() {
-    let world = World::new();
+    let world = TestCluster::new();
     let node = node(&world, "a", &Topics::default()).await;
     let admin = admin(&world);
     let create = async |keyspace: &str, shard: NewShard| {
@@ -144,7 +144,7 @@ async fn what_cannot_be_created_is_named_with_the_way_out() {
 
 #[tokio::test(start_paused = true)]
 async fn a_shard_is_deleted_once_nobody_has_it_although_its_owner_is_dead() {
-    let world = World::new();
+    let world = TestCluster::new();
     let handler = Topics::default();
     let dead = node(&world, "a", &handler).await;
     let admin = admin(&world);
@@ -157,7 +157,7 @@ async fn a_shard_is_deleted_once_nobody_has_it_although_its_owner_is_dead() {
     let early = admin.delete_shards(&keyspace, names(&["x"]), limit, |_| ());
     assert!(early.await.is_err(), "its owner may still be at work");
     let alive = node(&world, "b", &handler).await;
-    let late = admin.delete_shards(&keyspace, names(&["x"]), PATIENCE, |_| ());
+    let late = admin.delete_shards(&keyspace, names(&["x"]), TIMEOUT, |_| ());
     late.await.unwrap();
     owns(&alive, 1).await;
     alive.stop().await.unwrap();
@@ -166,7 +166,7 @@ async fn a_shard_is_deleted_once_nobody_has_it_although_its_owner_is_dead() {
 #[tokio::test(start_paused = true)]
 async fn many_shards_are_given_to_all_and_drained_and_deleted() {
     const MANY: usize = 300;
-    let world = World::new();
+    let world = TestCluster::new();
     let handler = Topics::default();
     let nodes = [
         node(&world, "a", &handler).await,

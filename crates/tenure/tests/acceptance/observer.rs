@@ -2,11 +2,11 @@
 
 use tenure::{AssignedBy, Hashed, NodeEvent, ShardStep};
 
-use crate::world::*;
+use crate::test_cluster::*;
 
 #[tokio::test(start_paused = true)]
 async fn an_observer_joins_and_owns_nothing() {
-    let world = World::new();
+    let world = TestCluster::new();
     let symmetric = |name: &str, handler: &Counter| {
         let (builder, _) = world.bare(name);
         builder

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tenure::{Hashed, Node, Settings};
 
-use crate::world::*;
+use crate::test_cluster::*;
 
 fn with_ttl(ttl: u64) -> Settings {
     Settings {

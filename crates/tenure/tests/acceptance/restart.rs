@@ -2,11 +2,11 @@
 
 use tenure::{NodeEvent, Refusal, StartError};
 
-use crate::world::*;
+use crate::test_cluster::*;
 
 #[tokio::test(start_paused = true)]
 async fn a_node_that_crashed_takes_its_shards_back_at_once() {
-    let world = World::new();
+    let world = TestCluster::new();
     let dir = tempfile::tempdir().unwrap();
     let (builder, _) = world.node("a", &Counter::default());
     let node = started(builder.data_dir(dir.path())).await.unwrap();
@@ -34,7 +34,7 @@ async fn a_node_that_crashed_takes_its_shards_back_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn without_a_data_directory_it_waits_for_the_ttl() {
-    let world = World::new();
+    let world = TestCluster::new();
     let (node, _) = world.start("a", &Counter::default()).await;
     owns(&node, 4).await;
     drop(node);
@@ -47,7 +47,7 @@ async fn without_a_data_directory_it_waits_for_the_ttl() {
 
 #[tokio::test(start_paused = true)]
 async fn a_name_in_use_by_a_live_node_is_refused_in_time() {
-    let world = World::new();
+    let world = TestCluster::new();
     let (first, _) = world.start("a", &Counter::default()).await;
     owns(&first, 4).await;
     let start = world.clock.now();
@@ -69,7 +69,7 @@ async fn a_name_in_use_by_a_live_node_is_refused_in_time() {
 
 #[tokio::test(start_paused = true)]
 async fn others_take_over_from_a_dead_node_in_time_and_from_a_stopped_one_at_once() {
-    let world = World::new();
+    let world = TestCluster::new();
     let (a, _) = world.start("a", &Counter::default()).await;
     let (b, _) = world.start("b", &Counter::default()).await;
     let (c, _) = world.start("c", &Counter::default()).await;

@@ -4,11 +4,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use tenure::{Hashed, Named, RejectReason, Shard};
 
-use crate::world::*;
+use crate::test_cluster::*;
 
 #[tokio::test(start_paused = true)]
 async fn what_is_in_flight_finishes_before_the_shard_is_given_away() {
-    let world = World::new();
+    let world = TestCluster::new();
     let handler = Counter::default();
     let (node, _) = world.start("a", &handler).await;
     owns(&node, 4).await;
@@ -37,7 +37,7 @@ async fn what_is_in_flight_finishes_before_the_shard_is_given_away() {
 
 #[tokio::test(start_paused = true)]
 async fn what_does_not_finish_in_time_is_cut_off() {
-    let world = World::new();
+    let world = TestCluster::new();
     let (node, _) = world.start("a", &Counter::default()).await;
     owns(&node, 4).await;
     let entered = node.enter_shard::<Counter>(&shard(1)).unwrap();
@@ -53,7 +53,7 @@ async fn what_does_not_finish_in_time_is_cut_off() {
 
 #[tokio::test(start_paused = true)]
 async fn units_of_work_take_turns_in_a_shard() {
-    let world = World::new();
+    let world = TestCluster::new();
     let (node, _) = world.start("a", &Counter::default()).await;
     owns(&node, 4).await;
     let work: Vec<_> = (0..20)
@@ -75,7 +75,7 @@ async fn units_of_work_take_turns_in_a_shard() {
 
 #[tokio::test(start_paused = true)]
 async fn whoever_asks_for_what_is_not_there_is_told_why() {
-    let world = World::new();
+    let world = TestCluster::new();
     let (node, _) = world.start("a", &Counter::default()).await;
     owns(&node, 4).await;
     let reason = |keyspace: &str| node.enter::<Counter>(keyspace, "k").unwrap_err().reason;
@@ -105,7 +105,7 @@ async fn whoever_asks_for_what_is_not_there_is_told_why() {
 #[tokio::test(start_paused = true)]
 async fn a_loop_that_fails_is_begun_anew_after_its_shard_was_loaded_again() {
     static RUNS: AtomicU32 = AtomicU32::new(0);
-    let world = World::new();
+    let world = TestCluster::new();
     let (builder, _) = world.bare("a");
     let node = started(builder.singleton("job", |grant: tenure::Grant| async move {
         if RUNS.fetch_add(1, Ordering::SeqCst) < 2 {
@@ -124,7 +124,7 @@ async fn a_loop_that_fails_is_begun_anew_after_its_shard_was_loaded_again() {
 
 #[tokio::test(start_paused = true)]
 async fn a_node_takes_part_in_several_keyspaces() {
-    let world = World::new();
+    let world = TestCluster::new();
     let (builder, _) = world.node("a", &Counter::default());
     let node = started(
         builder
@@ -161,7 +161,7 @@ impl tenure::Handler for Patient {
 
 #[tokio::test(start_paused = true)]
 async fn what_a_handler_reports_is_in_the_record_until_it_is_well_or_the_shard_goes_elsewhere() {
-    let world = World::new();
+    let world = TestCluster::new();
     let (say, said) = tokio::sync::watch::channel(None);
     let (builder, _) = world.bare("a");
     let a = started(builder.keyspace("orders", tenure::Hashed(4), Patient(said)))

@@ -2,7 +2,7 @@
 
 use tenure::{Hashed, Node, Refusal, Settings, StartError};
 
-use crate::world::*;
+use crate::test_cluster::*;
 
 fn text(error: Option<StartError>) -> String {
     error.expect("the start must fail").to_string()
@@ -10,7 +10,7 @@ fn text(error: Option<StartError>) -> String {
 
 #[tokio::test(start_paused = true)]
 async fn every_bad_name_is_reported_at_once() {
-    let world = World::new();
+    let world = TestCluster::new();
     let builder = Node::builder("memory:", "")
         .name("\n")
         .clock(world.clock.clone())
@@ -32,7 +32,7 @@ async fn every_bad_name_is_reported_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn every_bad_setting_is_reported_at_once() {
-    let world = World::new();
+    let world = TestCluster::new();
     let (builder, _) = world.node("a", &Counter::default());
     let settings = Settings {
         release_batch: 0,
@@ -54,7 +54,7 @@ async fn a_bad_url_is_named() {
 
 #[tokio::test(start_paused = true)]
 async fn a_keyspace_of_another_size_is_refused() {
-    let world = World::new();
+    let world = TestCluster::new();
     let (first, _) = world.start("a", &Counter::default()).await;
     let (builder, _) = world.bare("b");
     let error = started(builder.keyspace("orders", Hashed(8), Counter::default()))
@@ -72,7 +72,7 @@ async fn a_keyspace_of_another_size_is_refused() {
 
 #[tokio::test(start_paused = true)]
 async fn the_default_name_says_where_the_node_runs() {
-    let world = World::new();
+    let world = TestCluster::new();
     let builder = |name: Option<&str>| {
         let mut builder = Node::builder("memory:", "shop").clock(world.clock.clone());
         if let Some(dir) = name {

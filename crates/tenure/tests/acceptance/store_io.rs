@@ -8,7 +8,7 @@ use tenure::store::observe::{ObservedStore, Observer};
 use tenure::store::{Op, PutIf};
 use tenure::{Clock, Hashed, Node};
 
-use crate::world::*;
+use crate::test_cluster::*;
 
 async fn observed(shards: u32) -> (Node, Observer) {
     let (store, observer) = ObservedStore::new(Arc::new(MemoryStore::new()));
@@ -51,7 +51,7 @@ async fn writes_of_many_shards_go_to_the_store_in_batches() {
 
 #[tokio::test(start_paused = true)]
 async fn keys_that_are_not_ours_are_left_alone() {
-    let world = World::new();
+    let world = TestCluster::new();
     for key in ["shop/notes", "shop/shards/x", "shopping/cluster"] {
         let put = PutIf::create(key, b"hello".to_vec());
         world.store.put_if(put).await.unwrap();
@@ -72,7 +72,7 @@ async fn keys_that_are_not_ours_are_left_alone() {
 
 #[tokio::test(start_paused = true)]
 async fn a_dropped_node_cuts_its_work_at_once_and_leaves_its_records() {
-    let world = World::new();
+    let world = TestCluster::new();
     let (node, _) = world.start("a", &Counter::default()).await;
     owns(&node, 4).await;
     let entered = node.enter_shard::<Counter>(&shard(0)).unwrap();

@@ -3,12 +3,12 @@
 use tenure::StartError;
 use tenure_sim::validate::validate;
 
-use super::world::*;
+use super::test_cluster::*;
 
 #[tokio::test(start_paused = true)]
 async fn what_two_nodes_wrote_down_is_run_again_with_the_same_outcome() {
     let dir = tempfile::tempdir().unwrap();
-    let (world, handler) = (World::new(), Counter::default());
+    let (world, handler) = (TestCluster::new(), Counter::default());
     let path = |name: &str| dir.path().join(name);
     let start = |name: &str| started(world.node(name, &handler).0.trace(path(name)));
     let a = start("a").await.unwrap();
@@ -34,7 +34,7 @@ async fn what_two_nodes_wrote_down_is_run_again_with_the_same_outcome() {
 
 #[tokio::test(start_paused = true)]
 async fn a_full_disk_costs_the_trace_and_nothing_else() {
-    let (world, handler) = (World::new(), Counter::default());
+    let (world, handler) = (TestCluster::new(), Counter::default());
     let builder = world.node("a", &handler).0.trace("/dev/full");
     let a = started(builder).await.unwrap();
     owns(&a, 4).await;
@@ -45,7 +45,7 @@ async fn a_full_disk_costs_the_trace_and_nothing_else() {
 
 #[tokio::test(start_paused = true)]
 async fn a_trace_that_cannot_be_begun_is_refused_before_anything_is_owned() {
-    let (world, handler) = (World::new(), Counter::default());
+    let (world, handler) = (TestCluster::new(), Counter::default());
     let builder = world.node("a", &handler).0.trace("/nowhere/trace");
     let Err(StartError::Trace(error)) = started(builder).await else {
         panic!("there is no such directory");

@@ -24,8 +24,8 @@ mod restart;
 mod serving;
 #[path = "../acceptance/starting.rs"]
 mod starting;
-#[path = "../acceptance/world.rs"]
-mod world;
+#[path = "../acceptance/test_cluster.rs"]
+mod test_cluster;
 
 /// The memory store with leases of its own.
 pub(crate) const LEASES: bool = true;

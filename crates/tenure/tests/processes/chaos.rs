@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 
 use crate::process::Process;
-use crate::site::{Site, TTL};
+use crate::test_cluster::{TTL, TestCluster};
 use crate::worker::{Effects, Role};
 
 const SHARDS: u32 = 16;
@@ -15,7 +15,7 @@ const NODES: [&str; 4] = ["a", "b", "c", "d"];
 
 #[test]
 fn whatever_is_killed_paused_and_restarted_no_shard_has_two_owners_and_all_come_back() {
-    let site = Site::new(SHARDS).with_effects();
+    let site = TestCluster::new(SHARDS).with_effects();
     let lasting = if std::env::var_os("TENURE_LONG").is_some_and(|v| v == "1") {
         Duration::from_secs(60)
     } else {
@@ -59,7 +59,7 @@ fn whatever_is_killed_paused_and_restarted_no_shard_has_two_owners_and_all_come_
 
 #[test]
 fn the_judge_catches_a_lease_whose_owner_does_not_look_at_the_clock() {
-    let site = Site::new(SHARDS).with_role(Role::Naive);
+    let site = TestCluster::new(SHARDS).with_role(Role::Naive);
     let mut processes = NODES.map(|node| site.start(node));
     site.await_served("somebody has each", |_| true);
     // Whether a sleeper works before it looks is up to the scheduler, so it is given several chances.
@@ -80,7 +80,7 @@ fn the_judge_catches_a_lease_whose_owner_does_not_look_at_the_clock() {
 
 /// Four processes to which things happen.
 struct Chaos<'a> {
-    site: &'a Site,
+    site: &'a TestCluster,
     victims: Vec<Victim>,
     /// How often what was done.
     done: BTreeMap<&'static str, u32>,
@@ -103,7 +103,7 @@ enum State {
 }
 
 impl<'a> Chaos<'a> {
-    fn begin(site: &'a Site) -> Self {
+    fn begin(site: &'a TestCluster) -> Self {
         let seed = std::env::var("TENURE_SEED")
             .ok()
             .and_then(|seed| seed.parse().ok());
@@ -158,7 +158,7 @@ impl<'a> Chaos<'a> {
 
 impl Victim {
     /// Does the next thing to it, and says what.
-    fn happen(&mut self, site: &Site) -> &'static str {
+    fn happen(&mut self, site: &TestCluster) -> &'static str {
         match self.state {
             State::Running if let Some(status) = self.process.ended() => {
                 panic!("{} has ended: {status}\n{}", self.node, site.scene())

@@ -3,7 +3,7 @@
 use rustix::process::Signal;
 use tenure_judge::Event;
 
-use crate::site::{LONG_TTL, SLACK, Site, TTL, between};
+use crate::test_cluster::{LONG_TTL, SLACK, TTL, TestCluster, between};
 use crate::worker::now;
 
 // C3
@@ -19,7 +19,7 @@ fn a_node_killed_and_started_again_beside_others_serves_the_same_shards_at_once(
 }
 
 fn killed_and_started_again(nodes: &[&str]) {
-    let site = Site::new(8).with_ttl(LONG_TTL);
+    let site = TestCluster::new(8).with_ttl(LONG_TTL);
     let mut processes: Vec<_> = nodes.iter().map(|node| site.start(node)).collect();
     let before = site.await_settled(nodes);
     let killed = now();
@@ -56,7 +56,7 @@ fn killed_and_started_again(nodes: &[&str]) {
 // B2
 #[test]
 fn the_shards_of_a_killed_node_are_served_by_another_within_the_promised_time() {
-    let site = Site::new(8);
+    let site = TestCluster::new(8);
     let (mut a, b) = (site.start("a"), site.start("b"));
     let before = site.await_settled(&["a", "b"]);
     let killed = now();
@@ -89,7 +89,7 @@ fn the_shards_of_a_killed_node_are_served_by_another_within_the_promised_time() 
 // A7, A9
 #[test]
 fn a_node_that_is_told_to_stop_ends_its_work_then_hands_over_at_once() {
-    let site = Site::new(8).with_ttl(LONG_TTL);
+    let site = TestCluster::new(8).with_ttl(LONG_TTL);
     let (mut a, b) = (site.start("a"), site.start("b"));
     let before = site.await_settled(&["a", "b"]);
     let told = now();

@@ -15,11 +15,11 @@ mod names;
 mod outage;
 mod pause;
 mod process;
-mod site;
+mod test_cluster;
 mod worker;
 
 use leading::books;
-use site::Site;
+use test_cluster::TestCluster;
 
 /// Where every worker begins. Run as a test, it sees that a worker without a proper role says so instead of passing.
 #[test]
@@ -27,7 +27,7 @@ fn this_binary_is_its_own_worker_and_refuses_a_role_that_it_does_not_know() {
     if let Some(role) = worker::role() {
         worker::become_worker(&role);
     }
-    let site = Site::new(1);
+    let site = TestCluster::new(1);
     let mut worker = site.spawn("a", "{\"role\":\"juggler\"}".to_owned());
     assert_eq!(worker.wait().code(), Some(worker::BAD_ROLE));
     let said = site.said("a");

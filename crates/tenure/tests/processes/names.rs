@@ -3,12 +3,12 @@
 use std::fs;
 use std::path::Path;
 
-use crate::site::{SLACK, Site, TTL, between};
+use crate::test_cluster::{SLACK, TTL, TestCluster, between};
 use crate::worker::{NOT_STARTED, now};
 
 #[test]
 fn a_second_process_with_the_name_of_a_live_one_waits_and_is_refused() {
-    let site = Site::new(4);
+    let site = TestCluster::new(4);
     let _first = site.start("a");
     let before = site.await_settled(&["a"]);
     refused_as_a(&site, "other");
@@ -20,7 +20,7 @@ fn a_second_process_with_the_name_of_a_live_one_waits_and_is_refused() {
 
 #[test]
 fn a_data_directory_in_use_is_refused_at_once() {
-    let site = Site::new(4);
+    let site = TestCluster::new(4);
     let first = site.start("a");
     let before = site.await_settled(&["a"]);
     let mut second = site.start_with("b", "a");
@@ -34,7 +34,7 @@ fn a_data_directory_in_use_is_refused_at_once() {
 
 #[test]
 fn a_copied_data_directory_proves_nobody_dead() {
-    let site = Site::new(4);
+    let site = TestCluster::new(4);
     let mut first = site.start("a");
     let before = site.await_settled(&["a"]);
     copy(&site.path("a.d"), &site.path("copy.d"));
@@ -60,7 +60,7 @@ fn a_copied_data_directory_proves_nobody_dead() {
 }
 
 /// A process that calls itself `a` with a data directory of its own waits, says so, and is refused.
-fn refused_as_a(site: &Site, data_dir: &str) {
+fn refused_as_a(site: &TestCluster, data_dir: &str) {
     let start = now();
     let mut second = site.start_with("a", data_dir);
     assert_eq!(second.wait().code(), Some(NOT_STARTED), "{}", site.scene());

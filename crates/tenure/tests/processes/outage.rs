@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use rusqlite::{Connection, TransactionBehavior};
 
-use crate::site::{Site, TTL, between};
+use crate::test_cluster::{TTL, TestCluster, between};
 use crate::worker::now;
 
 // A5
 #[test]
 fn nodes_shut_out_by_a_lock_stop_in_time_and_come_back_to_the_same_shards_and_epochs() {
-    let site = Site::new(8);
+    let site = TestCluster::new(8);
     let _nodes = (site.start("a"), site.start("b"));
     let before = site.await_settled(&["a", "b"]);
     let mut store = Connection::open(site.path("store.db")).expect("the store");

@@ -4,13 +4,13 @@ use std::thread;
 
 use rustix::process::Signal;
 
-use crate::site::{LONG_TTL, Site, TTL, between};
+use crate::test_cluster::{LONG_TTL, TTL, TestCluster, between};
 use crate::worker::now;
 
 // A1, A6
 #[test]
 fn an_owner_that_wakes_after_its_lease_writes_nothing_and_takes_part_again() {
-    let site = Site::new(8);
+    let site = TestCluster::new(8);
     let (a, _b) = (site.start("a"), site.start("b"));
     let before = site.await_settled(&["a", "b"]);
     site.pause(&a);
@@ -62,7 +62,7 @@ fn an_owner_that_wakes_after_its_lease_writes_nothing_and_takes_part_again() {
 // C1
 #[test]
 fn a_pause_shorter_than_the_lease_changes_no_owner_and_no_epoch() {
-    let site = Site::new(8).with_ttl(LONG_TTL);
+    let site = TestCluster::new(8).with_ttl(LONG_TTL);
     let (a, _b) = (site.start("a"), site.start("b"));
     let before = site.await_settled(&["a", "b"]);
     // The lease is as old as a renewal interval, a sixth of the ttl, when the pause begins; the margin is a quarter.

@@ -5,7 +5,7 @@ use std::process::{Child, ExitStatus};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::site::until;
+use crate::test_cluster::until;
 
 /// A worker process. Killed when dropped.
 pub(crate) struct Process {

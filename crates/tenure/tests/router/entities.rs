@@ -13,7 +13,7 @@ use tenure::{
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::site::*;
+use crate::test_cluster::*;
 
 /// State that outlives every node: counts that entities wrote when they were passivated, and who is active now.
 #[derive(Default)]
@@ -89,7 +89,7 @@ impl Entity for Account {
 
 /// A site whose nodes keep accounts.
 struct Branch {
-    site: Site<true>,
+    site: TestCluster<true>,
     bank: Arc<Bank>,
     nodes: Mutex<BTreeMap<String, Node>>,
     idle_after: Duration,
@@ -97,10 +97,10 @@ struct Branch {
 
 impl Branch {
     fn new() -> Arc<Self> {
-        Self::at(Site::new(), Duration::from_secs(3600))
+        Self::at(TestCluster::new(), Duration::from_secs(3600))
     }
 
-    fn at(site: Site<true>, idle_after: Duration) -> Arc<Self> {
+    fn at(site: TestCluster<true>, idle_after: Duration) -> Arc<Self> {
         let (bank, nodes) = (Arc::default(), Mutex::default());
         Arc::new(Self {
             site,
@@ -252,14 +252,14 @@ async fn no_message_is_lost_and_no_entity_is_active_twice_while_nodes_join_drain
 
 #[tokio::test(start_paused = true)]
 async fn the_same_with_entities_that_are_passivated_all_the_time() {
-    rolling_restart(Branch::at(Site::new(), ms(2)), 100).await;
+    rolling_restart(Branch::at(TestCluster::new(), ms(2)), 100).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_message_is_lost_while_nodes_restart_over_one_sqlite_file() {
     let dir = tempfile::tempdir().unwrap();
     let url = format!("sqlite:{}", dir.path().join("shop.db").display());
-    let branch = Branch::at(Site::over(&url).await, Duration::from_secs(60));
+    let branch = Branch::at(TestCluster::over(&url).await, Duration::from_secs(60));
     rolling_restart(branch, 20).await;
 }
 
@@ -298,7 +298,7 @@ async fn moves_and_stops_are_not_delayed_by_active_entities_over_one_sqlite_file
     for active in [false, true] {
         let file = dir.path().join(format!("shop-{active}.db"));
         let url = format!("sqlite:{}", file.display());
-        let branch = Branch::at(Site::over(&url).await, Duration::from_secs(3600));
+        let branch = Branch::at(TestCluster::over(&url).await, Duration::from_secs(3600));
         took.push(move_and_stop(branch, active).await);
     }
     println!(

@@ -2,11 +2,11 @@
 
 use tenure::router::{Answer, HoldLimits, HoldReason, RouteError};
 
-use crate::site::*;
+use crate::test_cluster::*;
 
 /// A keyspace whose shards nobody owns, and a router with narrow limits.
-async fn nobody_home() -> (Site<true>, tenure::Router) {
-    let site = Site::<true>::new();
+async fn nobody_home() -> (TestCluster<true>, tenure::Router) {
+    let site = TestCluster::<true>::new();
     let a = site.node("a").await;
     a.stop().await.unwrap();
     let (settings, limits) = short();
@@ -134,7 +134,7 @@ async fn a_router_that_stops_finishes_what_it_holds_and_then_ends_its_session() 
 
 #[tokio::test(start_paused = true)]
 async fn limits_that_do_not_fit_the_settings_are_refused_all_at_once() {
-    let site = Site::<true>::new();
+    let site = TestCluster::<true>::new();
     let hold = HoldLimits {
         count: 0,
         bytes: 1,

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tenure::router::Router;
 use tokio::task::JoinHandle;
 
-use crate::site::*;
+use crate::test_cluster::*;
 
 const CLIENTS: u64 = 10;
 
@@ -18,7 +18,7 @@ struct Clients {
 }
 
 impl Clients {
-    fn begin<const C: bool>(site: &Arc<Site<C>>, routers: &[&Router]) -> Self {
+    fn begin<const C: bool>(site: &Arc<TestCluster<C>>, routers: &[&Router]) -> Self {
         let over = Arc::new(AtomicBool::new(false));
         let tasks = (0..CLIENTS * routers.len() as u64).map(|i| {
             let (site, over) = (site.clone(), over.clone());
@@ -53,7 +53,7 @@ impl Clients {
 }
 
 async fn nodes_come_and_go<const C: bool>() {
-    let site = Arc::new(Site::<C>::new());
+    let site = Arc::new(TestCluster::<C>::new());
     let a = site.node("a").await;
     site.owns(&a, 8).await;
     let (r1, r2) = (site.router("r1").await, site.router("r2").await);
@@ -108,7 +108,7 @@ async fn requests_are_held_for_the_change_of_hands_alone_however_long_a_load_tak
     // D3
     let mut held = Vec::new();
     for load_time in [ms(1), ms(10_000)] {
-        let mut site = Site::<true>::new();
+        let mut site = TestCluster::<true>::new();
         site.load_time = load_time;
         let site = Arc::new(site);
         let a = site.node("a").await;

@@ -7,6 +7,6 @@ mod load;
 mod moving;
 mod real;
 mod refusing;
-mod site;
 mod starting;
 mod streams;
+mod test_cluster;

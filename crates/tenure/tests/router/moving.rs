@@ -6,12 +6,17 @@ use tenure_core::ids::SessionId;
 use tenure_core::keys::Key;
 use tenure_core::record::{MovePhase, Ownership, Record};
 
-use crate::site::*;
+use crate::test_cluster::*;
 
 /// A node that has all shards, a router, and a second node to which some are about to move but cannot: the first does not
 /// finish sealing.
-async fn about_to_move() -> (Arc<Site<true>>, tenure::Node, tenure::Node, tenure::Router) {
-    let site = Arc::new(Site::<true>::new());
+async fn about_to_move() -> (
+    Arc<TestCluster<true>>,
+    tenure::Node,
+    tenure::Node,
+    tenure::Router,
+) {
+    let site = Arc::new(TestCluster::<true>::new());
     let a = site.node("a").await;
     site.owns(&a, 8).await;
     let router = site.router("r1").await;
@@ -21,7 +26,7 @@ async fn about_to_move() -> (Arc<Site<true>>, tenure::Node, tenure::Node, tenure
 }
 
 /// Lines of one key on the disk, in order.
-fn order(site: &Site<true>, key: &str) -> Vec<u64> {
+fn order(site: &TestCluster<true>, key: &str) -> Vec<u64> {
     let disk = site.disk.lock().unwrap();
     let lines = disk.get(&shard_of(key)).into_iter().flatten();
     lines.filter(|l| l.key == key).map(|l| l.n).collect()
@@ -86,7 +91,7 @@ async fn a_router_that_never_acknowledges_delays_a_move_by_the_freeze_timeout_an
  {
     // D5
     for mute in [false, true] {
-        let site = Arc::new(Site::<true>::new());
+        let site = Arc::new(TestCluster::<true>::new());
         let a = site.node("a").await;
         site.owns(&a, 8).await;
         let router = site.router("r1").await;
@@ -131,7 +136,12 @@ async fn late_and_repeated_acknowledgements_change_nothing() {
 }
 
 /// Has a session say that it holds what comes for a shard.
-async fn acknowledge(site: &Site<true>, session: SessionId, shard: &tenure::ShardId, mv: u64) {
+async fn acknowledge(
+    site: &TestCluster<true>,
+    session: SessionId,
+    shard: &tenure::ShardId,
+    mv: u64,
+) {
     let key = Key::Session(session);
     let (version, record) = site.get(&key).await;
     let Record::Session(record) = record else {
@@ -184,7 +194,7 @@ async fn one_write_tells_owners_of_all_moves_of_a_batch() {
 
 #[tokio::test(start_paused = true)]
 async fn a_shard_that_went_and_came_back_moves_again_at_once() {
-    let mut site = Site::<true>::new();
+    let mut site = TestCluster::<true>::new();
     // Without a leader, which would give a node that comes back some time.
     site.mode = tenure::AssignedBy::Rendezvous;
     let a = site.node("a").await;

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::site::*;
+use crate::test_cluster::*;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_request_fails_and_none_is_lost_over_one_sqlite_file() {
     // D2
     let dir = tempfile::tempdir().unwrap();
     let url = format!("sqlite:{}", dir.path().join("shop.db").display());
-    let site = Arc::new(Site::<true>::over(&url).await);
+    let site = Arc::new(TestCluster::<true>::over(&url).await);
     let a = site.node("a").await;
     site.owns(&a, 8).await;
     let routers = [site.router("r1").await, site.router("r2").await];

@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex};
 use tenure::Epoch;
 use tenure::router::Answer;
 
-use crate::site::*;
+use crate::test_cluster::*;
 
 #[tokio::test(start_paused = true)]
 async fn a_refusal_is_followed_once_and_then_the_records_are_waited_for() {
-    let site = Site::<true>::new();
+    let site = TestCluster::<true>::new();
     let a = site.node("a").await;
     site.owns(&a, 8).await;
     let router = site.router("r1").await;
@@ -49,7 +49,7 @@ async fn a_refusal_is_followed_once_and_then_the_records_are_waited_for() {
 
 #[tokio::test(start_paused = true)]
 async fn what_an_owner_answered_is_never_sent_again() {
-    let site = Site::<true>::new();
+    let site = TestCluster::<true>::new();
     let a = site.node("a").await;
     site.owns(&a, 8).await;
     let router = site.router("r1").await;
@@ -66,7 +66,7 @@ async fn what_an_owner_answered_is_never_sent_again() {
 
 #[tokio::test(start_paused = true)]
 async fn while_an_owner_refuses_one_request_at_a_time_tries_and_the_order_stays() {
-    let site = Site::<true>::new();
+    let site = TestCluster::<true>::new();
     let a = site.node("a").await;
     site.owns(&a, 8).await;
     let router = site.router("r1").await;
@@ -107,7 +107,7 @@ async fn while_an_owner_refuses_one_request_at_a_time_tries_and_the_order_stays(
 
 #[tokio::test(start_paused = true)]
 async fn a_request_for_another_epoch_is_refused_before_it_has_any_effect() {
-    let site = Site::<true>::new();
+    let site = TestCluster::<true>::new();
     let a = site.node("a").await;
     site.owns(&a, 8).await;
     let shard = a.owned()[0].clone();

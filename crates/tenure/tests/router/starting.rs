@@ -8,11 +8,11 @@ use tenure::{Named, Node};
 use tenure_core::keys::Key;
 use tenure_core::record::Record;
 
-use crate::site::*;
+use crate::test_cluster::*;
 
 #[tokio::test(start_paused = true)]
 async fn a_router_knows_every_shard_when_it_has_started() {
-    let site = Site::<true>::new();
+    let site = TestCluster::<true>::new();
     let a = site.node("a").await;
     site.owns(&a, 8).await;
     let router = site.router("r1").await;
@@ -46,7 +46,7 @@ async fn a_router_knows_every_shard_when_it_has_started() {
 
 #[tokio::test(start_paused = true)]
 async fn a_router_does_not_start_before_it_has_read_the_records() {
-    let site = Site::<true>::new();
+    let site = TestCluster::<true>::new();
     let a = site.node("a").await;
     site.owns(&a, 8).await;
     let (store, faults) = FaultStore::new(site.store.clone(), FaultConfig::none(1));
@@ -62,7 +62,7 @@ async fn a_router_does_not_start_before_it_has_read_the_records() {
 
 #[tokio::test(start_paused = true)]
 async fn a_shard_whose_record_cannot_be_read_is_held_and_the_others_are_not() {
-    let site = Site::<true>::new();
+    let site = TestCluster::<true>::new();
     let a = site.node("a").await;
     site.owns(&a, 8).await;
     let broken: tenure::ShardId = "orders/3".parse().unwrap();
@@ -93,7 +93,7 @@ async fn a_shard_whose_record_cannot_be_read_is_held_and_the_others_are_not() {
 
 #[tokio::test(start_paused = true)]
 async fn a_keyspace_that_is_created_later_is_learned_and_so_are_its_owners() {
-    let site = Site::<true>::new();
+    let site = TestCluster::<true>::new();
     let router = site.router("r1").await;
     let unknown = site.send(&router, "k", 1).await.unwrap_err();
     assert!(
@@ -111,7 +111,7 @@ async fn a_keyspace_that_is_created_later_is_learned_and_so_are_its_owners() {
 
 #[tokio::test(start_paused = true)]
 async fn named_shards_are_found_by_their_names() {
-    let site = Site::<true>::new();
+    let site = TestCluster::<true>::new();
     let ledger = Ledger::<true> {
         disk: site.disk.clone(),
         sealing: site.sealing.subscribe(),

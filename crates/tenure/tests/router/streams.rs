@@ -7,7 +7,7 @@ use tenure::{Node, ShardId};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::site::*;
+use crate::test_cluster::*;
 
 /// When a stream was told that its shard moves, and when it ended.
 struct Ended {
@@ -40,7 +40,7 @@ fn stream(router: &Router, node: &Node, key: String, polite: bool) -> JoinHandle
 #[tokio::test(start_paused = true)]
 async fn streams_are_told_to_close_at_the_freeze_and_those_that_do_not_are_cut_in_time_for_the_move()
  {
-    let site = Site::<true>::new();
+    let site = TestCluster::<true>::new();
     let a = site.node("a").await;
     site.owns(&a, 8).await;
     let router = site.router("r1").await;

@@ -7,7 +7,7 @@ use tenure_store::servers::binary;
 
 use crate::backend::Backend;
 use crate::place::{SHARDS, measured};
-use crate::site::{SLACK, Site, between};
+use crate::test_cluster::{SLACK, TestCluster, between};
 use crate::worker::now;
 
 /// Where `.ci/servers` puts the library unless told otherwise.
@@ -59,7 +59,7 @@ fn distance(variables: &[(&'static str, String)]) -> Duration {
 // B6
 fn nodes_whose_wall_clocks_are_hours_apart_keep_and_take_over_shards_as_ever<B: Backend>() {
     let server = B::launch();
-    let mut site = Site::new(SHARDS).with_ttl(B::TTL);
+    let mut site = TestCluster::new(SHARDS).with_ttl(B::TTL);
     let url = server.url(server.address().port());
     let mut nodes = [("a", "+5h"), ("b", "-7h")].map(|(node, by)| {
         site.variables = shifted(by);

@@ -8,10 +8,10 @@ use tenure::Rejoin;
 use tenure_store::servers::proxy::Flow;
 
 use crate::backend::Backend;
+use crate::dropped_packets::Dropped;
 use crate::life_scenes as scenes;
-use crate::packets::Dropped;
 use crate::place::{Place, SHARDS, direct, measured};
-use crate::site::{Site, between};
+use crate::test_cluster::{TestCluster, between};
 use crate::worker::now;
 
 crate::on_each_store! {
@@ -132,7 +132,7 @@ fn cut_off<B: Backend>(place: &Place<B>, cut: Cut, part: Option<f64>) -> bool {
 fn two<B: Backend>(rejoin: Rejoin, ttl: Duration) -> Place<B> {
     let server = B::launch();
     let own = scenes::comes_back(rejoin);
-    let site = Site::new(SHARDS).with_ttl(ttl);
+    let site = TestCluster::new(SHARDS).with_ttl(ttl);
     let (place, _) = Place::settled_as(server, site, &["a", "b"], B::url, &own);
     place
 }

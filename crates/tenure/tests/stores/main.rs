@@ -10,8 +10,9 @@
 
 mod backend;
 mod clocks;
-mod cut;
-mod hands;
+mod deleted_records;
+mod dropped_packets;
+mod idle_cost;
 mod leading;
 mod life;
 mod moving;
@@ -19,9 +20,8 @@ mod nodes;
 mod only_etcd;
 mod only_nats;
 mod only_postgres;
-mod packets;
+mod partitions;
 mod place;
-mod rest;
 mod server;
 
 // The other test has uses for all of this.
@@ -53,8 +53,8 @@ mod process;
 #[path = "../processes/leading/scenes.rs"]
 mod scenes;
 #[allow(dead_code)]
-#[path = "../processes/site.rs"]
-mod site;
+#[path = "../processes/test_cluster.rs"]
+mod test_cluster;
 #[allow(dead_code, unused_imports)]
 #[path = "../processes/worker/mod.rs"]
 mod worker;
@@ -65,7 +65,7 @@ fn this_binary_is_its_own_worker_and_refuses_a_role_that_it_does_not_know() {
     if let Some(role) = worker::role() {
         worker::become_worker(&role);
     }
-    let site = site::Site::new(1);
+    let site = test_cluster::TestCluster::new(1);
     let mut worker = site.spawn("a", "{\"role\":\"juggler\"}".to_owned());
     assert_eq!(worker.wait().code(), Some(worker::BAD_ROLE));
 }

@@ -4,7 +4,7 @@
 use crate::backend::Backend;
 use crate::moving_scenes::{self as scenes, Fault, Phase, Who, crossing};
 use crate::place::direct;
-use crate::site::Site;
+use crate::test_cluster::TestCluster;
 use crate::worker::Role;
 
 crate::on_each_store! {
@@ -43,7 +43,7 @@ crate::on_each_store! {
 }
 
 /// Starts the server, and a site whose nodes keep a journal.
-fn ledger<B: Backend>() -> (B, Site) {
+fn ledger<B: Backend>() -> (B, TestCluster) {
     let (server, site) = direct::<B>(scenes::SHARDS);
     (server, site.with_role(Role::Ledger))
 }

@@ -6,7 +6,7 @@ use rustix::process::Signal;
 
 use crate::backend::Backend;
 use crate::place::{Place, measured};
-use crate::site::{SLACK, between};
+use crate::test_cluster::{SLACK, between};
 use crate::worker::now;
 
 crate::on_each_store! {

@@ -6,7 +6,7 @@ use tenure_store::servers::nats::{Nats, Options};
 
 use crate::backend::Backend;
 use crate::place::{SHARDS, measured};
-use crate::site::{Site, between};
+use crate::test_cluster::{TestCluster, between};
 use crate::worker::now;
 
 mod long {
@@ -17,7 +17,7 @@ mod long {
         let mut nats = Options::new().members(3).start();
         let url = nats.url("test");
         let ttl = tenure_store::describe(&url).unwrap().default_ttl;
-        let site = Site::new(SHARDS).with_ttl(ttl);
+        let site = TestCluster::new(SHARDS).with_ttl(ttl);
         let _nodes = ["a", "b"].map(|node| site.launch(node, node, &url));
         site.await_settled(&["a", "b"]);
         let killed = now();
@@ -38,7 +38,7 @@ mod long {
     #[test]
     fn nodes_come_back_to_their_shards_when_the_leader_of_three_servers_is_killed() {
         let mut nats = Options::new().members(3).start();
-        let site = Site::new(SHARDS).with_ttl(Nats::TTL);
+        let site = TestCluster::new(SHARDS).with_ttl(Nats::TTL);
         let url = nats.url("test");
         let _nodes = ["a", "b"].map(|node| site.launch(node, node, &url));
         let before = site.await_settled(&["a", "b"]);

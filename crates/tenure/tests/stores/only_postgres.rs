@@ -7,7 +7,7 @@ use tenure_store::servers::postgres::Postgres;
 
 use crate::backend::Backend;
 use crate::place::{Place, SHARDS, measured};
-use crate::site::{between, until};
+use crate::test_cluster::{between, until};
 use crate::worker::now;
 
 const END_ALL: &str = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity

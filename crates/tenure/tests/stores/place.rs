@@ -8,7 +8,7 @@ use tenure_store::servers::proxy::Proxy;
 use crate::backend::Backend;
 use crate::logs::Holders;
 use crate::process::Process;
-use crate::site::Site;
+use crate::test_cluster::TestCluster;
 use crate::worker::Own;
 
 /// How many shards there are, unless a scenario is about their number.
@@ -19,7 +19,7 @@ pub(crate) struct Place<B> {
     pub(crate) nodes: BTreeMap<&'static str, Process>,
     pub(crate) proxies: BTreeMap<&'static str, Proxy>,
     pub(crate) server: B,
-    pub(crate) site: Site,
+    pub(crate) site: TestCluster,
 }
 
 impl<B: Backend> Place<B> {
@@ -41,14 +41,14 @@ impl<B: Backend> Place<B> {
         shards: u32,
         url: impl Fn(&B, u16) -> String,
     ) -> (Self, Holders) {
-        let site = Site::new(shards).with_ttl(B::TTL);
+        let site = TestCluster::new(shards).with_ttl(B::TTL);
         Self::settled_as(server, site, names, url, &Own::default())
     }
 
     /// The same at this site, with nodes that say this of themselves.
     pub(crate) fn settled_as(
         server: B,
-        site: Site,
+        site: TestCluster,
         names: &[&'static str],
         url: impl Fn(&B, u16) -> String,
         own: &Own,
@@ -82,7 +82,7 @@ impl<B: Backend> Place<B> {
             let of = |l: &&crate::logs::Line| session.is_none_or(|s| s == l.session);
             logs.lines.iter().filter(of).map(|l| l.t).max()
         });
-        crate::site::between(since, last.unwrap_or_default())
+        crate::test_cluster::between(since, last.unwrap_or_default())
     }
 
     /// Owners, sessions and epochs are what they were, and stay it.
@@ -96,10 +96,10 @@ impl<B: Backend> Place<B> {
 }
 
 /// Starts the server, and a site whose nodes connect to it without a proxy.
-pub(crate) fn direct<B: Backend>(shards: u32) -> (B, Site) {
+pub(crate) fn direct<B: Backend>(shards: u32) -> (B, TestCluster) {
     let server = B::launch();
     let url = server.url(server.address().port());
-    let site = Site::new(shards).with_ttl(B::TTL).with_store(url);
+    let site = TestCluster::new(shards).with_ttl(B::TTL).with_store(url);
     (server, site)
 }
 

@@ -16,7 +16,7 @@ use crate::exit::Exit;
 const SHARDS: u32 = 16;
 const TTL: Duration = Duration::from_millis(1500);
 /// Far beyond any failover: whoever needs longer is broken.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 pub(super) async fn measure(repeat: u32) -> Result<Vec<Row>, Exit> {
     let (mut killed, mut left) = (Vec::new(), Vec::new());
@@ -73,7 +73,7 @@ async fn wait_until(
     done: impl Fn(&[Option<String>]) -> bool,
 ) -> Result<(), Exit> {
     let cluster = ClusterName::new(CLUSTER).map_err(|e| Exit::failed(e.to_string()))?;
-    let limit = Instant::now() + PATIENCE;
+    let limit = Instant::now() + TIMEOUT;
     loop {
         let listing = store.list(&prefix(&cluster)).await?;
         let serving: Vec<Option<String>> = listing
@@ -95,7 +95,7 @@ async fn wait_until(
         }
         if Instant::now() > limit {
             return Err(Exit::failed(format!(
-                "shards were not served within {PATIENCE:?}: {serving:?}"
+                "shards were not served within {TIMEOUT:?}: {serving:?}"
             )));
         }
         let mut watch = store.watch(&prefix(&cluster), listing.revision).await?;

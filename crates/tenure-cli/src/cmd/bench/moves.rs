@@ -3,8 +3,8 @@
 //! Four tables, all from one run: how long a shard gives no answer, beside a bare durable write of the same store; how many
 //! writes a move takes; what a lookup takes; and, in the simulator, our order of steps beside two published ones.
 
-mod blackout;
 mod lookups;
+mod unavailability;
 mod writes;
 
 use std::path::PathBuf;
@@ -83,7 +83,7 @@ enum Part {
 struct Report {
     machine: Machine,
     repeat: u32,
-    stores: Vec<blackout::Store>,
+    stores: Vec<unavailability::Store>,
     writes: Vec<writes::Writes>,
     lookups: Option<lookups::Lookups>,
     orders: Vec<Order>,
@@ -116,7 +116,7 @@ impl MovesBench {
         let mut stores = Vec::new();
         if self.has(Part::Pause) {
             for url in &urls {
-                stores.push(blackout::measure(url.clone(), &self).await?);
+                stores.push(unavailability::measure(url.clone(), &self).await?);
             }
         }
         let mut counted = Vec::new();

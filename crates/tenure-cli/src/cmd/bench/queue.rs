@@ -4,8 +4,8 @@
 //! All workers run in this process, each with a connection to the store of its own, at which its requests are counted. A
 //! request is what a bucket would charge for: a key that is read, written or removed, or a page of a list.
 
-mod field;
 mod idle;
+mod setup;
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -18,14 +18,14 @@ use super::measure::Row;
 use super::{Machine, print_rows, put_out};
 use crate::config::duration;
 use crate::exit::Exit;
-use field::Field;
+use setup::Field;
 
 /// How many tasks are submitted together.
 const BATCH: usize = 500;
 /// How many tasks are submitted one by one to see how soon they are claimed.
 const SINGLES: usize = 100;
 /// Far beyond what anything should take.
-const PATIENCE: Duration = Duration::from_secs(3600);
+const TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// Measure queues under load and with idle workers
 #[derive(Debug, Args)]
@@ -129,13 +129,11 @@ impl QueueBench {
                 answer?;
             }
         }
-        field
-            .until_finished(u64::from(self.tasks), PATIENCE)
-            .await?;
+        field.until_finished(u64::from(self.tasks), TIMEOUT).await?;
         let took = begun.elapsed().as_secs_f64();
         let requests = field.requests().since(before);
         let delays = claim_delays(&field.queue).await?;
-        field::stop(crew).await?;
+        setup::stop(crew).await?;
         field.remove().await;
         let case = |what: &str| format!("{what}, {workers} workers");
         let tasks = f64::from(self.tasks);

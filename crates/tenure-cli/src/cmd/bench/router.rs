@@ -18,7 +18,7 @@ use crate::fleet::{Site, free_port};
 const NGINX: &str = include_str!("nginx.conf");
 /// The kernel counts processor time in hundredths of a second.
 const TICK: Duration = Duration::from_millis(10);
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Measure processor time per request and throughput of the router, compared with nginx
 #[derive(Debug, Args)]
@@ -165,7 +165,7 @@ impl RouterBench {
                 return Ok(None);
             }
         };
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         while tokio::net::TcpStream::connect(at).await.is_err() {
             let over = !matches!(nginx.0.try_wait(), Ok(None));
             if over || Instant::now() >= until {

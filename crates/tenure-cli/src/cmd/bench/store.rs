@@ -2,10 +2,10 @@
 //!
 //! Everything is written to clusters of random names, which are removed again, also when the run is interrupted.
 
-mod beside;
 mod calls;
-mod requests;
-mod rest;
+mod idle_requests;
+mod node_overhead;
+mod s3_costs;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -70,10 +70,10 @@ struct Measured {
     /// The ttl of the nodes that were measured.
     ttl_ms: u64,
     rows: Vec<Row>,
-    rest: rest::Rest,
+    rest: idle_requests::Rest,
     /// What is paid for, on a bucket.
     #[serde(skip_serializing_if = "Option::is_none")]
-    requests: Option<requests::Costs>,
+    requests: Option<s3_costs::Costs>,
 }
 
 /// A store under measurement and the clusters that the run writes to.
@@ -127,10 +127,11 @@ impl StoreBench {
 
     async fn measure(&self, bed: &Bed) -> Result<Measured, Exit> {
         let mut rows = calls::measure(bed, self.repeat).await?;
-        rows.extend(beside::measure(bed, self.repeat).await?);
-        let (calm, rest) = rest::measure(bed, self.nodes, self.shards, self.repeat).await?;
+        rows.extend(node_overhead::measure(bed, self.repeat).await?);
+        let (calm, rest) =
+            idle_requests::measure(bed, self.nodes, self.shards, self.repeat).await?;
         rows.extend(calm);
-        let requests = requests::measure(bed).await?;
+        let requests = s3_costs::measure(bed).await?;
         let info = bed.store.info();
         Ok(Measured {
             kind: info.kind,
@@ -161,7 +162,7 @@ impl Bed {
             bare: ClusterName::new(format!("{name}-calls"))?,
             busy: ClusterName::new(format!("{name}-busy"))?,
             calm: ClusterName::new(format!("{name}-calm"))?,
-            paid: requests::clusters(&name)?,
+            paid: s3_costs::clusters(&name)?,
         })
     }
 

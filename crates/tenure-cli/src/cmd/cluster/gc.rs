@@ -221,8 +221,11 @@ async fn take_back(
         node: None,
         plan: seen.record.plan,
     };
-    let record = ownership::apply(&seen.record, &writer, change, &facts)
-        .map_err(|reason| Exit::failed(format!("the assignment cannot be removed: {reason:?}")))?;
+    let record = ownership::apply(&seen.record, &writer, change, &facts).map_err(|reason| {
+        Exit::failed(format!(
+            "shard {id}: the stale assignment cannot be removed ({reason:?}); run the command again"
+        ))
+    })?;
     let expect = Expect::Version(seen.version.clone());
     let key = Key::Shard(id.clone());
     let record = Record::Shard(Arc::new(record));

@@ -14,8 +14,8 @@ use crate::stdout;
 /// Pause all planned moves in the cluster
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Stops moves for balance, pins, drains and requested moves. Failover continues, a node that stops still\n\
-    hands over its shards, and moves in progress finish. The pause lasts until `tenure cluster resume-moves`, or\n\
+    after_help = "Stops moves for balance, pins, drains and requested moves. Failover continues, stopping nodes hand over\n\
+    their shards, and moves in progress finish. The pause lasts until `tenure cluster resume-moves`, or\n\
     for the duration of --for: each node counts it from the time it sees the pause. `tenure status` shows the\n\
     pause with its reason. Repeating the command replaces reason and duration.\n\n\
     Examples:\n  tenure cluster pause-moves --reason 'incident 42' --for 2h\n  tenure cluster resume-moves"

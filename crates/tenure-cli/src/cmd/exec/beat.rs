@@ -12,7 +12,7 @@ use serde::Serialize;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::MissedTickBehavior;
 
-use super::plain_lock::PlainLock;
+use super::baseline_ttl_lock::PlainLock;
 use crate::cmd::up::fenced::Fenced;
 use crate::config::duration;
 use crate::supervise::{boot_now, myself};

@@ -5,7 +5,7 @@ use std::time::Duration;
 use rustix::rand::{GetRandomFlags, getrandom};
 use tenure::Clock;
 use tenure::data_dir::DataDir;
-use tenure_store::host::Host;
+use tenure_store::machine_identity::Host;
 
 use super::{Signals, Waited};
 use crate::exit::Exit;

@@ -30,7 +30,7 @@ const CAS_ATTEMPTS: usize = 20;
     in use, and resources that check epochs would reject new owners or confuse them with old ones. Nodes detect\n\
     the restored store, stop serving and wait for this command. It raises the upper half of all future epochs;\n\
     shards are served again when nodes have claimed them.\n\
-    With --all the command finally accepts this store for the cluster, after every keyspace was raised.\n\
+    With --all the command also records this store as the store of the cluster, after it has raised all keyspaces.\n\
     If a generation was raised after the backup was taken, pass it with --above: the part before the dot of the\n\
     highest epoch in logs or in protected resources.\n\n\
     Examples:\n  tenure keyspace bump-generation --all --yes\n  \

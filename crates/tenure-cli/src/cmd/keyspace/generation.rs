@@ -19,9 +19,9 @@ use crate::exit::Exit;
 use crate::snapshot::Snapshot;
 
 /// How often a race against other writers is run again.
-const ROUNDS: usize = 20;
+const CAS_ATTEMPTS: usize = 20;
 /// How often what is waited for is looked at again.
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Draws a generation above all that the keyspace ever had, and above `above`.
 pub(crate) async fn draw(
@@ -30,7 +30,7 @@ pub(crate) async fn draw(
     name: &KeyspaceName,
     above: u32,
 ) -> Result<u32, Exit> {
-    for _ in 0..ROUNDS {
+    for _ in 0..CAS_ATTEMPTS {
         let snapshot = place.snapshot().await?;
         let highest = snapshot.highest_generation(name).max(above);
         let generation = highest.checked_add(1).ok_or_else(|| {
@@ -54,7 +54,7 @@ pub(crate) async fn draw_first(
     config: &Config,
     name: &KeyspaceName,
 ) -> Result<Option<u32>, Exit> {
-    for _ in 0..ROUNDS {
+    for _ in 0..CAS_ATTEMPTS {
         let snapshot = place.snapshot().await?;
         if snapshot.highest_generation(name) > 0 {
             return Ok(None);
@@ -85,7 +85,9 @@ pub(crate) async fn comes_back(
         if clock.now() >= until {
             return Ok(false);
         }
-        clock.sleep_until(until.min(clock.now() + LOOK_AGAIN)).await;
+        clock
+            .sleep_until(until.min(clock.now() + POLL_INTERVAL))
+            .await;
     }
 }
 

@@ -24,8 +24,8 @@ use crate::stdout;
     settle time, cool-down and budgets. Nothing is changed. A custom policy is unknown to this command; it uses\n\
     `sticky` instead.\n\n\
     Changes for --what-if: remove NODE, add COUNT, add NODE, weight NODE=N, capacity NODE=N, zone NODE=ZONE,\n\
-    cordon NODE, drain NODE, activate NODE, pin KEYSPACE/SHARD=NODE, unpin KEYSPACE/SHARD,\n\
-    load KEYSPACE/SHARD=N; several separated by semicolons, or by more --what-if.\n\n\
+    cordon NODE, drain NODE, resume NODE, pin KEYSPACE/SHARD=NODE, unpin KEYSPACE/SHARD,\n\
+    cost KEYSPACE/SHARD=N; several separated by semicolons, or by more --what-if.\n\n\
     Examples:\n  tenure keyspace plan\n  \
     tenure keyspace plan orders --what-if 'remove n3; add 2'\n  \
     tenure keyspace plan orders --what-if 'weight n1=200' --json | jq '.keyspaces[].what_if.plan.balance'"
@@ -33,7 +33,7 @@ use crate::stdout;
 pub(crate) struct Plan {
     /// Keyspace; default: all
     keyspace: Option<KeyspaceName>,
-    /// Hypothetical change; repeatable
+    /// Change to assume, such as 'remove n3' or 'add 2'; repeatable
     #[arg(long, value_name = "CHANGE")]
     what_if: Vec<String>,
     /// Print JSON

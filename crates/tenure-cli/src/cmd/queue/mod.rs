@@ -24,7 +24,7 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 use tenure_queue::{Queue, QueueError, TaskId};
 use tenure_store::StoreError;
-use tenure_store::host::Host;
+use tenure_store::machine_identity::Host;
 
 use super::exec::{Signals, Waited};
 use crate::cli::Global;

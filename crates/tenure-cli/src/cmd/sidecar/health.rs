@@ -10,7 +10,7 @@ use tenure::Node;
 use tenure_server::{Application, Health, HttpMetrics, Proxy};
 
 /// How often an application that is not there yet is looked for: nothing tells when it is.
-const LOOK_AGAIN: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Waits until the application takes connections.
 pub(super) async fn up(application: &Application) {
@@ -19,7 +19,7 @@ pub(super) async fn up(application: &Application) {
         if !std::mem::replace(&mut said, true) {
             tracing::warn!(reason, "application accepts no connections yet, waiting");
         }
-        tokio::time::sleep(LOOK_AGAIN).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 

@@ -113,7 +113,7 @@ pub(crate) struct Shard {
     pub(crate) pin: Option<NodeName>,
     /// Load failures since the shard was last served.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) failures: Vec<Failed>,
+    pub(crate) failures: Vec<LoadFailure>,
     /// Problem reported by the application, although the shard is served.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) trouble: Option<String>,
@@ -124,7 +124,7 @@ pub(crate) struct Shard {
 
 /// A node that could not load a shard.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Failed {
+pub(crate) struct LoadFailure {
     pub(crate) node: NodeName,
     pub(crate) error: String,
 }
@@ -253,7 +253,7 @@ impl Shard {
         };
         new.pin = record.pin.clone();
         if !record.served_since {
-            let failed = record.failures.iter().map(|f| Failed {
+            let failed = record.failures.iter().map(|f| LoadFailure {
                 node: f.node.clone(),
                 error: f.error.clone(),
             });

@@ -83,22 +83,22 @@ struct TaskOptions {
     /// Earliest start, as a time such as 2026-11-16T09:30:00Z
     #[arg(long, value_name = "TIME", conflicts_with = "batch")]
     at: Option<StoreTime>,
-    /// Maximum duration of one attempt [default: as the queue]
+    /// Maximum duration of one attempt [default: setting of the queue]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, conflicts_with = "batch")]
     attempt_timeout: Option<Duration>,
-    /// Time after which the task is claimed again if its worker has died [default: as the queue]
+    /// Time after which the task is claimed again if its worker has died [default: setting of the queue]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, conflicts_with = "batch")]
     claim_timeout: Option<Duration>,
-    /// Number of attempts before the task becomes a dead letter [default: as the queue]
+    /// Number of attempts before the task becomes a dead letter [default: setting of the queue]
     #[arg(long, value_name = "N", conflicts_with = "batch")]
     max_attempts: Option<u32>,
-    /// Delay after the first failed attempt, doubled after each further one [default: as the queue]
+    /// Delay after the first failed attempt, doubled after each further one [default: setting of the queue]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, conflicts_with = "batch")]
     retry_delay: Option<Duration>,
-    /// Maximum delay after a failed attempt [default: as the queue]
+    /// Maximum delay after a failed attempt [default: setting of the queue]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, conflicts_with = "batch")]
     retry_delay_max: Option<Duration>,
-    /// Metadata to find the task by (repeatable)
+    /// Metadata stored with the task, to find it by; repeatable
     #[arg(long, value_name = "NAME=VALUE", value_parser = metadata, conflicts_with = "batch")]
     metadata: Vec<(String, String)>,
 }

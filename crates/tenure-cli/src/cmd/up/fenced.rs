@@ -6,7 +6,7 @@ use std::time::Duration;
 use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 
 /// How long to wait for another process's transaction.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Counters in SQLite, each change under the epoch of its shard.
 pub(crate) struct Fenced {
@@ -39,7 +39,7 @@ impl Fenced {
     /// Opens the file, and makes it if need be.
     pub(crate) fn open(path: &Path) -> rusqlite::Result<Self> {
         let database = Connection::open(path)?;
-        database.busy_timeout(PATIENCE)?;
+        database.busy_timeout(TIMEOUT)?;
         database.pragma_update(None, "journal_mode", "wal")?;
         database.pragma_update(None, "synchronous", "normal")?;
         database.execute_batch(

@@ -42,7 +42,7 @@ use crate::time::Time;
 use decide::Decision;
 pub(super) use move_batches::Together;
 
-use super::store_requests::{Purpose, Settled};
+use super::store_requests::{Settled, WritePurpose};
 use super::timers::Timer;
 use super::{Life, Node};
 
@@ -604,7 +604,7 @@ impl Node {
             Key::Shard(id.clone()),
             Expect::Version(seen.version),
             record,
-            Purpose::Stay(id.clone()),
+            WritePurpose::Stay(id.clone()),
         );
     }
 

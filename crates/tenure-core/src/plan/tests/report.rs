@@ -29,11 +29,11 @@ fn every_question_is_read() {
     check("zone n1=eu", Change::Zone(name("n1"), "eu".to_owned()));
     check("cordon n2", Change::State(name("n2"), NodeState::Cordoned));
     check("drain n2", Change::State(name("n2"), NodeState::Draining));
-    check("activate n2", Change::State(name("n2"), NodeState::Active));
+    check("resume n2", Change::State(name("n2"), NodeState::Active));
     let shard = || "orders/3".parse().unwrap();
     check("pin orders/3=n1", Change::Pin(shard(), name("n1")));
     check("unpin orders/3", Change::Unpin(shard()));
-    check("load orders/3=500", Change::Load(shard(), 500));
+    check("cost orders/3=500", Change::Load(shard(), 500));
     assert_eq!(parse("add 1; drain n0;").unwrap().len(), 2);
 }
 
@@ -52,7 +52,7 @@ fn what_is_not_understood_is_named_with_the_way_out() {
     check("weight n1", "lacks a value; write weight n1=VALUE");
     check("weight n1=0", "\"0\" is not a whole number of at least 1");
     check("weight n1=-2", "\"-2\" is not a whole number of at least 1");
-    check("load orders/3=much", "\"much\" is not a whole number");
+    check("cost orders/3=much", "\"much\" is not a whole number");
     check("add 0", "add 1 to 100000 nodes");
     check("pin 3=n1", "is not of the form KEYSPACE/SHARD");
 }
@@ -82,7 +82,7 @@ fn each_change_has_its_effect() {
     };
     check("remove n0", &[0, 6, 6]);
     check("drain n0", &[0, 6, 6]);
-    check("drain n0; activate n0", &[4, 4, 4]);
+    check("drain n0; resume n0", &[4, 4, 4]);
     check("add 1", &[3, 3, 3, 3]);
     check("add 3", &[2, 2, 2, 2, 2, 2]);
     check("add z9", &[3, 3, 3, 3]);
@@ -94,7 +94,7 @@ fn each_change_has_its_effect() {
 
 #[test]
 fn loads_and_zones_and_pins_reach_the_view() {
-    let text = "load orders/0=77; zone n0=eu; pin orders/1=nobody";
+    let text = "cost orders/0=77; zone n0=eu; pin orders/1=nobody";
     let view = apply(&even(), &parse(text).unwrap(), LATER).unwrap();
     let report = ask(&view, "unpin orders/2");
     assert_eq!(report.nodes[0].zone.as_deref(), Some("eu"));

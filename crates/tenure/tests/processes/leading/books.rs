@@ -8,11 +8,11 @@ use tenure_core::keys::{self, Key};
 use tenure_core::record::{LeaderRecord, NodeMode, PlanId, Record, SessionRecord, ShardRecord};
 use tenure_store::{Expect, Put, PutIf, Store, Version};
 
-use crate::site::Site;
+use crate::test_cluster::TestCluster;
 use crate::worker::CLUSTER;
 
 /// How long anything may take that is bound to happen.
-const PATIENCE: Duration = Duration::from_secs(40);
+const TIMEOUT: Duration = Duration::from_secs(40);
 
 /// Every record that matters to a leader.
 #[derive(Debug, Default)]
@@ -65,7 +65,7 @@ fn cluster() -> ClusterName {
 }
 
 /// Runs something against the store that the site is about.
-fn with_store<T>(site: &Site, act: impl AsyncFnOnce(&dyn Store) -> T) -> T {
+fn with_store<T>(site: &TestCluster, act: impl AsyncFnOnce(&dyn Store) -> T) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -77,7 +77,7 @@ fn with_store<T>(site: &Site, act: impl AsyncFnOnce(&dyn Store) -> T) -> T {
 }
 
 /// The records as they are now.
-pub(crate) fn books(site: &Site) -> Books {
+pub(crate) fn books(site: &TestCluster) -> Books {
     let listing = with_store(site, async |store| {
         store.list(&keys::prefix(&cluster())).await.expect("a list")
     });
@@ -102,7 +102,11 @@ pub(crate) fn books(site: &Site) -> Books {
 
 /// Waits until the records are as wanted.
 #[track_caller]
-pub(crate) fn await_books(site: &Site, what: &str, wanted: impl Fn(&Books) -> bool) -> Books {
+pub(crate) fn await_books(
+    site: &TestCluster,
+    what: &str,
+    wanted: impl Fn(&Books) -> bool,
+) -> Books {
     let start = Instant::now();
     loop {
         let now = books(site);
@@ -110,7 +114,7 @@ pub(crate) fn await_books(site: &Site, what: &str, wanted: impl Fn(&Books) -> bo
             return now;
         }
         assert!(
-            start.elapsed() < PATIENCE,
+            start.elapsed() < TIMEOUT,
             "never: {what}\n{now:#?}\n{}",
             site.scene()
         );
@@ -119,7 +123,7 @@ pub(crate) fn await_books(site: &Site, what: &str, wanted: impl Fn(&Books) -> bo
 }
 
 /// Has a node give its shards away, or take part again, as an operator would.
-pub(crate) fn drain(site: &Site, node: &str, away: bool) {
+pub(crate) fn drain(site: &TestCluster, node: &str, away: bool) {
     let done = with_store(site, async |store| {
         let key = Key::Node(NodeName::new(node).expect("a name"));
         for _ in 0..20 {
@@ -150,7 +154,7 @@ pub(crate) fn drain(site: &Site, node: &str, away: bool) {
 }
 
 /// Pins a shard, as an operator would.
-pub(crate) fn pin(site: &Site, id: &ShardId, to: &str) {
+pub(crate) fn pin(site: &TestCluster, id: &ShardId, to: &str) {
     let done = with_store(site, async |store| {
         let key = Key::Shard(id.clone());
         for _ in 0..20 {
@@ -178,7 +182,7 @@ pub(crate) fn pin(site: &Site, id: &ShardId, to: &str) {
 }
 
 /// The lines of a worker's log that say this, each as its fields.
-pub(crate) fn told(site: &Site, node: &str, message: &str) -> Vec<BTreeMap<String, String>> {
+pub(crate) fn told(site: &TestCluster, node: &str, message: &str) -> Vec<BTreeMap<String, String>> {
     let said = site.said(node);
     let lines = said.lines().filter(|line| line.contains(message));
     let fields = |line: &str| {

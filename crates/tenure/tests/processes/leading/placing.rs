@@ -5,7 +5,7 @@ use tenure::plan::{PolicyKind, ZoneRule};
 
 use super::books::{books, pin};
 use crate::logs::Holders;
-use crate::site::{Site, lively};
+use crate::test_cluster::{TestCluster, lively};
 use crate::worker::Own;
 
 fn weight(weight: u32) -> Own {
@@ -35,7 +35,7 @@ fn moved(before: &Holders, after: &Holders) -> Vec<(String, String)> {
         .collect()
 }
 
-pub(crate) fn weights_capacity_and_pins(site: Site) {
+pub(crate) fn weights_capacity_and_pins(site: TestCluster) {
     let _a = site.start_as("a", weight(100));
     let _b = site.start_as("b", weight(300));
     let by_weight = |held: &Holders| counts(held, &["a", "b"]) == [4, 12];
@@ -69,7 +69,7 @@ pub(crate) fn weights_capacity_and_pins(site: Site) {
     site.assert_clean();
 }
 
-pub(crate) fn zones(place: impl Fn(u32) -> Site) {
+pub(crate) fn zones(place: impl Fn(u32) -> TestCluster) {
     let spread = PlanningSettings {
         zones: Some(ZoneRule::Spread { most_percent: 50 }),
         ..lively()
@@ -94,7 +94,7 @@ pub(crate) fn zones(place: impl Fn(u32) -> Site) {
     site.assert_clean();
 }
 
-pub(crate) fn rendezvous_and_jump(place: impl Fn(u32) -> Site) {
+pub(crate) fn rendezvous_and_jump(place: impl Fn(u32) -> TestCluster) {
     for policy in [PolicyKind::Rendezvous, PolicyKind::Jump] {
         let plan = PlanningSettings {
             policy: Some(policy),

@@ -8,13 +8,13 @@ use tenure::PlanningSettings;
 
 use super::books::{await_books, books, number, pin, told};
 use crate::process::Process;
-use crate::site::{SLACK, Site, between, lively};
+use crate::test_cluster::{SLACK, TestCluster, between, lively};
 use crate::worker::{Own, now};
 
 const PUBLISHED: &str = "plan published";
 
 /// The plans of a node that moved something, as far as its log tells.
-fn moving_plans(site: &Site, node: &str) -> usize {
+fn moving_plans(site: &TestCluster, node: &str) -> usize {
     let plans = told(site, node, PUBLISHED);
     plans
         .iter()
@@ -23,7 +23,7 @@ fn moving_plans(site: &Site, node: &str) -> usize {
 }
 
 // D1
-pub(crate) fn five_joins(site: Site) {
+pub(crate) fn five_joins(site: TestCluster) {
     let calm = PlanningSettings {
         settle_time: Some(Duration::from_millis(1500)),
         ..lively()
@@ -65,7 +65,7 @@ pub(crate) fn five_joins(site: Site) {
 }
 
 // E1, E2, E5
-pub(crate) fn a_killed_leader(site: Site, late: Duration) {
+pub(crate) fn a_killed_leader(site: TestCluster, late: Duration) {
     let names = ["a", "b", "c"];
     let mut nodes: Vec<Process> = names.iter().map(|node| site.start(node)).collect();
     site.await_settled(&names);
@@ -112,7 +112,7 @@ pub(crate) fn a_killed_leader(site: Site, late: Duration) {
 }
 
 /// A cluster whose leader owns nothing: it was there before the nodes.
-fn led_by_one_that_owns_nothing(site: &Site) -> (Process, [Process; 2]) {
+fn led_by_one_that_owns_nothing(site: &TestCluster) -> (Process, [Process; 2]) {
     let mut first = site.start("a");
     site.await_start("a", 1);
     first.signal(Signal::TERM);
@@ -130,7 +130,7 @@ fn led_by_one_that_owns_nothing(site: &Site) -> (Process, [Process; 2]) {
 }
 
 // E2, E4
-pub(crate) fn a_leader_that_slept(site: Site) {
+pub(crate) fn a_leader_that_slept(site: TestCluster) {
     let (p, _nodes) = led_by_one_that_owns_nothing(&site);
     let asleep = Instant::now();
     site.pause(&p);
@@ -153,7 +153,7 @@ pub(crate) fn a_leader_that_slept(site: Site) {
 }
 
 // E6
-pub(crate) fn a_leader_that_is_told_to_stop(site: Site) {
+pub(crate) fn a_leader_that_is_told_to_stop(site: TestCluster) {
     let (mut p, _nodes) = led_by_one_that_owns_nothing(&site);
     let before = books(&site);
     let (shard, _) = before

@@ -5,15 +5,15 @@ use std::time::{Duration, Instant};
 use tenure::{AdminClient, AdminError, NodeMode, NodeName};
 use tenure_core::record::NodeRecord;
 
-use crate::site::Site;
+use crate::test_cluster::TestCluster;
 use crate::worker::CLUSTER;
 
 /// How long anything may take that is bound to happen.
-const PATIENCE: Duration = Duration::from_secs(40);
+const TIMEOUT: Duration = Duration::from_secs(40);
 
 /// Does something as an operator would.
 pub(crate) fn admin<T>(
-    site: &Site,
+    site: &TestCluster,
     act: impl AsyncFnOnce(AdminClient) -> Result<T, AdminError>,
 ) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -37,22 +37,22 @@ pub(crate) fn names() -> (NodeName, NodeName) {
 }
 
 /// What is recorded of a node.
-pub(crate) fn node_record(site: &Site, node: &str) -> NodeRecord {
+pub(crate) fn node_record(site: &TestCluster, node: &str) -> NodeRecord {
     let name = NodeName::new(node).expect("a name");
     let view = admin(site, async |admin: AdminClient| admin.snapshot().await);
     view.nodes.get(&name).expect("a record").clone()
 }
 
-pub(crate) fn mode(site: &Site, node: &str) -> NodeMode {
+pub(crate) fn mode(site: &TestCluster, node: &str) -> NodeMode {
     node_record(site, node).mode
 }
 
 /// Waits until a node's mode is this.
-pub(crate) fn until_mode(site: &Site, node: &str, wanted: &NodeMode) {
+pub(crate) fn until_mode(site: &TestCluster, node: &str, wanted: &NodeMode) {
     let begun = Instant::now();
     while mode(site, node) != *wanted {
         assert!(
-            begun.elapsed() < PATIENCE,
+            begun.elapsed() < TIMEOUT,
             "never {wanted}\n{}",
             site.scene()
         );

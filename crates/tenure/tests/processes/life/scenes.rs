@@ -8,7 +8,7 @@ use tenure::{AdminClient, NodeMode, NodeName, Rejoin, ShardId};
 
 use super::operator::{admin, mode, names, node_record, until_mode};
 use crate::process::Process;
-use crate::site::{SLACK, Site, between, until};
+use crate::test_cluster::{SLACK, TestCluster, between, until};
 use crate::worker::{Own, now};
 
 /// Every order in which three can come back.
@@ -28,17 +28,17 @@ pub(crate) fn comes_back(rejoin: Rejoin) -> Own {
     }
 }
 
-fn manual(site: &Site, node: &str) -> Process {
+fn manual(site: &TestCluster, node: &str) -> Process {
     site.start_as(node, comes_back(Rejoin::Manual))
 }
 
 /// Longer than any session lasts that nobody renews.
-fn long(site: &Site, late: Duration) -> Duration {
+fn long(site: &TestCluster, late: Duration) -> Duration {
     site.ttl().mul_f64(1.3) + late
 }
 
 // C3
-pub(crate) fn a_restart_within_the_ttl(site: Site) {
+pub(crate) fn a_restart_within_the_ttl(site: TestCluster) {
     let mut a = manual(&site, "a");
     let _b = manual(&site, "b");
     let before = site.await_settled(&["a", "b"]);
@@ -59,7 +59,7 @@ pub(crate) fn a_restart_within_the_ttl(site: Site) {
 }
 
 // C4, C7
-pub(crate) fn a_restart_after_the_ttl(site: Site, late: Duration) {
+pub(crate) fn a_restart_after_the_ttl(site: TestCluster, late: Duration) {
     let mut a = manual(&site, "a");
     let _b = manual(&site, "b");
     site.await_settled(&["a", "b"]);
@@ -100,7 +100,7 @@ pub(crate) fn a_restart_after_the_ttl(site: Site, late: Duration) {
     site.assert_clean();
 }
 
-fn activate(site: &Site, node: &str) {
+fn activate(site: &TestCluster, node: &str) {
     let name = NodeName::new(node).expect("a name");
     let told = now();
     let (_, changed) = admin(site, async |admin: AdminClient| admin.resume(&name).await);
@@ -111,7 +111,12 @@ fn activate(site: &Site, node: &str) {
 }
 
 // C5, C10
-pub(crate) fn a_whole_cluster(site: Site, order: [usize; 3], rejoin: Rejoin, late: Duration) {
+pub(crate) fn a_whole_cluster(
+    site: TestCluster,
+    order: [usize; 3],
+    rejoin: Rejoin,
+    late: Duration,
+) {
     let nodes = ["a", "b", "c"];
     let mut running: Vec<Process> = nodes
         .iter()
@@ -144,19 +149,19 @@ pub(crate) fn a_whole_cluster(site: Site, order: [usize; 3], rejoin: Rejoin, lat
 }
 
 /// Where the store keeps the time, who dies before that may have been dead before the other's start.
-pub(crate) fn everybody_knows_who_lives(site: &Site, nodes: &[&str]) {
+pub(crate) fn everybody_knows_who_lives(site: &TestCluster, nodes: &[&str]) {
     until("everybody knows who lives", || {
         nodes.iter().all(|n| !node_record(site, n).unsure)
     });
 }
 
-fn boot(site: &Site) -> u64 {
+fn boot(site: &TestCluster) -> u64 {
     let view = admin(site, async |admin: AdminClient| admin.snapshot().await);
     view.cluster.get(&()).expect("a cluster").boot
 }
 
 // C2, where a process stands still for longer than its ttl
-pub(crate) fn an_owner_that_slept(site: Site, rejoin: Rejoin) {
+pub(crate) fn an_owner_that_slept(site: TestCluster, rejoin: Rejoin) {
     let a = site.start_as("a", comes_back(rejoin));
     let _b = site.start_as("b", comes_back(rejoin));
     site.await_settled(&["a", "b"]);
@@ -169,7 +174,7 @@ pub(crate) fn an_owner_that_slept(site: Site, rejoin: Rejoin) {
 }
 
 /// What is to be seen of node `a` once it can reach the store again after its session ran out.
-pub(crate) fn comes_back_expired(site: &Site, rejoin: Rejoin) {
+pub(crate) fn comes_back_expired(site: &TestCluster, rejoin: Rejoin) {
     let healed = now();
     if rejoin == Rejoin::Manual {
         until_mode(site, "a", &NodeMode::drained("registration_expired"));
@@ -189,7 +194,7 @@ pub(crate) fn comes_back_expired(site: &Site, rejoin: Rejoin) {
 }
 
 // C7
-pub(crate) fn operators(site: Site) {
+pub(crate) fn operators(site: TestCluster) {
     let (a, b) = names();
     let _a = site.start("a");
     let mut second = site.start("b");
@@ -267,7 +272,7 @@ fn keyspace() -> tenure_core::ids::KeyspaceName {
 }
 
 // C7: one that does not answer is not hurried.
-pub(crate) fn an_eviction_of_one_that_sleeps(site: Site) {
+pub(crate) fn an_eviction_of_one_that_sleeps(site: TestCluster) {
     let (_, b) = names();
     let _a = site.start("a");
     let second = site.start("b");

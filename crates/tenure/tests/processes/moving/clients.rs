@@ -9,13 +9,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::site::{Site, until};
+use crate::test_cluster::{TestCluster, until};
 use crate::worker::{Journal, Reply, Written};
 
 /// Between two requests of a client.
 const PAUSE: Duration = Duration::from_millis(5);
 /// Longer than any request may be held.
-const PATIENCE: Duration = Duration::from_secs(40);
+const TIMEOUT: Duration = Duration::from_secs(40);
 
 /// What one client has seen.
 pub(crate) struct Seen {
@@ -35,7 +35,7 @@ pub(crate) struct Clients {
 
 impl Clients {
     /// Begins clients that are spread over the routers. One whose router fails goes to the next.
-    pub(crate) fn begin(site: &Site, routers: &[&str], count: usize) -> Self {
+    pub(crate) fn begin(site: &TestCluster, routers: &[&str], count: usize) -> Self {
         let over = Arc::new(AtomicBool::new(false));
         let progress: Vec<Arc<AtomicU64>> = (0..count).map(|_| Arc::default()).collect();
         let ports: Vec<PathBuf> = routers
@@ -107,7 +107,7 @@ fn write(key: String, ports: &[PathBuf], over: &AtomicBool, done: &AtomicU64) ->
 }
 
 /// Sends one write of a new key through a router.
-pub(crate) fn write_once(site: &Site, router: &str, key: &str) {
+pub(crate) fn write_once(site: &TestCluster, router: &str, key: &str) {
     let port = site.path(&format!("{router}.port"));
     until("a router is there", || port.exists());
     let mut line = connect(&port).expect("a router");
@@ -120,7 +120,7 @@ fn connect(port: &PathBuf) -> std::io::Result<BufReader<TcpStream>> {
     let port: u16 = port.parse().map_err(std::io::Error::other)?;
     let stream = TcpStream::connect(("127.0.0.1", port))?;
     stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
     Ok(BufReader::new(stream))
 }
 
@@ -135,7 +135,7 @@ fn ask(line: &mut BufReader<TcpStream>, request: &str) -> std::io::Result<Reply>
 
 /// Nothing that was acknowledged is lost, every key's writes are in the order of its client, and no shard's epoch goes back.
 /// What was sent again, because its answer was lost, may be there twice.
-pub(crate) fn audit(site: &Site, seen: &[Seen]) {
+pub(crate) fn audit(site: &TestCluster, seen: &[Seen]) {
     let journal = Journal::open(&site.path("")).expect("the journal");
     let all = journal.all().expect("the journal");
     let mut epochs: BTreeMap<&str, i64> = BTreeMap::new();

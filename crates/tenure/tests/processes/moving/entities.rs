@@ -9,13 +9,13 @@ use super::clients::{Clients, Seen, audit, write_once};
 use super::scenes::{SHARDS, router};
 use crate::books::{Books, await_books, books, drain};
 use crate::process::Process;
-use crate::site::{SLACK, Site};
+use crate::test_cluster::{SLACK, TestCluster};
 use crate::worker::{Journal, Role};
 
 const CLIENTS: usize = 8;
 
-fn accounts() -> Site {
-    Site::new(SHARDS).with_role(Role::Accounts)
+fn accounts() -> TestCluster {
+    TestCluster::new(SHARDS).with_role(Role::Accounts)
 }
 
 /// Counts the shards that a node serves and that do not move.
@@ -26,14 +26,14 @@ fn served(books: &Books, node: &str) -> usize {
 }
 
 /// Waits until these nodes serve so many shards each.
-fn await_shares(site: &Site, shares: &[(&str, usize)]) {
+fn await_shares(site: &TestCluster, shares: &[(&str, usize)]) {
     await_books(site, &format!("shares are {shares:?}"), |books| {
         shares.iter().all(|(node, n)| served(books, node) == *n)
     });
 }
 
 /// Stops a process and returns the time that it took.
-fn stop(site: &Site, mut process: Process) -> Duration {
+fn stop(site: &TestCluster, mut process: Process) -> Duration {
     let begun = Instant::now();
     process.signal(Signal::TERM);
     let code = process.wait().code();

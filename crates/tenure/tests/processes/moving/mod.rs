@@ -8,12 +8,12 @@ mod clients;
 mod entities;
 mod scenes;
 
-use crate::site::Site;
+use crate::test_cluster::TestCluster;
 use crate::worker::Role;
 use scenes::{Fault, Phase, Who, crossing, crossings, planned};
 
-fn sqlite() -> Site {
-    Site::new(scenes::SHARDS).with_role(Role::Ledger)
+fn sqlite() -> TestCluster {
+    TestCluster::new(scenes::SHARDS).with_role(Role::Ledger)
 }
 
 // D2

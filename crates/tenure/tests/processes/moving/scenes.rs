@@ -9,7 +9,7 @@ use tenure_core::record::MovePhase;
 use super::clients::{Clients, audit};
 use crate::books::{await_books, books, drain};
 use crate::process::Process;
-use crate::site::Site;
+use crate::test_cluster::TestCluster;
 use crate::worker::{Journal, Own, Role};
 
 pub(crate) const SHARDS: u32 = 4;
@@ -54,12 +54,12 @@ pub(crate) fn crossings() -> impl Iterator<Item = (Who, Fault, Phase)> {
     })
 }
 
-pub(crate) fn router(site: &Site, name: &str) -> Process {
+pub(crate) fn router(site: &TestCluster, name: &str) -> Process {
     site.start_in(Role::Gateway, name, Own::default())
 }
 
 /// A node joins, another is drained and comes back, and all of them are restarted, one after the other, in good order.
-pub(crate) fn planned(site: &Site) {
+pub(crate) fn planned(site: &TestCluster) {
     let (mut a, mut b) = (site.start("a"), site.start("b"));
     site.await_settled(&["a", "b"]);
     let _routers = ["r1", "r2"].map(|name| router(site, name));
@@ -92,7 +92,7 @@ pub(crate) fn planned(site: &Site) {
 }
 
 /// Something happens to somebody in the middle of a move.
-pub(crate) fn crossing(site: &Site, who: Who, fault: Fault, phase: Phase) {
+pub(crate) fn crossing(site: &TestCluster, who: Who, fault: Fault, phase: Phase) {
     let leads_only = Own {
         leads_only: true,
         ..Own::default()
@@ -165,7 +165,7 @@ pub(crate) fn crossing(site: &Site, who: Who, fault: Fault, phase: Phase) {
 }
 
 /// Stops a process that is in the middle of no write: neither to the store nor to the journal.
-fn pause(site: &Site, process: &Process) {
+fn pause(site: &TestCluster, process: &Process) {
     let mut journal = Journal::open(&site.path("")).expect("the journal");
     for _ in 0..100 {
         site.pause(process);

@@ -15,7 +15,7 @@ use tenure_core::record::{Ownership, Record, Role};
 use tenure_store::Store;
 
 use super::Steal;
-use super::blackout::{Loads, clean};
+use super::unavailability::{Loads, clean};
 use crate::cluster_client::{bad_store, random_id, within};
 use crate::cmd::bench::worker::KEYSPACE;
 use crate::exit::Exit;
@@ -23,7 +23,7 @@ use crate::table::{Table, WIDTH};
 
 const SHARDS: u32 = 1000;
 /// Far beyond what the moves take.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 /// So long nothing moves when all is over.
 const CALM: Duration = Duration::from_millis(700);
 
@@ -209,9 +209,9 @@ async fn settled(stage: &Stage, nodes: usize) -> Result<Books, Exit> {
             books.changed = known.0;
             return Ok(books);
         }
-        if begun.elapsed() > PATIENCE {
+        if begun.elapsed() > TIMEOUT {
             return Err(Exit::failed(format!(
-                "{nodes} nodes did not balance {SHARDS} shards within {PATIENCE:?}"
+                "{nodes} nodes did not balance {SHARDS} shards within {TIMEOUT:?}"
             )));
         }
         tokio::time::sleep(Duration::from_millis(50)).await;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tenure_queue::{OwnershipSettings, WorkerSettings};
 
 use super::super::measure::Row;
-use super::field::{self, Field};
+use super::setup::{self, Field};
 use crate::exit::Exit;
 
 /// How often leases are renewed: there each shard's, here each worker's.
@@ -55,7 +55,7 @@ pub(super) async fn measure(
     let before = field.requests();
     tokio::time::sleep(watched).await;
     let counted = field.requests().since(before);
-    field::stop(crew).await?;
+    setup::stop(crew).await?;
     field.remove().await;
     let minute = |count: u64| count as f64 * 60.0 / watched.as_secs_f64();
     let (writes, reads) = (minute(counted.writes), minute(counted.reads));

@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 
 use crate::load::{Load, check_journal, latencies};
-use crate::site::{Site, until, with_ttl};
+use crate::test_cluster::{TestCluster, until, with_ttl};
 
 const TTL: [&str; 2] = ["--ttl", "5s"];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sidecar_that_is_killed_fails_only_what_it_had_and_only_until_failover() {
-    let site = Site::new(9);
+    let site = TestCluster::new(9);
     let args = with_ttl("5s");
     let mut nodes = ["n1", "n2", "n3"].map(|n| site.node(n, &args));
     let router = site.router("r1", &TTL);
@@ -63,7 +63,7 @@ async fn a_sidecar_that_is_killed_fails_only_what_it_had_and_only_until_failover
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_router_that_is_killed_costs_the_others_nothing_and_wedges_no_move() {
-    let site = Site::new(6);
+    let site = TestCluster::new(6);
     let args = [&with_ttl("5s")[..], &["--set", "router_hold_timeout=500ms"]].concat();
     let short = ["--ttl", "5s", "--set", "router_hold_timeout=500ms"];
     let mut first = site.node("n1", &args);

@@ -34,12 +34,12 @@ pub(crate) fn settings(shards: u32) -> QueueSettings {
     settings
 }
 
-pub(crate) struct World {
+pub(crate) struct TestCluster {
     pub(crate) store: Arc<dyn Store>,
     clock: Clock,
 }
 
-impl World {
+impl TestCluster {
     pub(crate) fn new() -> Self {
         Self::over(Arc::new(MemoryStore::new()))
     }

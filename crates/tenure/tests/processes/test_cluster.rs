@@ -29,7 +29,7 @@ pub(crate) const LONG_TTL: Duration = Duration::from_secs(3);
 pub(crate) const SLACK: Duration = Duration::from_millis(1500);
 
 /// How long anything may take that is bound to happen.
-const PATIENCE: Duration = Duration::from_secs(40);
+const TIMEOUT: Duration = Duration::from_secs(40);
 
 /// How long owners must be unchanged to be those that will stay: twice what a rebalance waits for.
 const SETTLED: Duration = Duration::from_millis(500);
@@ -40,7 +40,7 @@ const FRESH: u64 = 300_000_000;
 /// The name of the test that a worker begins in.
 const ENTRANCE: &str = "this_binary_is_its_own_worker_and_refuses_a_role_that_it_does_not_know";
 
-pub(crate) struct Site {
+pub(crate) struct TestCluster {
     dir: TempDir,
     store: String,
     shards: u32,
@@ -63,7 +63,7 @@ pub(crate) fn lively() -> PlanningSettings {
     }
 }
 
-impl Site {
+impl TestCluster {
     pub(crate) fn new(shards: u32) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         for name in ["logs", "traces"] {
@@ -352,7 +352,7 @@ pub(crate) fn until(what: &str, ready: impl FnMut() -> bool) {
 fn in_time(mut ready: impl FnMut() -> bool) -> bool {
     let start = Instant::now();
     while !ready() {
-        if start.elapsed() > PATIENCE {
+        if start.elapsed() > TIMEOUT {
             return false;
         }
         std::thread::sleep(Duration::from_millis(10));

@@ -36,7 +36,7 @@ pub(crate) fn with_ttl(ttl: &'static str) -> [&'static str; 8] {
     times
 }
 
-pub(crate) struct Site {
+pub(crate) struct TestCluster {
     pub(crate) dir: tempfile::TempDir,
     pub(crate) shards: u32,
 }
@@ -50,7 +50,7 @@ pub(crate) struct Proc {
     what: String,
 }
 
-impl Site {
+impl TestCluster {
     pub(crate) fn new(shards: u32) -> Self {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("journals")).unwrap();

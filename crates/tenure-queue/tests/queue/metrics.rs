@@ -8,7 +8,7 @@ use tenure_queue::{Purge, Queue, TaskStatus, WorkerSettings, metrics};
 
 use crate::bad_input::overwrite;
 use crate::recurring::every_minute;
-use crate::world::*;
+use crate::test_cluster::*;
 
 /// The metrics that are not zero, by name.
 fn moved(queue: &Queue) -> BTreeSet<&'static str> {
@@ -18,7 +18,7 @@ fn moved(queue: &Queue) -> BTreeSet<&'static str> {
 }
 
 /// What comes to its end one way or another, and what stands in the way.
-async fn endings(world: &World) -> BTreeSet<&'static str> {
+async fn endings(world: &TestCluster) -> BTreeSet<&'static str> {
     let (queue, faults) = world.faulty(settings(1)).await;
     assert_eq!(moved(&queue), BTreeSet::new(), "none before its time");
     for _ in 0..2 {
@@ -63,7 +63,7 @@ async fn endings(world: &World) -> BTreeSet<&'static str> {
 }
 
 /// What two processes do to each other.
-async fn rivals(world: &World) -> BTreeSet<&'static str> {
+async fn rivals(world: &TestCluster) -> BTreeSet<&'static str> {
     let (queue, faults) = world.faulty(settings(1)).await;
     let other = world.queue(settings(1)).await;
     let cut = world.worker(&queue, "cut").start(Hand::default()).await;
@@ -81,7 +81,7 @@ async fn rivals(world: &World) -> BTreeSet<&'static str> {
 }
 
 /// What sweepers do that are after the same task.
-async fn races(world: &World) -> BTreeSet<&'static str> {
+async fn races(world: &TestCluster) -> BTreeSet<&'static str> {
     let (queue, faults) = world.faulty(settings(1)).await;
     faults.slow(ms(20));
     let one = world.sweeper(&queue, "one").start(Hand::default()).await;
@@ -95,7 +95,7 @@ async fn races(world: &World) -> BTreeSet<&'static str> {
 }
 
 /// An entry that leads to nothing.
-async fn strays(world: &World) -> BTreeSet<&'static str> {
+async fn strays(world: &TestCluster) -> BTreeSet<&'static str> {
     let queue = world.queue(settings(1)).await;
     let id = submitted(&queue, text("gone").key("gone")).await;
     let key = queue.layout().task(&id);
@@ -110,10 +110,10 @@ async fn strays(world: &World) -> BTreeSet<&'static str> {
 
 #[tokio::test(start_paused = true)]
 async fn every_metric_moves_and_none_before_its_time() {
-    let mut all = endings(&World::new()).await;
-    all.append(&mut rivals(&World::new()).await);
-    all.append(&mut races(&World::new()).await);
-    all.append(&mut strays(&World::new()).await);
+    let mut all = endings(&TestCluster::new()).await;
+    all.append(&mut rivals(&TestCluster::new()).await);
+    all.append(&mut races(&TestCluster::new()).await);
+    all.append(&mut strays(&TestCluster::new()).await);
     let wanted: BTreeSet<&str> = metrics::ALL.iter().map(|metric| metric.name).collect();
     let still: Vec<&&str> = wanted.difference(&all).collect();
     assert!(still.is_empty(), "these never moved: {still:?}");
@@ -122,7 +122,7 @@ async fn every_metric_moves_and_none_before_its_time() {
 #[tokio::test(start_paused = true)]
 async fn probes_of_a_worker_tell_whether_it_can_work_and_whether_it_has_ended() {
     for (leases, cut_off) in [(true, "detached"), (false, "the store does not answer")] {
-        let world = World::new();
+        let world = TestCluster::new();
         let (queue, faults) = world.faulty(settings(2)).await;
         let worker = match leases {
             true => world.worker(&queue, "w"),
@@ -142,7 +142,7 @@ async fn probes_of_a_worker_tell_whether_it_can_work_and_whether_it_has_ended() 
         assert!(health.is_alive(), "it comes back by itself");
         faults.heal();
         says(Ok(())).await;
-        let id = submitted(&queue, crate::world::text("sleep:3000")).await;
+        let id = submitted(&queue, crate::test_cluster::text("sleep:3000")).await;
         until("it runs", async || {
             queue.get(&id).await.unwrap().status() == TaskStatus::Running
         })

@@ -122,13 +122,13 @@ impl Handler for Counter {
 }
 
 /// One store and one clock.
-pub(crate) struct World {
+pub(crate) struct TestCluster {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) clock: Clock,
     pub(crate) cluster: ClusterName,
 }
 
-impl World {
+impl TestCluster {
     pub(crate) fn new() -> Self {
         Self {
             store: Arc::new(if crate::LEASES {

@@ -17,7 +17,7 @@ use tokio::runtime::Runtime;
 /// Short, so that what waits for a lease does not wait for long.
 pub(crate) const TTL: Duration = Duration::from_millis(800);
 
-pub(crate) struct Shop {
+pub(crate) struct TestCluster {
     pub(crate) dir: tempfile::TempDir,
     pub(crate) runtime: Runtime,
 }
@@ -82,7 +82,7 @@ pub(crate) fn ran(args: &[&str]) -> Ran {
     tenure(args).output().unwrap().into()
 }
 
-impl Shop {
+impl TestCluster {
     pub(crate) fn new() -> Self {
         Self {
             dir: tempfile::tempdir().unwrap(),

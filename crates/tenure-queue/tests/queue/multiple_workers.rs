@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tenure_queue::{OwnershipSettings, Queue, Submit, TaskStatus, Worker, WorkerSettings, typed};
 use tenure_store::memory::MemoryStore;
 
-use crate::world::*;
+use crate::test_cluster::*;
 
 /// A worker's settings where only word from within the process brings a look forward.
 fn resting() -> WorkerSettings {
@@ -18,7 +18,7 @@ fn resting() -> WorkerSettings {
 
 #[tokio::test(start_paused = true)]
 async fn each_worker_of_a_process_hears_of_every_submission() {
-    let world = World::new();
+    let world = TestCluster::new();
     let queue = world.queue(settings(4)).await;
     let mut workers = Vec::new();
     for name in ["a", "b", "c"] {
@@ -47,7 +47,7 @@ async fn each_worker_of_a_process_hears_of_every_submission() {
 
 #[tokio::test(start_paused = true)]
 async fn gauges_are_those_of_all_workers_of_a_process() {
-    let world = World::new();
+    let world = TestCluster::new();
     let queue = world.queue(settings(4)).await;
     let start = async |name: &str| {
         let worker = world.worker(&queue, name).concurrency(1);

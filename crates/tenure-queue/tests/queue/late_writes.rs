@@ -4,7 +4,7 @@ use tenure_queue::keys::{Entry, Index};
 use tenure_queue::{Purge, Queue, TaskId, TaskStatus};
 
 use crate::recurring::{every_minute, ticks};
-use crate::world::*;
+use crate::test_cluster::*;
 
 /// Everything that has ended, however young.
 const ALL: Purge = Purge {
@@ -27,7 +27,7 @@ async fn ready(queue: &Queue) -> usize {
 /// A dead letter that somebody has begun to retry: its entry is there, and the write of the task is on its way for so long
 /// that the entry is taken for a stray.
 async fn a_retry_that_takes_long(
-    world: &World,
+    world: &TestCluster,
     clear: impl AsyncFnOnce(&Queue),
 ) -> (Queue, TaskId) {
     let queue = world.queue(settings(1)).await;
@@ -66,7 +66,7 @@ async fn is_led_to(queue: &Queue, id: &TaskId) {
 #[tokio::test(start_paused = true)]
 async fn a_retry_that_lands_after_its_entry_was_cleared_away_leaves_no_task_that_nothing_leads_to()
 {
-    let world = World::new();
+    let world = TestCluster::new();
     let (queue, id) = a_retry_that_takes_long(&world, async |queue| {
         let owner = world.worker(queue, "owner").start(Hand::default()).await;
         until("the entry is gone", async || ready(queue).await == 0).await;
@@ -81,7 +81,7 @@ async fn a_retry_that_lands_after_its_entry_was_cleared_away_leaves_no_task_that
 
 #[tokio::test(start_paused = true)]
 async fn who_rebuilds_the_index_meanwhile_leaves_none_either() {
-    let world = World::new();
+    let world = TestCluster::new();
     let (queue, id) = a_retry_that_takes_long(&world, async |queue| {
         tokio::time::sleep(secs(70)).await;
         let rebuilt = queue.rebuild_index().await.unwrap();
@@ -93,7 +93,7 @@ async fn who_rebuilds_the_index_meanwhile_leaves_none_either() {
 
 #[tokio::test(start_paused = true)]
 async fn a_tick_is_not_submitted_again_by_who_read_of_it_before_its_task_was_purged() {
-    let world = World::new();
+    let world = TestCluster::new();
     let queue = world.queue(settings(1)).await;
     for name in ["a", "b"] {
         queue.schedule(name, every_minute()).await.unwrap();
@@ -121,7 +121,7 @@ async fn a_tick_is_not_submitted_again_by_who_read_of_it_before_its_task_was_pur
 
 #[tokio::test(start_paused = true)]
 async fn the_task_of_a_tick_stays_until_its_schedule_remembers_the_tick() {
-    let world = World::new();
+    let world = TestCluster::new();
     let queue = world.queue(settings(1)).await;
     queue.schedule("m", every_minute()).await.unwrap();
     next_minute(&queue).await;

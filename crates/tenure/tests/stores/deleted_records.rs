@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::backend::Backend;
 use crate::logs::Holders;
 use crate::place::{Place, measured};
-use crate::site::between;
+use crate::test_cluster::between;
 use crate::worker::{KEYSPACE, now};
 
 crate::on_each_store! {

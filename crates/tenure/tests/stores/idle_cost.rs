@@ -10,7 +10,7 @@ use tenure_store::servers::s3::S3;
 
 use crate::backend::Backend;
 use crate::place::Place;
-use crate::site::until;
+use crate::test_cluster::until;
 
 const NODES: [&str; 3] = ["a", "b", "c"];
 const SHARDS: u32 = 32;

@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 
 use super::Bed;
 use super::calls::won;
-use super::rest::settled;
+use super::idle_requests::settled;
 use crate::cluster_client::within;
 use crate::cmd::bench::worker::{KEYSPACE, Nothing};
 use crate::exit::Exit;

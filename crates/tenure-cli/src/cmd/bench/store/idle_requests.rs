@@ -21,7 +21,7 @@ const LOOKS: u32 = 3;
 /// How much longer the ttl is for every shard, so that a busy machine comes to rest with many.
 const PER_SHARD: Duration = Duration::from_millis(1);
 /// Far beyond any start: whoever needs more half ttls does not come to rest.
-const PATIENCE: u32 = 60;
+const TIMEOUT: u32 = 60;
 
 /// What was at rest, and whether the store was too.
 #[derive(Debug, Serialize)]
@@ -115,7 +115,7 @@ pub(super) async fn settled(
     written: impl Fn() -> u64,
 ) -> Result<(), Exit> {
     let owned = || nodes.iter().map(|n| n.owned()).collect::<Vec<_>>();
-    for _ in 0..PATIENCE {
+    for _ in 0..TIMEOUT {
         let (before, had, renewals) = (written(), owned(), renewed(nodes));
         tokio::time::sleep(ttl / 2).await;
         let served: usize = had.iter().map(Vec::len).sum();
@@ -131,7 +131,7 @@ pub(super) async fn settled(
     Err(Exit::failed(format!(
         "{} nodes did not become idle within {:?}; run `tenure store check`",
         nodes.len(),
-        ttl / 2 * PATIENCE
+        ttl / 2 * TIMEOUT
     )))
 }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tenure_queue::{Payload, ScheduleSpec, TaskStatus, WorkerSettings};
 use tenure_store::Op;
 
-use crate::world::*;
+use crate::test_cluster::*;
 
 /// A worker's settings on a store that shows no changes.
 fn deaf() -> WorkerSettings {
@@ -18,7 +18,7 @@ fn deaf() -> WorkerSettings {
 
 #[tokio::test(start_paused = true)]
 async fn a_write_that_is_never_answered_holds_up_no_other() {
-    let world = World::new();
+    let world = TestCluster::new();
     let (queue, faults) = world.faulty(settings(1)).await;
     let watcher = world.queue(settings(1)).await;
     let sweeper = world.sweeper(&queue, "w").start(Hand::default()).await;
@@ -39,7 +39,7 @@ async fn a_write_that_is_never_answered_holds_up_no_other() {
 
 #[tokio::test(start_paused = true)]
 async fn a_claim_under_way_when_its_worker_stops_is_seen_through() {
-    let world = World::new();
+    let world = TestCluster::new();
     let (queue, faults) = world.faulty(settings(1)).await;
     let watcher = world.queue(settings(1)).await;
     faults.slow_replies(secs(2));
@@ -67,7 +67,7 @@ async fn a_claim_under_way_when_its_worker_stops_is_seen_through() {
 
 #[tokio::test(start_paused = true)]
 async fn a_claim_whose_answer_is_lost_is_read_back_as_soon_as_the_store_can_be_read() {
-    let world = World::new();
+    let world = TestCluster::new();
     let (queue, faults) = world.faulty(settings(1)).await;
     let watcher = world.queue(settings(1)).await;
     let (claimed, handle) = (Arc::new(AtomicBool::new(false)), faults.clone());
@@ -100,7 +100,7 @@ async fn a_claim_whose_answer_is_lost_is_read_back_as_soon_as_the_store_can_be_r
 
 #[tokio::test(start_paused = true)]
 async fn a_sweeper_that_waits_for_a_task_goes_on_sweeping() {
-    let world = World::new();
+    let world = TestCluster::new();
     let (queue, other) = (
         world.queue(settings(16)).await,
         world.queue(settings(16)).await,
@@ -119,7 +119,7 @@ async fn a_sweeper_that_waits_for_a_task_goes_on_sweeping() {
 
 #[tokio::test(start_paused = true)]
 async fn a_task_that_was_due_long_ago_is_not_lost_between_its_entry_and_itself() {
-    let world = World::new();
+    let world = TestCluster::new();
     let (producer, faults) = world.faulty(settings(1)).await;
     let queue = world.queue(settings(1)).await;
     let worker = world.sweeper(&queue, "w").start(Hand::default()).await;
@@ -133,7 +133,7 @@ async fn a_task_that_was_due_long_ago_is_not_lost_between_its_entry_and_itself()
 
 #[tokio::test(start_paused = true)]
 async fn a_task_that_no_entry_can_lead_to_is_not_taken() {
-    let world = World::new();
+    let world = TestCluster::new();
     let (queue, faults) = world.faulty(settings(1)).await;
     // As a bucket does that takes no longer names: the entry of a task is longer than its key.
     faults.fail_where(|op, key| op == Op::Put && key.contains("/ready/") && key.contains("bad"));
@@ -156,7 +156,7 @@ async fn a_task_that_no_entry_can_lead_to_is_not_taken() {
 
 #[tokio::test(start_paused = true)]
 async fn a_removal_that_lands_late_spares_a_schedule_that_was_made_anew() {
-    let world = World::new();
+    let world = TestCluster::new();
     let (slow, faults) = world.faulty(settings(1)).await;
     let queue = world.queue(settings(1)).await;
     let spec = ScheduleSpec::new("@hourly", Payload::none());
@@ -181,7 +181,7 @@ async fn a_removal_that_lands_late_spares_a_schedule_that_was_made_anew() {
 
 #[tokio::test(start_paused = true)]
 async fn a_claim_that_cannot_be_taken_back_does_not_hold_up_the_others() {
-    let world = World::new();
+    let world = TestCluster::new();
     let (queue, faults) = world.faulty(settings(1)).await;
     let dies = world.queue(settings(1)).await;
     let mut ids = Vec::new();
@@ -204,7 +204,7 @@ async fn a_claim_that_cannot_be_taken_back_does_not_hold_up_the_others() {
 
 #[tokio::test(start_paused = true)]
 async fn a_queue_whose_name_is_as_long_as_it_may_be_has_workers() {
-    let world = World::new();
+    let world = TestCluster::new();
     let long = "x".repeat(195);
     let e = tenure_queue::Queue::create(world.store.clone(), "shop", &long, settings(2)).await;
     let e = e.unwrap_err().to_string();

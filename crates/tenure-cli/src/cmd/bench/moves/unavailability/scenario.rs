@@ -27,7 +27,7 @@ const FEW: u32 = 16;
 /// So long nothing moves when a round is over.
 const CALM: Duration = Duration::from_millis(400);
 /// Beyond the loads: whoever needs longer is broken.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How long a shard gave no answer, and where that went.
 #[derive(Clone, Copy)]
@@ -240,7 +240,7 @@ impl Play {
             if calm {
                 return Ok(());
             }
-            if begun.elapsed() > PATIENCE + self.cast.load * 3 {
+            if begun.elapsed() > TIMEOUT + self.cast.load * 3 {
                 return Err(Exit::failed(format!("never: {what}")));
             }
             tokio::time::sleep(Duration::from_millis(20)).await;

@@ -1,10 +1,10 @@
 //! What people run to see it: `up` and `bench restarts`.
 
-use crate::site::Site;
+use crate::test_cluster::TestCluster;
 
 #[test]
 fn up_shows_requests_that_do_not_fail() {
-    let site = Site::new(1);
+    let site = TestCluster::new(1);
     let data = site.dir.path().join("up").to_string_lossy().into_owned();
     let args = [
         "up",
@@ -32,7 +32,7 @@ fn up_shows_requests_that_do_not_fail() {
 
 #[test]
 fn restarts_are_measured_beside_a_load_without_them() {
-    let site = Site::new(1);
+    let site = TestCluster::new(1);
     let args = [
         "bench",
         "restarts",

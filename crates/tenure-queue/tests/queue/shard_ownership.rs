@@ -6,7 +6,7 @@ use tenure_queue::{OwnershipSettings, Queue, Worker, WorkerSettings};
 use tenure_store::Op;
 use tenure_store::observe::ObservedStore;
 
-use crate::world::*;
+use crate::test_cluster::*;
 
 /// Waits until the workers share all shards, each its fair part, and nobody has one that another has.
 async fn shared(workers: &[&Worker], shards: usize) {
@@ -22,7 +22,7 @@ async fn shared(workers: &[&Worker], shards: usize) {
 
 #[tokio::test(start_paused = true)]
 async fn every_shard_is_one_workers_and_who_joins_gets_a_fair_share() {
-    let world = World::new();
+    let world = TestCluster::new();
     let hand = Hand::default();
     let mut queues = Vec::new();
     for _ in 0..3 {
@@ -58,7 +58,7 @@ async fn every_shard_is_one_workers_and_who_joins_gets_a_fair_share() {
 
 #[tokio::test(start_paused = true)]
 async fn a_surplus_worker_idles_cheaply() {
-    let world = World::new();
+    let world = TestCluster::new();
     let producer = world.queue(settings(1)).await;
     let mut workers = Vec::new();
     for name in ["one", "two"] {
@@ -94,7 +94,7 @@ async fn a_surplus_worker_idles_cheaply() {
 #[tokio::test(start_paused = true)]
 async fn idle_workers_write_nothing_for_their_shards() {
     for (workers, shards) in [(1, 16), (16, 256), (17, 256)] {
-        let world = World::new();
+        let world = TestCluster::new();
         let (store, observer) = ObservedStore::new(world.store.clone());
         let store: std::sync::Arc<dyn tenure_store::Store> = std::sync::Arc::new(store);
         let created = Queue::create(store.clone(), "shop", "jobs", settings(shards)).await;
@@ -131,7 +131,7 @@ async fn idle_workers_write_nothing_for_their_shards() {
 
 #[tokio::test(start_paused = true)]
 async fn workers_with_and_without_leasing_work_side_by_side() {
-    let world = World::new();
+    let world = TestCluster::new();
     let hand = Hand::default();
     let mut queues = Vec::new();
     for _ in 0..4 {
@@ -170,7 +170,7 @@ async fn workers_with_and_without_leasing_work_side_by_side() {
 
 #[tokio::test(start_paused = true)]
 async fn a_sweeper_alone_looks_into_every_shard_and_takes_over_from_the_dead() {
-    let world = World::new();
+    let world = TestCluster::new();
     let hand = Hand::default();
     let (one, two) = (
         world.queue(settings(8)).await,
@@ -203,7 +203,7 @@ async fn a_sweeper_alone_looks_into_every_shard_and_takes_over_from_the_dead() {
 #[tokio::test(start_paused = true)]
 async fn no_more_shards_are_looked_into_in_one_round_than_asked_for() {
     for (per_round, all) in [(2u32, false), (64, true)] {
-        let world = World::new();
+        let world = TestCluster::new();
         let (store, faults) = tenure_store::fault::FaultStore::new(
             world.store.clone(),
             tenure_store::fault::FaultConfig::none(1),
@@ -258,7 +258,7 @@ fn leased(ttl: f64, renew: f64) -> OwnershipSettings {
 async fn a_dead_workers_shards_are_taken_over_after_its_ttl_and_renewals_come_as_often_as_asked_for()
  {
     for (ttl, renew) in [(6.0, 0.5), (18.0, 3.0)] {
-        let world = World::new();
+        let world = TestCluster::new();
         let (store, observer) = ObservedStore::new(world.store.clone());
         let queue = Queue::create(std::sync::Arc::new(store), "shop", "jobs", settings(4)).await;
         let first = world
@@ -293,7 +293,7 @@ async fn a_dead_workers_shards_are_taken_over_after_its_ttl_and_renewals_come_as
 async fn a_node_may_have_connections_of_its_own() {
     // Two stores here, so that it shows which one the node has opened.
     let (own, other) = ("memory:of-the-node", "memory:of-the-queue");
-    let world = World::over(tenure_store::open(other).await.unwrap());
+    let world = TestCluster::over(tenure_store::open(other).await.unwrap());
     let queue = world.queue(settings(4)).await;
     let worker = world.worker(&queue, "w").url(own);
     let worker = worker.start(Hand::default()).await.unwrap();
@@ -312,7 +312,7 @@ async fn a_node_may_have_connections_of_its_own() {
 async fn a_sweeper_looks_into_every_shard_before_any_a_second_time() {
     // By chance alone, a task would wait longer than this in more than a third of all cases.
     for n in 0..20 {
-        let world = World::new();
+        let world = TestCluster::new();
         let queue = world.queue(settings(16)).await;
         let id = submitted(&queue, text(format!("{n}"))).await;
         let another = world.queue(settings(16)).await;

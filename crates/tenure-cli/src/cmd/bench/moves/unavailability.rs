@@ -5,7 +5,7 @@
 //! when a watch brings it, as it does to the router: the client of that shard then asks at once, is held, and is answered
 //! when the move is over. Bare conditional writes of the same store are measured in turn with the moves.
 
-mod play;
+mod scenario;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ use crate::cluster_client::{bad_store, random_id, within};
 use crate::config::duration;
 use crate::exit::Exit;
 use crate::table::{Table, WIDTH};
-use play::{Cast, Pause, Play};
+use scenario::{Cast, Pause, Play};
 
 /// Rounds of loads that take longer than this are not repeated.
 const LONG: Duration = Duration::from_secs(1);

@@ -5,9 +5,9 @@ use tenure_queue::{
     Failure, Outcome, Payload, QueueError, Retry, Task, TaskHandler, TaskStatus, Worker, typed,
 };
 
-use crate::world::*;
+use crate::test_cluster::*;
 
-async fn one(world: &World, hand: impl TaskHandler) -> (tenure_queue::Queue, Worker) {
+async fn one(world: &TestCluster, hand: impl TaskHandler) -> (tenure_queue::Queue, Worker) {
     let queue = world.queue(settings(2)).await;
     let worker = world.worker(&queue, "w").start(hand).await.unwrap();
     (queue, worker)
@@ -22,7 +22,7 @@ fn reason(task: &Task) -> String {
 
 #[tokio::test(start_paused = true)]
 async fn what_fails_is_tried_again_with_growing_waits_and_becomes_a_dead_letter() {
-    let world = World::new();
+    let world = TestCluster::new();
     let hand = Hand::default();
     let (queue, worker) = one(&world, hand.clone()).await;
     let id = submitted(&queue, text("fail").attempts(4)).await;
@@ -59,7 +59,7 @@ async fn what_fails_is_tried_again_with_growing_waits_and_becomes_a_dead_letter(
 
 #[tokio::test(start_paused = true)]
 async fn panics_hangs_and_failures_for_good_are_told_apart() {
-    let world = World::new();
+    let world = TestCluster::new();
     let (queue, worker) = one(&world, Hand::default()).await;
     let hang = text("hang").timeout(secs(3)).retry(Retry::never());
     for (submit, attempts, what) in [
@@ -84,7 +84,7 @@ async fn panics_hangs_and_failures_for_good_are_told_apart() {
 
 #[tokio::test(start_paused = true)]
 async fn a_result_that_is_too_large_is_a_failure_that_says_so() {
-    let world = World::new();
+    let world = TestCluster::new();
     let large = typed(async |_: String, _| Ok("x".repeat(20_000)));
     let (queue, worker) = one(&world, large).await;
     let id = submitted(&queue, tenure_queue::Submit::json(&"go").unwrap()).await;
@@ -106,7 +106,7 @@ async fn a_handler_may_put_a_task_off_without_failing() {
             Ok(Outcome::Reschedule { at, note })
         }
     }
-    let world = World::new();
+    let world = TestCluster::new();
     let (queue, worker) = one(&world, Later).await;
     let id = submitted(&queue, text("x").attempts(1)).await;
     let task = ended(&queue, &id).await;
@@ -119,7 +119,7 @@ async fn a_handler_may_put_a_task_off_without_failing() {
 
 #[tokio::test(start_paused = true)]
 async fn a_handler_may_give_a_task_back_and_that_is_no_attempt() {
-    let world = World::new();
+    let world = TestCluster::new();
     let (queue, worker) = one(&world, Hand::default()).await;
     let id = submitted(&queue, text("back").attempts(1)).await;
     let task = ended(&queue, &id).await;
@@ -135,7 +135,7 @@ async fn a_handler_may_give_a_task_back_and_that_is_no_attempt() {
 
 #[tokio::test(start_paused = true)]
 async fn cancelling_reaches_the_handler_and_what_nobody_works_on_at_once() {
-    let world = World::new();
+    let world = TestCluster::new();
     let (queue, worker) = one(&world, Hand::default()).await;
     let later = submitted(&queue, text("x").delay(secs(500))).await;
     assert_eq!(
@@ -170,7 +170,7 @@ async fn cancelling_reaches_the_handler_and_what_nobody_works_on_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn progress_stands_in_the_task_while_it_runs() {
-    let world = World::new();
+    let world = TestCluster::new();
     let (queue, worker) = one(&world, Hand::default()).await;
     let id = submitted(&queue, text("wait")).await;
     let mut seen = None;
@@ -187,7 +187,7 @@ async fn progress_stands_in_the_task_while_it_runs() {
 
 #[tokio::test(start_paused = true)]
 async fn a_stopping_worker_finishes_what_it_can_and_gives_back_the_rest() {
-    let world = World::new();
+    let world = TestCluster::new();
     let queue = world.queue(settings(2)).await;
     let hand = Hand::default();
     let worker = world.worker(&queue, "w").stop_limit(secs(5));
@@ -228,7 +228,7 @@ async fn a_stopping_worker_finishes_what_it_can_and_gives_back_the_rest() {
 
 #[tokio::test(start_paused = true)]
 async fn a_paused_queue_claims_nothing_until_it_is_resumed() {
-    let world = World::new();
+    let world = TestCluster::new();
     let (queue, worker) = one(&world, Hand::default()).await;
     let operator = world.queue(settings(2)).await;
     let running = submitted(&queue, text("sleep:20000")).await;
@@ -251,7 +251,7 @@ async fn a_paused_queue_claims_nothing_until_it_is_resumed() {
 
 #[tokio::test(start_paused = true)]
 async fn what_a_task_does_not_say_its_queue_does() {
-    let world = World::new();
+    let world = TestCluster::new();
     let (queue, worker) = one(&world, Hand::default()).await;
     let change = |s: &mut tenure_queue::QueueSettings| {
         s.attempt_timeout = Some(secs(2));

@@ -6,7 +6,7 @@ use tenure_store::servers::proxy::{Flow, Proxy};
 
 use crate::backend::Backend;
 use crate::place::{Place, measured};
-use crate::site::between;
+use crate::test_cluster::between;
 use crate::worker::now;
 
 crate::on_each_store! {

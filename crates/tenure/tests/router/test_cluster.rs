@@ -98,7 +98,7 @@ impl<const C: bool> Handler for Ledger<C> {
 }
 
 /// All of it.
-pub(crate) struct Site<const CATCHES_UP: bool> {
+pub(crate) struct TestCluster<const CATCHES_UP: bool> {
     url: String,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) clock: Clock,
@@ -144,7 +144,7 @@ impl<const C: bool> Wire<C> {
     }
 }
 
-impl<const C: bool> Site<C> {
+impl<const C: bool> TestCluster<C> {
     pub(crate) fn new() -> Self {
         Self::with("memory:", Arc::new(MemoryStore::new()), Clock::runtime())
     }

@@ -8,7 +8,7 @@ use rusqlite::Connection;
 use rustix::process::{Pid, Signal, kill_process};
 
 /// How long it may take to find a moment between two transactions.
-const PATIENCE: Duration = Duration::from_secs(90);
+const TIMEOUT: Duration = Duration::from_secs(90);
 
 /// Sends a signal to a process of this test; that it is gone is as good.
 pub(crate) fn send(pid: i32, signal: Signal) {
@@ -21,7 +21,7 @@ pub(crate) fn stop_outside(pid: i32, database: &Path) {
     loop {
         send(pid, Signal::STOP);
         // The signal only asks: a thread that is in the middle of taking the lock takes it before it stands still.
-        while !stands_still(pid) && begun.elapsed() < PATIENCE {
+        while !stands_still(pid) && begun.elapsed() < TIMEOUT {
             std::thread::sleep(Duration::from_millis(1));
         }
         if is_free(database) {
@@ -29,8 +29,8 @@ pub(crate) fn stop_outside(pid: i32, database: &Path) {
         }
         send(pid, Signal::CONT);
         assert!(
-            begun.elapsed() < PATIENCE,
-            "not within {PATIENCE:?}: process {pid} is stopped between transactions"
+            begun.elapsed() < TIMEOUT,
+            "not within {TIMEOUT:?}: process {pid} is stopped between transactions"
         );
         std::thread::sleep(Duration::from_millis(20));
     }

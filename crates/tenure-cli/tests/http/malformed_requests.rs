@@ -3,10 +3,10 @@
 use std::net::SocketAddr;
 
 use crate::client::{Client, about, raw};
-use crate::site::{Proc, QUICK, Site};
+use crate::test_cluster::{Proc, QUICK, TestCluster};
 
-async fn one() -> (Site, Proc, Proc) {
-    let site = Site::new(4);
+async fn one() -> (TestCluster, Proc, Proc) {
+    let site = TestCluster::new(4);
     let node = site.node("n1", &QUICK);
     let router = site.router("r1", &[]);
     site.settled(1).await;
