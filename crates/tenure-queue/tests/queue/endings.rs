@@ -272,6 +272,6 @@ async fn what_a_task_does_not_say_its_queue_does() {
         (TaskStatus::Done, secs(4))
     );
     let large = submitted(&queue, text("a result of its own length")).await;
-    assert!(reason(&ended(&queue, &large).await).contains("up to 10"));
+    assert!(reason(&ended(&queue, &large).await).contains("limit is 10"));
     worker.stop().await.unwrap();
 }
