@@ -63,7 +63,7 @@ reasons! {
     /// It is on its way.
     UnderWay, "under_way", "it is already moving";
     /// The target of a sealed move is gone, and only the last owner can take it back.
-    AwaitsOwner, "awaits_owner", "the target is gone and the last owner takes it back";
+    AwaitsOwner, "awaits_owner", "the target's session has ended and the last owner reclaims it";
     /// The owner has not been away for long, and may return.
     OwnerMayReturn, "owner_may_return", "its owner ended recently and may return";
     /// It was moved not long ago.

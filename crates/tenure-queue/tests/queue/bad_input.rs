@@ -149,7 +149,7 @@ async fn damaged_objects_are_named_and_passed_over_and_everything_else_goes_on()
         let id = submitted(&queue, text(format!("task {n}"))).await;
         assert_eq!(ended(&queue, &id).await.status(), TaskStatus::Done);
     }
-    assert!(count(&queue, "corrupt_total") >= 2);
+    assert!(count(&queue, "unreadable_objects_total") >= 2);
     worker.stop().await.unwrap();
 
     let page = queue.list(&Filter::default(), 100, None).await.unwrap();

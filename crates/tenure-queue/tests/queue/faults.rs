@@ -58,7 +58,7 @@ async fn a_worker_cut_off_for_longer_than_the_lease_stops_its_attempt_and_cannot
         task,
         "what lands late changes nothing"
     );
-    assert_eq!(count(&queue, "taken_away_total"), 1);
+    assert_eq!(count(&queue, "claims_lost_total"), 1);
     drop((cut, second));
 }
 

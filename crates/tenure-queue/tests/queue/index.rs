@@ -94,7 +94,7 @@ async fn entries_that_lead_nowhere_are_removed_but_not_those_of_a_submission_und
         entries(&queue, Index::Ready).await.is_empty()
     })
     .await;
-    assert_eq!(count(&queue, "strays_total"), 1);
+    assert_eq!(count(&queue, "stray_entries_total"), 1);
     worker.stop().await.unwrap();
 }
 

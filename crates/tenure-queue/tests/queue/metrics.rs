@@ -47,7 +47,7 @@ async fn endings(world: &TestCluster) -> BTreeSet<&'static str> {
         ended(&queue, id).await;
     }
     queue.schedule("m", every_minute()).await.unwrap();
-    until("it ticks", async || count(&queue, "ticks_total") == 1).await;
+    until("it ticks", async || count(&queue, "scheduled_total") == 1).await;
     submitted(&queue, text("hang")).await;
     until("it runs", async || worker.running() == 1).await;
     faults.outage();
@@ -55,7 +55,7 @@ async fn endings(world: &TestCluster) -> BTreeSet<&'static str> {
     faults.heal();
     let mut all = moved(&queue);
     worker.stop().await.unwrap();
-    assert_eq!(count(&queue, "given_back_total"), 2);
+    assert_eq!(count(&queue, "released_total"), 2);
     let done = Some(ms(0));
     queue.purge(&Purge { done, dead: None }).await.unwrap();
     all.extend(moved(&queue));
@@ -103,7 +103,10 @@ async fn strays(world: &TestCluster) -> BTreeSet<&'static str> {
     let delete = tenure_store::DeleteIf::new(key, entry.version);
     queue.store().delete_if(delete).await.unwrap();
     let worker = world.worker(&queue, "w").start(Hand::default()).await;
-    until("it is removed", async || count(&queue, "strays_total") == 1).await;
+    until("it is removed", async || {
+        count(&queue, "stray_entries_total") == 1
+    })
+    .await;
     drop(worker);
     moved(&queue)
 }

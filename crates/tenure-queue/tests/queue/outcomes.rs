@@ -129,7 +129,7 @@ async fn a_handler_may_give_a_task_back_and_that_is_no_attempt() {
     assert_eq!(events, [Submitted, Claimed, Released, Claimed, Finished]);
     let took = task.ended().unwrap().since(task.created);
     assert!(took < secs(1), "due at once: {took:?}");
-    assert_eq!(count(&queue, "given_back_total"), 1);
+    assert_eq!(count(&queue, "released_total"), 1);
     worker.stop().await.unwrap();
 }
 
@@ -211,7 +211,7 @@ async fn a_stopping_worker_finishes_what_it_can_and_gives_back_the_rest() {
         TaskStatus::Ready,
         "nothing was claimed after the stop"
     );
-    assert_eq!(count(&queue, "given_back_total"), 1);
+    assert_eq!(count(&queue, "released_total"), 1);
     // It is due at once for whoever is there.
     let next = world
         .worker(&queue, "next")
@@ -272,6 +272,6 @@ async fn what_a_task_does_not_say_its_queue_does() {
         (TaskStatus::Done, secs(4))
     );
     let large = submitted(&queue, text("a result of its own length")).await;
-    assert!(reason(&ended(&queue, &large).await).contains("up to 10"));
+    assert!(reason(&ended(&queue, &large).await).contains("limit is 10"));
     worker.stop().await.unwrap();
 }

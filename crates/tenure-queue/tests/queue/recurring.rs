@@ -85,7 +85,7 @@ pub(crate) async fn ticks_that_nobody_was_there_for_are_counted_and_the_last_one
     assert_eq!(schedule.submitted, 1);
     assert!((8..=9).contains(&schedule.missed), "{schedule:?}");
     assert_eq!(ticks(&queue).await.len(), 1);
-    assert_eq!(count(&queue, "ticks_total"), 1);
+    assert_eq!(count(&queue, "scheduled_total"), 1);
 }
 
 #[tokio::test(start_paused = true)]

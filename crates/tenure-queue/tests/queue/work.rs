@@ -91,7 +91,7 @@ async fn two_sweepers(concurrency: usize) -> [tenure_queue::Queue; 2] {
 async fn two_sweepers_race_for_the_same_tasks_and_each_is_done_once() {
     let lost = two_sweepers(200)
         .await
-        .map(|q| count(&q, "claims_lost_total"));
+        .map(|q| count(&q, "claim_conflicts_total"));
     assert!(lost.iter().sum::<u64>() > 0, "they did race");
 }
 
@@ -129,7 +129,7 @@ async fn a_killed_workers_task_runs_once_more_and_its_history_shows_both_attempt
         (by(1), by(2), by(3)),
         (Some("one"), Some("two"), Some("two"))
     );
-    assert_eq!(count(&two, "expired_total"), 1);
+    assert_eq!(count(&two, "expired_claims_total"), 1);
     second.stop().await.unwrap();
 }
 
@@ -148,9 +148,9 @@ async fn a_task_longer_than_its_lease_and_the_workers_keeps_both() {
     let task = ended(&one, &id).await;
     assert_eq!((task.status(), task.attempts), (TaskStatus::Done, 1));
     assert!(
-        count(&one, "extended_total") >= 25,
+        count(&one, "claim_renewals_total") >= 25,
         "{}",
-        count(&one, "extended_total")
+        count(&one, "claim_renewals_total")
     );
     assert_eq!(first.shards(), shards);
     assert_eq!(hand.0.lines().len(), 1);
@@ -166,7 +166,7 @@ async fn a_task_longer_than_its_lease_and_the_workers_keeps_both() {
         .await
         .unwrap();
     assert_eq!(ended(&one, &id).await.attempts, 1);
-    assert_eq!(count(&two, "expired_total"), 0);
+    assert_eq!(count(&two, "expired_claims_total"), 0);
     drop(second);
     first.stop().await.unwrap();
 }

@@ -134,7 +134,7 @@ impl Shared {
             return Err(StoreError::unavailable(reason));
         }
         if draw.refuse {
-            return Err(StoreError::unavailable("injected: refused"));
+            return Err(StoreError::unavailable("injected: rejected"));
         }
         Ok(())
     }

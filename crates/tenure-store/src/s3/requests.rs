@@ -201,7 +201,7 @@ impl Client {
         &self,
         what: &'static str,
     ) -> Result<Option<String>, StoreError> {
-        let about = self.about("look at", what, false);
+        let about = self.about("read", what, false);
         let ask = Ask {
             kind: Kind::Get,
             query: vec![(what, String::new())],
