@@ -218,7 +218,7 @@ impl SidecarCommand {
             true => Some(self.proxy(config, &plan, &name).await?),
             false => None,
         };
-        let http = HttpMetrics::new("gate");
+        let http = HttpMetrics::new("sidecar");
         let settings = GateSettings {
             timeout: self.keys.response_timeout,
         };

@@ -12,7 +12,7 @@ use tokio::sync::broadcast::{Receiver, error::RecvError};
 
 use super::Bed;
 use super::calls::{CALM, Leased, Watched, micros, timed, won};
-use crate::cluster_client::{TIMEOUT, random_id, within};
+use crate::cluster_client::{CALL_TIMEOUT, random_id, within};
 use crate::cmd::bench::measure::Row;
 use crate::cmd::bench::worker::Nothing;
 use crate::exit::Exit;
@@ -98,7 +98,7 @@ async fn claim(bed: &Bed, node: &Node, mode: AssignedBy, n: u32) -> Result<Claim
     let begun = Instant::now();
     won(within("writing", bed.store.put_if(put)).await??)?;
     let seen = tokio::task::block_in_place(|| {
-        while node.owner(&shard).is_none() && begun.elapsed() < TIMEOUT {
+        while node.owner(&shard).is_none() && begun.elapsed() < CALL_TIMEOUT {
             std::thread::sleep(LOOK);
         }
         micros(begun.elapsed())
