@@ -101,7 +101,7 @@ fn a_leader_alone_plans_for_nodes_and_its_standby_takes_over_when_it_is_stopped(
         "a stopping leader deletes nothing"
     );
     for line in [
-        "leader candidate started",
+        "planner started",
         "leadership acquired",
         "plan published",
         "leadership lost",

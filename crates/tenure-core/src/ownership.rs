@@ -140,8 +140,23 @@ pub enum TransitionError {
     AwaitingDisclaimers,
     /// No node may claim it until it is repaired.
     Quarantined,
-    /// A newer plan has spoken.
+    /// A newer plan was applied before.
     StalePlan,
+}
+
+impl std::fmt::Display for TransitionError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Illegal => "its present state does not allow this change",
+            Self::OwnerLive => "the session of its owner may still be live",
+            Self::NotYours => "another node owns it",
+            Self::TargetEnded => "the session of the target has ended",
+            Self::TargetLive => "the session of the target may still be live",
+            Self::AwaitingDisclaimers => "not every node has disclaimed it yet",
+            Self::Quarantined => "it is quarantined",
+            Self::StalePlan => "a newer plan was applied before",
+        })
+    }
 }
 
 /// What the writer knows beside the record. `ended` must be stable: once true, true for ever.

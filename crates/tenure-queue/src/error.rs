@@ -83,7 +83,7 @@ pub enum QueueError {
         reason: String,
     },
     /// The node that owns shards for a worker could not be started, or came to an end.
-    #[error("the worker's node: {0}")]
+    #[error("the node of the worker failed: {0}")]
     Node(String),
 }
 

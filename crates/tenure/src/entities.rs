@@ -336,7 +336,7 @@ impl<E: Entity> Active<E> {
     async fn serve(&mut self, grant: &Grant) {
         loop {
             if let Err(error) = caught(self.activate(grant)).await {
-                warn!(shard = %grant.shard(), key = self.key, %error, "entity failed");
+                warn!(shard = %grant.shard(), key = self.key, %error, "entity stopped with an error");
             }
             // Nobody can send while the shelf is locked, so an empty mailbox stays empty.
             let mut shelf = self.entered.state().lock().await;

@@ -28,7 +28,7 @@ pub enum StartError {
     #[error("the node's thread cannot be started: {0}")]
     Thread(#[from] std::io::Error),
     /// The driver ended before the node had started.
-    #[error("the node's driver ended before the node had started; see the log for the reason")]
+    #[error("the node failed before it had started; see the log for the reason")]
     Gone,
 }
 
@@ -39,6 +39,6 @@ pub enum StopError {
     #[error("the node had ended before the stop was requested: {0}")]
     Refused(Refusal),
     /// The driver is gone.
-    #[error("the node's driver ended before the node had stopped; see the log for the reason")]
+    #[error("the node failed while it was stopping; see the log for the reason")]
     Gone,
 }

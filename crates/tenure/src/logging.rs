@@ -26,7 +26,7 @@ pub(crate) fn log(note: &NodeEvent) {
         NodeEvent::LongLease { requested, granted } => warn!(
             ?requested,
             ?granted,
-            "store granted a longer lease than the ttl, which delays failover"
+            "store granted a longer lease than requested, failover takes longer"
         ),
         NodeEvent::LeadershipAcquired { term } => info!(term, "leadership acquired"),
         NodeEvent::LeadershipLost { term } => info!(term, "leadership lost"),
@@ -45,7 +45,7 @@ pub(crate) fn log(note: &NodeEvent) {
             info!(%keyspace, term = plan.term, version = plan.seq, nodes, assigned, moved, aborted, deferred, reason, "plan published");
         }
         NodeEvent::PlanProblem { keyspace, problem } => {
-            warn!(%keyspace, problem, "constraints could not be fully satisfied")
+            warn!(%keyspace, problem, "plan could not satisfy all constraints")
         }
         NodeEvent::StaleAssignmentsRemoved { keys, plan, nodes } => info!(
             deleted_count = keys.len(),
@@ -56,7 +56,7 @@ pub(crate) fn log(note: &NodeEvent) {
             "stale assignments removed"
         ),
         NodeEvent::GcFailed { key, error } => {
-            warn!(%key, error, "gc of a record failed, retrying")
+            warn!(%key, error, "removing a stale assignment failed, retrying")
         }
         NodeEvent::SealFailed {
             shard,
@@ -88,11 +88,11 @@ pub(crate) fn log(note: &NodeEvent) {
             );
         }
         NodeEvent::RecordUnreadable { key, damage } => error!(%key, %damage, "record unreadable"),
-        NodeEvent::RecordMissing { key } => error!(%key, "record missing"),
+        NodeEvent::RecordMissing { key } => error!(%key, "required record missing from the store"),
         NodeEvent::StoreReplaced { problem } => {
             error!(problem, "store was replaced or restored from a backup")
         }
-        NodeEvent::ClockJump { gap } => warn!(?gap, "clock jump: process was not scheduled"),
+        NodeEvent::ClockJump { gap } => warn!(?gap, "process was not scheduled (clock jump)"),
         NodeEvent::WouldDo {
             shard,
             step,
@@ -131,7 +131,7 @@ fn lease(from: LeasePhase, to: LeasePhase) {
         LeasePhase::Attached => info!(from, "lease attached"),
         LeasePhase::Recovering => info!(from, "lease recovering"),
         LeasePhase::Degraded => warn!(from, "lease degraded"),
-        LeasePhase::Detached => warn!(from, "lease detached, shards released"),
+        LeasePhase::Detached => warn!(from, "lease detached, node stops serving"),
     }
 }
 
@@ -235,7 +235,7 @@ pub(crate) mod tests {
         check(
             Degraded,
             Detached,
-            "WARN lease detached, shards released from=\"degraded\"",
+            "WARN lease detached, node stops serving from=\"degraded\"",
         );
         check(
             Detached,

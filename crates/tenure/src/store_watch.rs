@@ -82,7 +82,7 @@ async fn follow(
                 }
             }
         };
-        debug!(end, failures, "watch ended");
+        debug!(end, failures, "store watch ended");
         known.mark_unchanged();
         calls.metrics.watch_gap();
         calls.inputs.event(Event::WatchGap);

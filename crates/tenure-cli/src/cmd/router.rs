@@ -80,7 +80,7 @@ pub(crate) struct Holding {
     /// Maximum size of all held requests, in bytes
     #[arg(long, value_name = "NUMBER", default_value_t = 64 << 20, value_parser = clap::value_parser!(u64).range(1..))]
     hold_max_bytes: u64,
-    /// Maximum time to hold a request
+    /// Maximum time that a request is held before it fails
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration::parse)]
     hold_max_age: Duration,
 }

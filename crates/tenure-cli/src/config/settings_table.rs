@@ -230,7 +230,7 @@ pub(crate) const KNOBS: &[Knob] = &[
     knob(
         "trace",
         Kind::File,
-        "Trace file of all steps of the node, for `tenure sim validate`",
+        "Write a trace of all steps of the node to this file, for `tenure sim validate`",
     ),
     knob(
         "log",
@@ -406,7 +406,7 @@ pub(crate) const KNOBS: &[Knob] = &[
     knob(
         "cool_down",
         Kind::PlanTime(|p, v| p.cool_down = v),
-        "Time after a move in which a shard is not moved for balance",
+        "Minimum time between two moves of the same shard for balance",
     ),
     knob(
         "band_shards",

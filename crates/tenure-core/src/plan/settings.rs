@@ -43,7 +43,7 @@ impl FromStr for PolicyKind {
             "rendezvous" => Ok(Self::Rendezvous),
             "jump" => Ok(Self::Jump),
             other => Err(format!(
-                "unknown policy {other:?}; known are sticky, rendezvous and jump"
+                "unknown policy {other:?}; use sticky, rendezvous or jump"
             )),
         }
     }

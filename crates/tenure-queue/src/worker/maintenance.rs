@@ -140,7 +140,7 @@ async fn tend(engine: &WorkerContext, shard: u32, round: &mut Round) {
     }
     if round.rescan <= Instant::now() {
         if let Err(error) = look_after(engine, shard).await {
-            tracing::debug!(shard, %error, "scan of a shard failed");
+            tracing::debug!(shard, %error, "scan of a queue shard failed");
         }
         round.rescan = Instant::now() + engine.shelf.chance.around(engine.settings.rescan_every);
     }
@@ -150,7 +150,7 @@ async fn tend(engine: &WorkerContext, shard: u32, round: &mut Round) {
 async fn look_after(engine: &WorkerContext, shard: u32) -> Result<(), QueueError> {
     let found = engine.shelf.rescan_shard(shard).await?;
     if found > 0 {
-        tracing::warn!(shard, found, "tasks without an index entry found");
+        tracing::warn!(shard, found, "tasks without an index entry found and indexed");
     }
     let purge = Purge::by(&engine.queue.settings());
     engine.shelf.purge_shard(shard, &purge).await?;
@@ -256,7 +256,7 @@ async fn tick(engine: &WorkerContext) -> Duration {
     let next = match engine.queue.tick().await {
         Ok(next) => next,
         Err(error) => {
-            tracing::debug!(%error, "schedule scan failed");
+            tracing::debug!(%error, "scan of the recurring schedules failed");
             None
         }
     };

@@ -206,7 +206,7 @@ fn owns_shards(
     let role = view.sessions.get(&record.session).map(|s| s.role);
     match role {
         Some(role) if role != Role::Node => Err(AdminError::Refused(format!(
-            "the role of {name} owns no shards, so it cannot be {what}"
+            "{name} is a router, planner or shadow node, which owns no shards; it cannot be {what}"
         ))),
         _ => Ok(()),
     }

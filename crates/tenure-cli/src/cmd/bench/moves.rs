@@ -43,7 +43,7 @@ pub(super) struct MovesBench {
     /// Part to measure; repeatable; default: all
     #[arg(long, value_name = "PART", value_enum)]
     only: Vec<Part>,
-    /// Time that the application needs to load a shard; repeatable
+    /// Simulated time to load a shard; repeatable
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_values = ["1ms", "10s"])]
     load: Vec<Duration>,
     /// Number of times a node joins and leaves; loads of a second and more have one round
@@ -58,7 +58,7 @@ pub(super) struct MovesBench {
     /// Number of shards for the measurement of lookups
     #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     lookups: u32,
-    /// Directory for traces of the nodes and the router, for `tenure sim validate`
+    /// Write traces of the nodes and the router to this directory, for `tenure sim validate`
     #[arg(long, value_name = "DIR")]
     trace: Option<PathBuf>,
     /// Print one JSON object instead of tables

@@ -27,7 +27,7 @@ const KEYS: u32 = 100;
     Examples:\n  tenure bench restarts\n  tenure bench restarts --requests 1000000 --rate 2000 --arm none --arm drain+hold+load"
 )]
 pub(super) struct RestartsBench {
-    /// Number of requests per arm
+    /// Number of requests of each variant
     #[arg(long, default_value_t = 20_000, value_name = "N", value_parser = clap::value_parser!(u64).range(1000..))]
     requests: u64,
     /// Requests per second
@@ -36,10 +36,10 @@ pub(super) struct RestartsBench {
     /// Number of nodes
     #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=20))]
     nodes: u32,
-    /// Time that the application needs to load a shard, in milliseconds
+    /// Simulated time to load a shard, in milliseconds
     #[arg(long, default_value_t = 200, value_name = "MS")]
     load_ms: u64,
-    /// Arm to run; repeatable; default: all
+    /// Variant to run; repeatable; default: all
     #[arg(long, value_name = "ARM", value_parser = Arm::parse)]
     arm: Vec<Arm>,
     /// Print one JSON object instead of a table

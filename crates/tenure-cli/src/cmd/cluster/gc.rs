@@ -223,7 +223,7 @@ async fn take_back(
     };
     let record = ownership::apply(&seen.record, &writer, change, &facts).map_err(|reason| {
         Exit::failed(format!(
-            "shard {id}: the stale assignment cannot be removed ({reason:?}); run the command again"
+            "shard {id}: the stale assignment cannot be removed ({reason}); run the command again"
         ))
     })?;
     let expect = Expect::Version(seen.version.clone());

@@ -72,7 +72,7 @@ impl FromStr for Deletable {
             }
             Some(("nodes", rest)) => Ok(Self(Key::Node(NodeName::new(rest).map_err(name)?))),
             Some(("shards", rest)) => Err(format!(
-                "a shard record is not deleted but rewritten; run `tenure shard repair {rest}`"
+                "repair-record does not delete shard records; run `tenure shard repair {rest}`"
             )),
             Some(("sessions", _)) => {
                 Err("nodes expire an unreadable session themselves after its ttl".to_owned())

@@ -225,7 +225,7 @@ impl Inner {
         };
         if let Err(error) = file.write(&state) {
             // A file that is old says "no longer" too soon, never too late.
-            warn!(shard = %grant.shard(), %error, file = %file.path().display(), "writing the grant file failed");
+            warn!(shard = %grant.shard(), %error, file = %file.path().display(), "writing the grant file of a child failed");
         }
     }
 }

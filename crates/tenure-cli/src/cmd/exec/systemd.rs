@@ -39,7 +39,7 @@ impl Manager {
                 socket: Some(socket),
             },
             Err(error) => {
-                warn!(%error, "connecting to the service manager failed");
+                warn!(%error, "connecting to systemd failed");
                 Self::default()
             }
         }
@@ -50,7 +50,7 @@ impl Manager {
         if let Some(socket) = &self.socket
             && let Err(error) = socket.send(what.as_bytes())
         {
-            warn!(%error, what, "notifying the service manager failed");
+            warn!(%error, what, "notifying systemd failed");
         }
     }
 

@@ -96,7 +96,7 @@ impl Update {
         }
         let both = |name: &&String| self.flags.0.contains_key(name.as_str());
         match self.unset.iter().find(both) {
-            Some(name) => Err(Exit::usage(format!("{name} is both given and unset"))),
+            Some(name) => Err(Exit::usage(format!("{name} is given and also passed to --unset; choose one"))),
             None => Ok(()),
         }
     }

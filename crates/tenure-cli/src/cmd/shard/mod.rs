@@ -76,7 +76,7 @@ struct Create {
     metadata_file: Option<PathBuf>,
 }
 
-/// Delete named shards after their owners have drained and sealed them
+/// Delete named shards; their owners drain and seal them first
 #[derive(Debug, Args)]
 #[command(
     after_help = "The owner of a shard rejects new requests, finishes running ones and seals the state. The epoch is kept. Shards\n\

@@ -138,7 +138,7 @@ fn changed_record(
     };
     let change = Transition::Pin { node: to.cloned() };
     ownership::apply(record, &writer, change, &facts)
-        .map_err(|reason| Exit::failed(format!("shard {id} cannot be pinned: {reason:?}")))
+        .map_err(|reason| Exit::failed(format!("shard {id} cannot be pinned: {reason}")))
 }
 
 /// Warns if the node of a pin does not exist.

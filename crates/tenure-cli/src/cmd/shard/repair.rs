@@ -158,7 +158,7 @@ impl Shard<'_> {
         let lifted = ownership::apply(record, &writer, Transition::ClearQuarantine, &facts)
             .map_err(|reason| {
                 Exit::failed(format!(
-                    "shard {} cannot be released: {reason:?}",
+                    "shard {} cannot be released: {reason}",
                     self.shard
                 ))
             })?;

@@ -73,7 +73,7 @@ impl Answer {
             }
             Some(KeyState::Missing { .. }) | None => {
                 return Err(Exit::failed(format!(
-                    "there is no record of shard {id}; see `tenure status`"
+                    "shard {id} has no record in the store; `tenure status` shows the state of its keyspace"
                 )));
             }
         };

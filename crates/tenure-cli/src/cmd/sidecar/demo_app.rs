@@ -117,7 +117,7 @@ impl Counter {
             "seal" => {
                 let length = match self.shards().get(&shard) {
                     Some(shard) => shard.journal.metadata()?.len(),
-                    None => return Err(format!("{shard} is not here").into()),
+                    None => return Err(format!("shard {shard} is not loaded in this process").into()),
                 };
                 return Ok(text(StatusCode::OK, length.to_string()));
             }
@@ -202,7 +202,7 @@ impl Counter {
         let epoch = headers::epoch_of(&head.headers).unwrap_or_default().0;
         let mut shards = self.shards();
         let Some(here) = shards.get_mut(&shard) else {
-            return Err(format!("{shard} is not loaded").into());
+            return Err(format!("shard {shard} is not loaded in this process").into());
         };
         if head.method == Method::POST {
             let (now, pid) = (boot_now().0, std::process::id());

@@ -56,7 +56,7 @@ pub(crate) struct Up {
     /// Lifetime of a session after its last renewal
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     ttl: Option<Duration>,
-    /// Directory for traces of the nodes, for `tenure sim validate`
+    /// Write traces of the nodes to this directory, for `tenure sim validate`
     #[arg(long, value_name = "DIR", requires = "library")]
     trace: Option<PathBuf>,
 }

@@ -115,7 +115,7 @@ impl Field {
             }
             if begun.elapsed() > limit {
                 return Err(Exit::failed(format!(
-                    "{done} of {tasks} tasks were done after {limit:?}"
+                    "only {done} of {tasks} tasks were done within {limit:?}"
                 )));
             }
             tokio::time::sleep(Duration::from_millis(2)).await;
