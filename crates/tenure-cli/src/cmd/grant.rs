@@ -35,7 +35,7 @@ enum Action {
     tenure grant check --json"
 )]
 struct Check {
-    /// Grant file [env: TENURE_GRANT]
+    /// Grant file that `tenure exec` wrote for this child process [env: TENURE_GRANT]
     #[arg(long, value_name = "FILE")]
     grant: Option<PathBuf>,
     /// Epoch that the grant must have [env: TENURE_EPOCH]
