@@ -100,7 +100,7 @@ pub(crate) fn a_killed_leader(site: TestCluster, late: Duration) {
     assert!(deleted >= before.naming(&dead).len() as u64, "{swept:?}");
     for line in &swept {
         assert!(
-            number(line, "version") > was.seq && number(line, "workers") == 2,
+            number(line, "version") > was.seq && number(line, "nodes") == 2,
             "{line:?}"
         );
     }
