@@ -255,13 +255,13 @@ fn settings_without_effect_are_rejected_with_the_reason() {
     ];
     let ran = site.run(&[&create[..], &["--zones", "spread:40"]].concat());
     assert!(
-        ran.code == 2 && ran.err.contains("mode fair-share"),
+        ran.code == 2 && ran.err.contains("assigned_by = fair-share"),
         "{ran:?}"
     );
     site.run(&create).with(0);
     let ran = site.run(&["keyspace", "update", "a", "--cool-down", "5m"]);
     assert!(
-        ran.code == 2 && ran.err.contains("mode fair-share"),
+        ran.code == 2 && ran.err.contains("assigned_by = fair-share"),
         "{ran:?}"
     );
 }
@@ -327,16 +327,16 @@ fn commands_whose_applications_cannot_report_cost_do_not_start_for_a_keyspace_me
 fn a_queue_cannot_be_measured_by_load() {
     let site = TestCluster::new();
     site.queue(&["create", "a"]).with(0);
-    let measured = ["worker", "a", "--set", "measure=load", "--", "true"];
+    let measured = ["worker", "a", "--set", "balance_by=cost", "--", "true"];
     let ran = run_to_end(&site, &measured);
-    let reason = "measure: this setting has no effect on this command";
+    let reason = "balance_by: this setting has no effect on this command";
     assert!(ran.code == 2 && ran.err.contains(reason), "{ran:?}");
     // Without a worker the queue has no keyspace yet.
     let _worker = worker(&site, "a", "w");
     until_serves(&site, "queue.a", "w", 16);
-    let ran = site.run(&["keyspace", "update", "queue.a", "--balance-by", "load"]);
+    let ran = site.run(&["keyspace", "update", "queue.a", "--balance-by", "cost"]);
     assert!(
-        ran.code == 2 && ran.err.contains("mode fair-share"),
+        ran.code == 2 && ran.err.contains("assigned_by = fair-share"),
         "{ran:?}"
     );
 }

@@ -69,7 +69,7 @@ async fn what_cannot_be_held_is_answered_with_503_and_counted() {
     // One shard may take up half: two requests, or 10,000 bytes.
     let large = ask("x".repeat(12_000)).await.unwrap().with(503);
     assert_eq!(large.header("tenure-error"), "hold_queue_full");
-    assert!(large.text().contains("bytes"), "{}", large.text());
+    assert!(large.text().contains("byte limit"), "{}", large.text());
     let all: Vec<_> = (0..5).map(|n| ask(n.to_string())).collect();
     let mut words = Vec::new();
     for task in all {

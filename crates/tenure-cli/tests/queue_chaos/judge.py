@@ -14,7 +14,7 @@ import json
 import sys
 
 #: How an attempt may have ended that left an effect and did not finish its task.
-CUT_SHORT = {"expired", "given_back", "rescheduled"}
+CUT_SHORT = {"expired", "released", "rescheduled"}
 
 
 def main(ids_file, tasks_file, effects_file):
@@ -49,11 +49,11 @@ def main(ids_file, tasks_file, effects_file):
         claims += len(claimed)
         expired += sum(e["event"] == "expired" for e in history)
         duplicates += max(0, len(left) - 1)
-        if record.get("forgotten", 0):
+        if record.get("dropped_events", 0):
             against.append(f"{task}: its history is not whole")
             continue
         if record["state"]["status"] != "done" or len(finished) != 1:
-            against.append(f"{task}: is {record['state']['is']}, finished {len(finished)} times")
+            against.append(f"{task}: is {record['state']['status']}, finished {len(finished)} times")
             continue
         if record["state"]["claim"] != finished[0]:
             against.append(f"{task}: finished by another claim than its history says")
