@@ -69,7 +69,7 @@ pub(super) fn summary(metrics: &Metrics) -> String {
         value("finished"),
         value("failed"),
         value("dead"),
-        value("given_back") + value("rescheduled"),
-        value("taken_away")
+        value("released") + value("rescheduled"),
+        value("claims_lost")
     )
 }
