@@ -108,7 +108,7 @@ fn assert_everything_happened(summary: &Summary) {
         "loading",
         "serving",
         "draining",
-        "cut",
+        "cancelled",
         "stopped",
         "released",
         "restored",

@@ -40,7 +40,7 @@ async fn one_seed_gives_one_course_of_faults_and_another_seed_another() {
     let first = transcript(7).await;
     assert_eq!(first, transcript(7).await);
     assert_ne!(first, transcript(8).await);
-    for fault in ["refused", "reply lost", "Won"] {
+    for fault in ["rejected", "reply lost", "Won"] {
         assert!(first.iter().any(|l| l.contains(fault)), "no {fault}");
     }
 }

@@ -68,7 +68,7 @@ async fn who_may_not_is_told_what_and_how_to_change_it() {
     let looker = open_existing(&url(&nats, "looker:secret-2")).await.unwrap();
     assert_eq!(looker.list("").await.unwrap().entries.len(), 1);
     let reason = denial(bounded(looker.put_if(PutIf::create("k", *b"v"))).await);
-    assert!(reason.contains("publish to \"$KV.shop.k\""), "{reason}");
+    assert!(reason.contains("publishing to \"$KV.shop.k\""), "{reason}");
     assert!(reason.contains("docs/stores/nats.md"), "{reason}");
     let many = looker.put_many(vec![PutIf::create("k", *b"v"), PutIf::create("l", *b"v")]);
     for (answer, key) in bounded(many).await.into_iter().zip(["k", "l"]) {
