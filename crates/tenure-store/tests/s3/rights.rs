@@ -19,7 +19,7 @@ async fn who_may_only_read_is_told_so_and_may_look() {
     create(&*store, "before").await;
 
     let reason = denial(bounded(open(&url)).await);
-    assert!(reason.contains("does not let this key write"), "{reason}");
+    assert!(reason.contains("denies this key to write"), "{reason}");
     let looker = open_existing(&url).await.unwrap();
     assert_eq!(looker.list("").await.unwrap().entries.len(), 1);
     let reason = denial(looker.put_if(PutIf::create("k", *b"v")).await);
