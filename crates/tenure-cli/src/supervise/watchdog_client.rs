@@ -149,7 +149,9 @@ impl Guard {
                 }
                 Next::TooLate => {
                     if self.is_late(link.as_mut()).await {
-                        warn!("watchdog did not kill its children in time, killing the watchdog and its children");
+                        warn!(
+                            "watchdog did not kill its children in time, killing the watchdog and its children"
+                        );
                         self.bury(link.take()).await;
                     }
                 }

@@ -150,7 +150,11 @@ async fn tend(engine: &WorkerContext, shard: u32, round: &mut Round) {
 async fn look_after(engine: &WorkerContext, shard: u32) -> Result<(), QueueError> {
     let found = engine.shelf.rescan_shard(shard).await?;
     if found > 0 {
-        tracing::warn!(shard, found, "tasks without an index entry found and indexed");
+        tracing::warn!(
+            shard,
+            found,
+            "tasks without an index entry found and indexed"
+        );
     }
     let purge = Purge::by(&engine.queue.settings());
     engine.shelf.purge_shard(shard, &purge).await?;

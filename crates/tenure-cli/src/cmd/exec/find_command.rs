@@ -28,7 +28,9 @@ fn locate(name: &OsStr, path: OsString) -> Result<PathBuf, Exit> {
             Found::Runs => Ok(given.to_owned()),
             Found::Directory => Err(Exit::usage(format!("command {given:?} is a directory"))),
             Found::NotExecutable => Err(not_executable(given)),
-            Found::Missing => Err(Exit::usage(format!("file {given:?} does not exist; give the path of a program"))),
+            Found::Missing => Err(Exit::usage(format!(
+                "file {given:?} does not exist; give the path of a program"
+            ))),
         };
     }
     let mut unusable = None;

@@ -96,7 +96,9 @@ impl Update {
         }
         let both = |name: &&String| self.flags.0.contains_key(name.as_str());
         match self.unset.iter().find(both) {
-            Some(name) => Err(Exit::usage(format!("{name} is given and also passed to --unset; choose one"))),
+            Some(name) => Err(Exit::usage(format!(
+                "{name} is given and also passed to --unset; choose one"
+            ))),
             None => Ok(()),
         }
     }

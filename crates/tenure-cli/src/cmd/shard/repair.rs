@@ -157,10 +157,7 @@ impl Shard<'_> {
         };
         let lifted = ownership::apply(record, &writer, Transition::ClearQuarantine, &facts)
             .map_err(|reason| {
-                Exit::failed(format!(
-                    "shard {} cannot be released: {reason}",
-                    self.shard
-                ))
+                Exit::failed(format!("shard {} cannot be released: {reason}", self.shard))
             })?;
         let record = Record::Shard(Arc::new(lifted));
         self.put(place, Expect::Version(version), &record).await

@@ -117,7 +117,9 @@ impl Counter {
             "seal" => {
                 let length = match self.shards().get(&shard) {
                     Some(shard) => shard.journal.metadata()?.len(),
-                    None => return Err(format!("shard {shard} is not loaded in this process").into()),
+                    None => {
+                        return Err(format!("shard {shard} is not loaded in this process").into());
+                    }
                 };
                 return Ok(text(StatusCode::OK, length.to_string()));
             }
