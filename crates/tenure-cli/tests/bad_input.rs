@@ -300,7 +300,7 @@ fn what_does_not_exist_is_named_with_what_does() {
         .telling(&["no record nodes/n9"]);
     shop.run(&["shard", "show", "orders/9"])
         .with(1)
-        .telling(&["no record of shard orders/9"]);
+        .telling(&["shard orders/9 has no record"]);
 }
 
 #[test]
