@@ -107,7 +107,7 @@ fn keyspaces_are_listed_and_shown() {
     );
     shop.run(&["shard", "lookup", "user-42", "--keyspace", "topics"])
         .with(1)
-        .telling(&["no record of shard topics/user-42"]);
+        .telling(&["shard topics/user-42 has no record"]);
     shop.run(&["shard", "lookup", "user-42"])
         .with(2)
         .telling(&["orders, topics"]);

@@ -329,7 +329,7 @@ fn a_queue_cannot_be_measured_by_load() {
     site.queue(&["create", "a"]).with(0);
     let measured = ["worker", "a", "--set", "balance_by=cost", "--", "true"];
     let ran = run_to_end(&site, &measured);
-    let reason = "balance_by: this setting has no effect on this command";
+    let reason = "balance_by: the setting has no effect on this command";
     assert!(ran.code == 2 && ran.err.contains(reason), "{ran:?}");
     // Without a worker the queue has no keyspace yet.
     let _worker = worker(&site, "a", "w");

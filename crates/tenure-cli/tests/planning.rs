@@ -394,7 +394,7 @@ fn how_a_keyspace_is_planned_is_checked_as_a_whole_and_can_be_changed_and_shown(
         "2",
     ];
     shop.run(&[&create[..], &worse].concat()).with(2).telling(&[
-        "--policy: unknown policy \"coin\"; known are sticky, rendezvous and jump",
+        "--policy: unknown policy \"coin\"; use sticky, rendezvous or jump",
         "--zones: \"prefer\" is not a zone rule",
         "--required-labels: \"ssd\" is not a label",
         "--planning-settle-time: ",
