@@ -46,7 +46,7 @@ pub enum QueueError {
         reason: String,
     },
     /// What is stored under this key was written by a newer version. It is left alone.
-    #[error("key {key:?} has format {format}, which this version does not read; use a newer one")]
+    #[error("record {key:?} has format {format}, which this version of tenure cannot read; use a newer version")]
     Newer {
         /// The key.
         key: String,

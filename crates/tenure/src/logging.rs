@@ -109,7 +109,7 @@ pub(crate) fn log(note: &NodeEvent) {
         }
         NodeEvent::StartedWith { loaded, failed } => info!(loaded, failed, "node started"),
         NodeEvent::TombstoneRemoved { key } => debug!(%key, "tombstone removed"),
-        NodeEvent::WriteDenied { key, error } => debug!(%key, error, "write denied"),
+        NodeEvent::WriteDenied { key, error } => debug!(%key, error, "store denied the write"),
     }
 }
 

@@ -126,7 +126,7 @@ impl Recorder {
             Ok(()) => {}
             Err(TrySendError::Full(_)) => {
                 let reason = format!("{} steps are waiting for the disk", self.room);
-                warn!(trace = %self.path.display(), step = self.steps, reason, "trace stopped");
+                warn!(trace = %self.path.display(), step = self.steps, reason, "trace recording stopped after an error");
                 self.give_up(reason);
             }
             // The writer has said why.
@@ -193,7 +193,7 @@ impl Out {
                 Ok(line) if self.text.len() < GATHER => Some(line),
                 ended => {
                     if let Err(error) = self.file.write_all(&self.text) {
-                        warn!(trace = %self.path.display(), %error, "trace stopped");
+                        warn!(trace = %self.path.display(), %error, "trace recording stopped after an error");
                         return;
                     }
                     self.text.clear();
