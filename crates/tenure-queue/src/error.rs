@@ -46,7 +46,9 @@ pub enum QueueError {
         reason: String,
     },
     /// What is stored under this key was written by a newer version. It is left alone.
-    #[error("record {key:?} has format {format}, which this version of tenure cannot read; use a newer version")]
+    #[error(
+        "record {key:?} has format {format}, which this version of tenure cannot read; use a newer version"
+    )]
     Newer {
         /// The key.
         key: String,
