@@ -416,7 +416,7 @@ fn how_a_keyspace_is_planned_is_checked_as_a_whole_and_can_be_changed_and_shown(
         .telling(&["--unset ttl: unknown planning setting"]);
     set(&["--cool-down", "1m", "--unset", "cool_down"])
         .with(2)
-        .telling(&["both given and unset"]);
+        .telling(&["also passed to --unset"]);
     set(&["--policy", "rendezvous"])
         .with(2)
         .telling(&["zones: only the sticky policy supports zones"]);
