@@ -253,6 +253,6 @@ fn names_of_policies_are_read_as_they_are_written() {
     let problem = "fair".parse::<PolicyKind>().unwrap_err();
     assert_eq!(
         problem,
-        "unknown policy \"fair\"; known are sticky, rendezvous and jump"
+        "unknown policy \"fair\"; use sticky, rendezvous or jump"
     );
 }
