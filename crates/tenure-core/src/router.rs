@@ -134,9 +134,9 @@ impl HoldReason {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Unknown => "its record has not been read yet",
-            Self::Unowned => "it has no owner",
+            Self::Unowned => "nobody owns it",
             Self::Loading => "its owner is loading it",
-            Self::Freezing => "its owner has frozen it for a move",
+            Self::Freezing => "its owner freezes it for a move",
             Self::Sealed => "it is moving to another node",
             Self::OwnerEnded => "its owner's session has ended",
             Self::Unreachable => "its owner's address is not known",

@@ -125,10 +125,7 @@ impl Recorder {
         match lines.try_send(line) {
             Ok(()) => {}
             Err(TrySendError::Full(_)) => {
-                let reason = format!(
-                    "the disk is too slow: {} steps wait to be written",
-                    self.room
-                );
+                let reason = format!("{} steps are waiting for the disk", self.room);
                 warn!(trace = %self.path.display(), step = self.steps, reason, "trace recording stopped, trace is incomplete");
                 self.give_up(reason);
             }
