@@ -156,7 +156,10 @@ impl std::fmt::Display for NotOwner {
                 "this node does not know it; create it, or check the name"
             ),
             (RejectReason::UnknownKeyspace, _) => {
-                write!(f, "this node does not serve it; add it to the builder")
+                write!(
+                    f,
+                    "this node does not serve it; add the keyspace to the node's builder"
+                )
             }
             (RejectReason::OtherEpoch, _) => {
                 write!(
