@@ -176,7 +176,7 @@ impl Shard<'_> {
         let proof = snapshot.proof(settings.ttl, settings.clock_drift_max_permille);
         if self.dry_run {
             eprintln!(
-                "would watch the key for {}, reserve a generation of keyspace {}, and write a new record that {} sessions must disclaim",
+                "would watch the key for {}, reserve a generation of keyspace {}, and write a new record; nodes claim the shard after {} sessions have confirmed not to own it",
                 duration::show(proof),
                 id.keyspace,
                 snapshot.witnesses().len()
