@@ -239,7 +239,7 @@ pub(crate) async fn open_store(config: &Config) -> Result<Arc<dyn Store>, Exit> 
 pub(crate) async fn within<T>(doing: &str, call: impl Future<Output = T>) -> Result<T, Exit> {
     tokio::time::timeout(CALL_TIMEOUT, call).await.map_err(|_| {
         Exit::failed(format!(
-            "the store did not respond within {}s while {doing}; check that it is running",
+            "the store did not respond within {}s while {doing}; check that the store is running",
             CALL_TIMEOUT.as_secs()
         ))
     })

@@ -126,8 +126,8 @@ fn questions_that_make_no_sense_are_refused_with_what_is_known() {
     for (question, answer) in [
         ("weight a=0", "\"0\" is not a whole number of at least 1"),
         ("weight a=-2", "\"-2\" is not a whole number of at least 1"),
-        ("frobnicate a", "known are remove NODE"),
-        ("", "is empty; known are remove NODE"),
+        ("frobnicate a", "use remove NODE"),
+        ("", "is empty; use remove NODE"),
         (
             "remove nobody",
             "the node does not exist (existing nodes: a, b)",

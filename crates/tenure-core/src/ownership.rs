@@ -152,7 +152,9 @@ impl std::fmt::Display for TransitionError {
             Self::NotYours => "another node owns it",
             Self::TargetEnded => "the session of the target has ended",
             Self::TargetLive => "the session of the target may still be live",
-            Self::AwaitingDisclaimers => "not every node has disclaimed it yet",
+            Self::AwaitingDisclaimers => {
+                "nodes that may own it have not yet confirmed that they do not"
+            }
             Self::Quarantined => "it is quarantined",
             Self::StalePlan => "a newer plan was applied before",
         })

@@ -320,7 +320,7 @@ impl View {
                     },
                     Ok(Record::Placeholder(_)) => Value::Bad(Damage::placeholder()),
                     Ok(_) => Value::Bad(Damage::Corrupt(
-                        "the record has another type than its key".to_owned(),
+                        "the type of the record does not match its key".to_owned(),
                     )),
                     Err(damage) => Value::Bad(damage),
                 };

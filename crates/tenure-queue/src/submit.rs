@@ -365,7 +365,7 @@ impl TaskStore {
                 Err(e) => return Err(e),
             };
         }
-        Err(StoreError::unknown(format!("task {:?}", task.id)).into())
+        Err(StoreError::unknown(format!("task {:?} may have been submitted", task.id)).into())
     }
 
     fn submitted(&self, task: &Task, created: bool, differs: bool) -> Submitted {

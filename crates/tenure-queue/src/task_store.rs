@@ -121,7 +121,7 @@ impl TaskStore {
         if self.layout.task(&task.id) != entry.key {
             return Err(QueueError::Corrupt {
                 key: entry.key.clone(),
-                reason: format!("the record holds task {:?}", task.id),
+                reason: format!("the record is of another task, {:?}", task.id),
             });
         }
         Ok(Versioned {
@@ -272,7 +272,7 @@ impl TaskStore {
         }
         if let Some((key, error)) = missing.first_key_value() {
             let count = missing.len();
-            tracing::warn!(count, key, %error, "writing an index entry failed");
+            tracing::warn!(count, first_key = key, %error, "writing entries of the queue index failed");
         }
         missing
     }
@@ -290,7 +290,7 @@ impl TaskStore {
         let removed = in_time(async { Ok(self.store.discard(keys).await) }).await;
         for answer in removed.unwrap_or_else(|e| vec![Err(e)]) {
             if let Err(error) = self.counted(answer) {
-                tracing::debug!(%error, "removing an index entry failed");
+                tracing::debug!(%error, "removing an entry of the queue index failed");
             }
         }
     }
@@ -351,7 +351,7 @@ impl TaskStore {
     pub(crate) fn note_corrupt(&self, error: &QueueError) {
         if error.is_unreadable() {
             self.metrics.corrupt.one();
-            tracing::warn!(%error, "unreadable queue object skipped");
+            tracing::warn!(%error, "corrupt queue object skipped");
         }
     }
 

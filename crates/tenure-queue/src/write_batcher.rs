@@ -39,7 +39,8 @@ impl WriteBatcher {
 
     pub(crate) async fn put(&self, put: PutIf) -> Result<Put, StoreError> {
         let (reply, answer) = oneshot::channel();
-        let gone = || StoreError::unknown("the runtime of the write batcher has shut down");
+        let gone =
+            || StoreError::unknown("the async runtime that writes to the store has shut down");
         self.0.send((put, reply)).map_err(|_| gone())?;
         answer.await.unwrap_or_else(|_| Err(gone()))
     }

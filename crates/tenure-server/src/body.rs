@@ -234,7 +234,9 @@ impl HttpBody for Parked {
         if let Some(admitted) = &mut self.admitted {
             match Pin::new(admitted).poll(cx) {
                 Poll::Pending => return Poll::Pending,
-                Poll::Ready(Err(_)) => return Poll::Ready(Some(Err("not let in".into()))),
+                Poll::Ready(Err(_)) => {
+                    return Poll::Ready(Some(Err("the request was not admitted".into())));
+                }
                 Poll::Ready(Ok(())) => {
                     self.admitted = None;
                     let taken = lock(&self.source.incoming).take();
@@ -324,7 +326,7 @@ impl HttpBody for Again {
         let this = &mut *self;
         let mut memory = lock(&this.source.0);
         if memory.tries != this.try_ {
-            return Poll::Ready(Some(Err("sent again elsewhere".into())));
+            return Poll::Ready(Some(Err("the request was sent to another owner".into())));
         }
         if let Some(known) = memory.frames.get(this.at) {
             this.at += 1;

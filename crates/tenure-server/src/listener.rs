@@ -221,6 +221,6 @@ async fn serve(
         }
     };
     if let Err(error) = ended {
-        debug!(%client, %error, "connection ended");
+        debug!(%client, %error, "connection ended with an error");
     }
 }

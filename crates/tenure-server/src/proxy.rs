@@ -249,7 +249,7 @@ impl Proxy {
             return Answer::Done(Err(error(status, "not_replayable", reason)));
         }
         let away = |reason: &str| {
-            debug!(shard = %route.shard, owner = %route.owner.node(), reason, "request not sent, holding for retry");
+            debug!(shard = %route.shard, owner = %route.owner.node(), reason, "request not sent to the owner, holding it for a retry");
             self.metrics.not_sent();
             Answer::NotOwner {
                 owner: None,

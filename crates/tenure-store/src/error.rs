@@ -12,7 +12,7 @@ pub enum StoreError {
         reason: String,
     },
     /// It may have been written, now or later. Read back before deciding anything.
-    #[error("outcome unknown: {reason}")]
+    #[error("outcome of a store request unknown: {reason}")]
     Unknown {
         /// What was seen.
         reason: String,

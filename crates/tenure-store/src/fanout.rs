@@ -38,7 +38,11 @@ impl Subscription {
             from,
             reply,
         };
-        let ended = |_| StoreError::unavailable("who watches the store has ended; open it again");
+        let ended = |_| {
+            StoreError::unavailable(
+                "the task that watches the store has ended; open the store again",
+            )
+        };
         (subscription, async move { answer.await.map_err(ended)? })
     }
 
@@ -125,7 +129,7 @@ impl Watchers {
 
     /// Ends all of them with a reason.
     pub(crate) fn close(&mut self, e: &StoreError) {
-        tracing::warn!(error = %e, watches = self.0.len(), "store watches ended");
+        tracing::warn!(error = %e, watches = self.0.len(), "all watches of the store ended");
         for watcher in self.0.drain(..) {
             watcher.send(Err(WatchEnd::Closed {
                 reason: e.to_string(),

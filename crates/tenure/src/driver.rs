@@ -370,7 +370,7 @@ impl Driver {
         };
         if let Err(error) = dir.remember(session) {
             // What it costs is a wait for the ttl at the next start.
-            warn!(%session, %error, "writing the session to the data directory failed");
+            warn!(%session, %error, "writing the session to the data directory failed, the next start has to wait for the ttl");
         }
     }
 

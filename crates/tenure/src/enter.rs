@@ -140,21 +140,31 @@ impl std::fmt::Display for NotOwner {
         }
         match (self.reason, &self.owner) {
             (RejectReason::Elsewhere, Some(owner)) => {
-                write!(f, "owned by node {} at epoch {}", owner.node, self.epoch)
+                write!(
+                    f,
+                    "it is owned by node {} at epoch {}",
+                    owner.node, self.epoch
+                )
             }
-            (RejectReason::Elsewhere, None) => write!(f, "owned by another node"),
+            (RejectReason::Elsewhere, None) => write!(f, "it is owned by another node"),
             (RejectReason::Unowned, _) => write!(f, "it has no owner at the moment; retry"),
             (RejectReason::NotReady, _) => {
-                write!(f, "owned here but not ready to serve; retry")
+                write!(f, "this node owns it but is not ready to serve it; retry")
             }
-            (RejectReason::UnknownShard, _) => write!(f, "unknown to this node"),
+            (RejectReason::UnknownShard, _) => write!(
+                f,
+                "this node does not know it; create it, or check the name"
+            ),
             (RejectReason::UnknownKeyspace, _) => {
-                write!(f, "this node does not serve it; add it to the builder")
+                write!(
+                    f,
+                    "this node does not serve it; add the keyspace to the node's builder"
+                )
             }
             (RejectReason::OtherEpoch, _) => {
                 write!(
                     f,
-                    "served here at epoch {}; retry with that epoch",
+                    "this node serves it at epoch {}; retry with that epoch",
                     self.epoch
                 )
             }

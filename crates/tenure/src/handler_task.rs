@@ -118,7 +118,7 @@ impl<H: Handler> HandlerTask<H> {
         self.stay.cut.cancel();
         let state = self.cell.lock().await.take();
         if catch_unwind(AssertUnwindSafe(|| drop(state))).is_err() {
-            warn!(shard = %self.stay.shard, epoch = %self.stay.epoch(), "dropping the state panicked");
+            warn!(shard = %self.stay.shard, epoch = %self.stay.epoch(), "handler panicked while it dropped the state of the shard");
         }
     }
 
@@ -261,7 +261,7 @@ impl<H: Handler> HandlerTask<H> {
 
     async fn seal_for_nobody(&self) {
         if let Ok(Err(error)) = self.seal().await {
-            warn!(shard = %self.stay.shard, epoch = %self.stay.epoch(), %error, "seal failed");
+            warn!(shard = %self.stay.shard, epoch = %self.stay.epoch(), %error, "handler failed to seal the shard before its release");
         }
     }
 

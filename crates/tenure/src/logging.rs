@@ -20,9 +20,15 @@ pub(crate) fn log(note: &NodeEvent) {
             info!(%mode, "node mode changed");
             stands_back(mode);
         }
-        NodeEvent::StopRequested { session } => warn!(%session, "stop requested by an operator"),
-        NodeEvent::Renewed { took, left } => debug!(?took, ?left, "lease renewed"),
-        NodeEvent::RenewalFailed { streak, error } => debug!(streak, error, "lease renewal failed"),
+        NodeEvent::StopRequested { session } => {
+            warn!(%session, "stop of this node requested by an operator")
+        }
+        NodeEvent::Renewed { took, left } => {
+            debug!(duration = ?took, time_to_deadline = ?left, "lease renewed")
+        }
+        NodeEvent::RenewalFailed { streak, error } => {
+            debug!(consecutive_failures = streak, error, "lease renewal failed")
+        }
         NodeEvent::LongLease { requested, granted } => warn!(
             ?requested,
             ?granted,
@@ -39,13 +45,13 @@ pub(crate) fn log(note: &NodeEvent) {
             aborted,
             deferred,
         } => {
-            let (deferred, reason) = deferred
+            let (deferred, deferred_reason) = deferred
                 .as_ref()
                 .map_or((0, ""), |(n, reason)| (*n, reason.as_str()));
-            info!(%keyspace, term = plan.term, version = plan.seq, nodes, assigned, moved, aborted, deferred, reason, "plan published");
+            info!(%keyspace, term = plan.term, version = plan.seq, nodes, assigned, moved, aborted, deferred, deferred_reason, "plan published");
         }
         NodeEvent::PlanProblem { keyspace, problem } => {
-            warn!(%keyspace, problem, "plan could not satisfy all constraints")
+            warn!(%keyspace, problem, "plan does not satisfy all constraints")
         }
         NodeEvent::StaleAssignmentsRemoved { keys, plan, nodes } => info!(
             deleted_count = keys.len(),
@@ -64,50 +70,65 @@ pub(crate) fn log(note: &NodeEvent) {
             attempt,
             error,
         } => {
-            warn!(%shard, %epoch, attempt, error, "seal failed, move aborted");
+            warn!(%shard, %epoch, attempt, error, "handler failed to seal the shard, move aborted");
         }
         NodeEvent::RuntimeBlocked { since } => {
-            error!(?since, "application runtime blocked, lease not renewed");
+            error!(blocked_for = ?since, "async runtime of the application is blocked, lease not renewed");
         }
-        NodeEvent::SessionLost { session, reason } => warn!(%session, %reason, "session lost"),
+        NodeEvent::SessionLost { session, reason } => {
+            warn!(%session, %reason, "session of this node has ended, node registers again")
+        }
         NodeEvent::SessionEnded {
             session,
             node,
             reason,
-        } => info!(%session, %node, %reason, "session ended"),
+        } => info!(%session, %node, %reason, "another session was ended by this node"),
         NodeEvent::WaitingForName { session, at_most } => {
-            warn!(%session, ?at_most, "node name in use, waiting");
+            warn!(%session, longest_wait = ?at_most, "node name is used by another session, waiting for its end");
         }
         NodeEvent::ClaimRetry { shards } => {
-            debug!(shards, "retrying claims of shards owned elsewhere")
+            debug!(
+                shards,
+                "retrying claims of assigned shards that other nodes own"
+            )
         }
         NodeEvent::ClaimRetryExhausted { shards } => {
             warn!(
                 shards,
-                "shards still owned elsewhere after the retry window"
+                "assigned shards still owned by other nodes after claim_retry_window, waiting for the next scan"
             );
         }
-        NodeEvent::RecordUnreadable { key, damage } => error!(%key, %damage, "record unreadable"),
-        NodeEvent::RecordMissing { key } => error!(%key, "required record missing from the store"),
+        NodeEvent::RecordUnreadable { key, damage } => {
+            error!(%key, %damage, "record cannot be read")
+        }
+        NodeEvent::RecordMissing { key } => {
+            error!(%key, "required record is missing from the store")
+        }
         NodeEvent::StoreReplaced { problem } => {
             error!(problem, "store was replaced or restored from a backup")
         }
-        NodeEvent::ClockJump { gap } => warn!(?gap, "process was not scheduled (clock jump)"),
+        NodeEvent::ClockJump { gap } => {
+            warn!(paused_for = ?gap, "process did not run for longer than renew_interval (suspended or overloaded)")
+        }
         NodeEvent::WouldDo {
             shard,
             step,
             reason,
-        } => info!(%shard, %step, %reason, "transition not executed in shadow mode"),
+        } => info!(%shard, %step, %reason, "shard transition not executed, node is in shadow mode"),
         NodeEvent::LoadFailed {
             shard,
             epoch,
             attempt,
             error,
-        } => warn!(%shard, %epoch, attempt, error, "shard load failed"),
+        } => warn!(%shard, %epoch, attempt, error, "loading the shard failed"),
         NodeEvent::CancelOverdue { shard, epoch } => {
-            error!(%shard, %epoch, "cancelled work did not stop, shard blocked");
+            error!(%shard, %epoch, "cancelled work of the shard did not stop in time, shard stays blocked until it stops");
         }
-        NodeEvent::StartedWith { loaded, failed } => info!(loaded, failed, "node started"),
+        NodeEvent::StartedWith { loaded, failed } => info!(
+            shards_loaded = loaded,
+            shards_failed = failed,
+            "node started"
+        ),
         NodeEvent::TombstoneRemoved { key } => debug!(%key, "tombstone removed"),
         NodeEvent::WriteDenied { key, error } => debug!(%key, error, "store denied the write"),
     }
@@ -126,12 +147,24 @@ fn stands_back(mode: &NodeMode) {
 }
 
 fn lease(from: LeasePhase, to: LeasePhase) {
-    let from = from.as_str();
+    let previous = from.as_str();
     match to {
-        LeasePhase::Attached => info!(from, "lease attached"),
-        LeasePhase::Recovering => info!(from, "lease recovering"),
-        LeasePhase::Degraded => warn!(from, "lease degraded"),
-        LeasePhase::Detached => warn!(from, "lease detached, node stops serving"),
+        LeasePhase::Attached => info!(
+            previous,
+            "lease attached: renewals succeed, node may serve shards"
+        ),
+        LeasePhase::Recovering => info!(
+            previous,
+            "lease recovering: renewals succeed again, node does not serve yet"
+        ),
+        LeasePhase::Degraded => warn!(
+            previous,
+            "lease degraded: renewal failed, node still serves"
+        ),
+        LeasePhase::Detached => warn!(
+            previous,
+            "lease detached: not renewed in time, node stops serving"
+        ),
     }
 }
 
@@ -153,22 +186,25 @@ fn shard(transition: &ShardEvent) {
     }
     match step {
         ShardStep::Claimed => line!(info, "shard claimed"),
-        ShardStep::Loading => line!(debug, "shard loading"),
-        ShardStep::Serving => line!(info, "shard serving"),
-        ShardStep::Draining => line!(info, "shard draining"),
-        ShardStep::Cancelled => line!(warn, "shard work cancelled"),
-        ShardStep::Stopped => line!(debug, "shard stopped"),
+        ShardStep::Loading => line!(debug, "shard is loading"),
+        ShardStep::Serving => line!(info, "shard is serving"),
+        ShardStep::Draining => line!(info, "shard is draining"),
+        ShardStep::Cancelled => line!(warn, "work of the shard cancelled"),
+        ShardStep::Stopped => line!(debug, "work of the shard stopped"),
         ShardStep::Released => line!(info, "shard released"),
-        ShardStep::Restored => line!(warn, "shard record restored"),
-        ShardStep::Quarantined => line!(error, "shard quarantined"),
+        ShardStep::Restored => line!(warn, "lost record of the shard restored"),
+        ShardStep::Quarantined => line!(
+            error,
+            "shard quarantined after failed loads, remove the cause and run `tenure shard repair`"
+        ),
         ShardStep::MoveStarted => line!(info, "shard move started"),
-        ShardStep::Warming => line!(info, "shard warming"),
-        ShardStep::Frozen => line!(debug, "shard frozen"),
-        ShardStep::Thawed => line!(info, "shard thawed"),
-        ShardStep::Sealed => line!(info, "shard sealed"),
-        ShardStep::Taken => line!(info, "shard taken"),
-        ShardStep::Aborted => line!(info, "move aborted"),
-        ShardStep::Reclaimed => line!(info, "shard reclaimed"),
+        ShardStep::Warming => line!(info, "shard is loading at the move target"),
+        ShardStep::Frozen => line!(debug, "shard frozen for a move"),
+        ShardStep::Thawed => line!(info, "shard thawed, serving again after an aborted move"),
+        ShardStep::Sealed => line!(info, "shard sealed for the move target"),
+        ShardStep::Taken => line!(info, "shard taken by the move target"),
+        ShardStep::Aborted => line!(info, "shard move aborted"),
+        ShardStep::Reclaimed => line!(info, "shard reclaimed by its old owner"),
     }
 }
 
@@ -231,21 +267,25 @@ pub(crate) mod tests {
         let check = |from, to, line: &str| {
             assert_eq!(logged(&NodeEvent::Lease { from, to }), line);
         };
-        check(Attached, Degraded, "WARN lease degraded from=\"attached\"");
+        check(
+            Attached,
+            Degraded,
+            "WARN lease degraded: renewal failed, node still serves previous=\"attached\"",
+        );
         check(
             Degraded,
             Detached,
-            "WARN lease detached, node stops serving from=\"degraded\"",
+            "WARN lease detached: not renewed in time, node stops serving previous=\"degraded\"",
         );
         check(
             Detached,
             Recovering,
-            "INFO lease recovering from=\"detached\"",
+            "INFO lease recovering: renewals succeed again, node does not serve yet previous=\"detached\"",
         );
         check(
             Recovering,
             Attached,
-            "INFO lease attached from=\"recovering\"",
+            "INFO lease attached: renewals succeed, node may serve shards previous=\"recovering\"",
         );
     }
 

@@ -62,7 +62,7 @@ impl Trouble {
             NodeEvent::RenewalFailed { streak, error } => {
                 let renewals = &mut self.lock().renewals;
                 if renewals.len() < REASONS && renewals.insert(error.clone()) {
-                    warn!(streak, error, "lease renewal failed");
+                    warn!(consecutive_failures = streak, error, "lease renewal failed");
                     return;
                 }
             }
@@ -131,7 +131,7 @@ mod tests {
     async fn each_reason_of_failing_renewals_is_told_once_until_one_succeeds() {
         let trouble = trouble();
         let failed = |streak, error: &str| renewal_failed(&trouble, streak, error);
-        let told = "WARN lease renewal failed streak=1 error=\"away\"";
+        let told = "WARN lease renewal failed consecutive_failures=1 error=\"away\"";
         assert_eq!(failed(1, "away"), told);
         assert_eq!(failed(2, "away"), "");
         assert!(failed(3, "no connection to spare").contains("to spare"));

@@ -298,7 +298,9 @@ impl Calls {
         let revision = listing.revision;
         let entries = if large {
             let decoded = tokio::task::spawn_blocking(decode).await;
-            decoded.map_err(|e| StoreError::unavailable(format!("decoding a listing: {e}")))?
+            decoded.map_err(|e| {
+                StoreError::unavailable(format!("decoding the listed records failed: {e}"))
+            })?
         } else {
             decode()
         };

@@ -82,7 +82,11 @@ async fn follow(
                 }
             }
         };
-        debug!(end, failures, "store watch ended");
+        debug!(
+            reason = end,
+            consecutive_failures = failures,
+            "store watch ended, watching again"
+        );
         known.mark_unchanged();
         calls.metrics.watch_gap();
         calls.inputs.event(Event::WatchGap);

@@ -126,7 +126,7 @@ impl Recorder {
             Ok(()) => {}
             Err(TrySendError::Full(_)) => {
                 let reason = format!("{} steps are waiting for the disk", self.room);
-                warn!(trace = %self.path.display(), step = self.steps, reason, "trace recording stopped after an error");
+                warn!(trace = %self.path.display(), step = self.steps, reason, "trace recording stopped, trace is incomplete");
                 self.give_up(reason);
             }
             // The writer has said why.
@@ -144,8 +144,8 @@ impl Recorder {
             reason,
         });
         let marking = std::thread::Builder::new().spawn(move || drop(lines.send(gap)));
-        if marking.is_err() {
-            warn!(trace = %self.path.display(), "marking a gap in the trace failed");
+        if let Err(error) = marking {
+            warn!(trace = %self.path.display(), %error, "trace ends early and could not be marked as incomplete");
         }
     }
 }
@@ -154,7 +154,7 @@ impl Drop for Recorder {
     fn drop(&mut self) {
         self.lines = None;
         if self.written.recv_timeout(FAREWELL) == Err(RecvTimeoutError::Timeout) {
-            warn!(trace = %self.path.display(), "end of the trace not written: disk does not respond");
+            warn!(trace = %self.path.display(), "end of the trace not written, disk does not respond");
         }
     }
 }
@@ -193,7 +193,7 @@ impl Out {
                 Ok(line) if self.text.len() < GATHER => Some(line),
                 ended => {
                     if let Err(error) = self.file.write_all(&self.text) {
-                        warn!(trace = %self.path.display(), %error, "trace recording stopped after an error");
+                        warn!(trace = %self.path.display(), %error, "trace recording stopped, trace is incomplete");
                         return;
                     }
                     self.text.clear();

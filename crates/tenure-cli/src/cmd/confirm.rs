@@ -18,5 +18,5 @@ pub(crate) fn confirm(yes: bool, what: &str) -> Result<(), Exit> {
     if read.is_ok() && answer.trim() == "yes" {
         return Ok(());
     }
-    Err(Exit::failed("nothing was changed"))
+    Err(Exit::failed("not confirmed; nothing was changed"))
 }

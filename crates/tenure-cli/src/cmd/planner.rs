@@ -70,7 +70,7 @@ impl PlannerCommand {
             ),
             None => None,
         };
-        tracing::info!(node = %node.name(), "planner started");
+        tracing::info!(node = %node.name(), "tenure planner started");
         match signals.or(node.ended()).await {
             Waited::Done(ended) => ended.map_err(|e| Exit::failed(e.to_string()))?,
             Waited::Signal => stop(&node).await?,

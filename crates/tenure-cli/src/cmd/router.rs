@@ -167,7 +167,7 @@ impl RouterCommand {
             stopping: AtomicBool::new(false),
         });
         let _admin = admin(at_admin, doing.clone())?;
-        tracing::info!(router = %router.name(), %address, "router started");
+        tracing::info!(router = %router.name(), %address, "tenure router started");
         eprintln!("listening at http://{address}");
         signals.any().await;
         doing.stopping.store(true, Ordering::Release);

@@ -110,7 +110,7 @@ impl std::fmt::Display for Ended {
             Self::Exited(code) => write!(f, "exited with code {code}"),
             Self::Stopped => f.write_str("was stopped"),
             Self::NotStarted(reason) => write!(f, "could not be started: {reason}"),
-            Self::WatchdogLost => f.write_str("died with its watchdog"),
+            Self::WatchdogLost => f.write_str("was killed because its watchdog exited"),
         }
     }
 }

@@ -144,13 +144,15 @@ impl Guard {
             match next {
                 Next::Report(Some(report)) => self.hear(report),
                 Next::Report(None) => {
-                    warn!("watchdog exited, killing its children and starting a new watchdog");
+                    warn!(
+                        "watchdog exited, killing its child processes and starting a new watchdog"
+                    );
                     self.bury(link.take()).await;
                 }
                 Next::TooLate => {
                     if self.is_late(link.as_mut()).await {
                         warn!(
-                            "watchdog did not kill its children in time, killing the watchdog and its children"
+                            "watchdog did not kill its child processes in time, killing the watchdog and its child processes"
                         );
                         self.bury(link.take()).await;
                     }
@@ -216,7 +218,7 @@ impl Guard {
                 reports,
                 writing,
             }),
-            _ => Err(io::Error::other("it ended before it was ready")),
+            _ => Err(io::Error::other("the watchdog ended before it was ready")),
         }
     }
 

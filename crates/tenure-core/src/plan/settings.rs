@@ -239,7 +239,7 @@ impl PlanSettings {
             say(
                 budget == 0,
                 setting,
-                "0 would block all moves, even off a draining node; use at least 1",
+                "0 would block all moves, even those from a draining node; use at least 1",
             );
         }
         say(

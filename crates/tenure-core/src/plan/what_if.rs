@@ -74,7 +74,7 @@ pub fn parse(text: &str) -> Result<Vec<Change>, Unclear> {
     if parts.is_empty() {
         return Err(Unclear {
             given: text.to_owned(),
-            problem: format!("is empty; known are {FORMS}"),
+            problem: format!("the question is empty; use {FORMS}"),
         });
     }
     parts.into_iter().map(parse_one).collect()
@@ -88,13 +88,15 @@ fn parse_one(part: &str) -> Result<Change, Unclear> {
     let (verb, rest) = part.split_once(char::is_whitespace).unwrap_or((part, ""));
     let rest = rest.trim();
     if rest.is_empty() {
-        return Err(unclear(format!("names no object; known are {FORMS}")));
+        return Err(unclear(format!(
+            "the change names no node, shard or number; use {FORMS}"
+        )));
     }
     let node = |name: &str| NodeName::new(name.trim()).map_err(|e| unclear(e.to_string()));
     let shard = |id: &str| id.trim().parse().map_err(|e| unclear(format!("{e}")));
     let pair = || {
         let split = rest.rsplit_once('=');
-        split.ok_or_else(|| unclear(format!("lacks a value; write {verb} {rest}=VALUE")))
+        split.ok_or_else(|| unclear(format!("the value is missing; write {verb} {rest}=VALUE")))
     };
     let number = |value: &str, least: u32| match value.trim().parse::<u32>() {
         Ok(n) if n >= least => Ok(n),
@@ -107,7 +109,11 @@ fn parse_one(part: &str) -> Result<Change, Unclear> {
         "remove" => Change::Remove(node(rest)?),
         "add" => match rest.parse::<u32>() {
             Ok(n) if (1..=MOST_ADDED).contains(&n) => Change::AddSome(n),
-            Ok(_) => return Err(unclear(format!("add 1 to {MOST_ADDED} nodes"))),
+            Ok(_) => {
+                return Err(unclear(format!(
+                    "the number of nodes to add must be between 1 and {MOST_ADDED}"
+                )));
+            }
             Err(_) => Change::Add(node(rest)?),
         },
         "weight" => {
@@ -135,7 +141,9 @@ fn parse_one(part: &str) -> Result<Change, Unclear> {
             Change::Load(shard(id)?, number(value, 0)?)
         }
         other => {
-            return Err(unclear(format!("{other:?} is unknown; known are {FORMS}")));
+            return Err(unclear(format!(
+                "the change {other:?} is unknown; use {FORMS}"
+            )));
         }
     })
 }

@@ -127,7 +127,7 @@ impl fmt::Display for Damage {
             Self::Newer(format) => {
                 write!(
                     f,
-                    "record of format {format}, newer than this version reads ({FORMAT}); upgrade this program"
+                    "the record has format {format}, but this program reads formats up to {FORMAT}; upgrade this program"
                 )
             }
         }

@@ -379,7 +379,7 @@ impl TryFrom<Wire> for ShardRecord {
             return Err("a deleted shard has an owner or a move");
         }
         if !w.awaiting_disclaimers.is_empty() && w.owner.is_some() {
-            return Err("a shard that awaits disclaimers has an owner");
+            return Err("a shard with awaiting_disclaimers has an owner");
         }
         let tenancy = match (w.owner, w.mv) {
             (None, None) if w.deleted => Ownership::Deleted,

@@ -29,16 +29,16 @@ impl HoldLimits {
     /// large they are; else which limit is in the way.
     pub fn room(&self, shard: (u64, u64), all: (u64, u64), bytes: u64) -> Result<(), &'static str> {
         if shard.0 >= self.count.div_ceil(2) {
-            return Err("half of the request limit");
+            return Err("one shard may use half of the request limit");
         }
         if shard.1 + bytes > self.bytes.div_ceil(2) {
-            return Err("half of the byte limit");
+            return Err("one shard may use half of the byte limit");
         }
         if all.0 >= self.count {
-            return Err("the request limit");
+            return Err("the request limit is reached");
         }
         if all.1 + bytes > self.bytes {
-            return Err("the byte limit");
+            return Err("the byte limit is reached");
         }
         Ok(())
     }
@@ -58,13 +58,19 @@ mod tests {
         assert_eq!(limits.room((1, 10), (3, 10), 10), Ok(()));
         assert_eq!(
             limits.room((2, 0), (2, 0), 1),
-            Err("half of the request limit")
+            Err("one shard may use half of the request limit")
         );
         assert_eq!(
             limits.room((0, 45), (0, 45), 6),
-            Err("half of the byte limit")
+            Err("one shard may use half of the byte limit")
         );
-        assert_eq!(limits.room((1, 0), (4, 0), 1), Err("the request limit"));
-        assert_eq!(limits.room((1, 0), (2, 95), 6), Err("the byte limit"));
+        assert_eq!(
+            limits.room((1, 0), (4, 0), 1),
+            Err("the request limit is reached")
+        );
+        assert_eq!(
+            limits.room((1, 0), (2, 95), 6),
+            Err("the byte limit is reached")
+        );
     }
 }

@@ -221,7 +221,7 @@ impl Queue {
             match self.tick_one(schedule).await {
                 Ok(Some(at)) => next = Some(next.unwrap_or(at).min(at)),
                 Ok(None) => {}
-                Err(error) => tracing::warn!(%error, "schedule check failed"),
+                Err(error) => tracing::warn!(%error, "checking a schedule for due tasks failed"),
             }
         }
         Ok(next)

@@ -144,7 +144,7 @@ impl Attempt {
                         }
                         Extension::Lost => return self.hurry(work, End::ClaimLost).await,
                         Extension::Failed(error) => {
-                            tracing::debug!(task = %self.held.task.id, %error, "claim renewal failed, retrying");
+                            tracing::debug!(task = %self.held.task.id, %error, "renewing the claim on a task failed, retrying");
                             extend_at = Instant::now() + third / 5;
                         }
                     }
@@ -230,7 +230,7 @@ async fn joined(task: &mut Option<JoinHandle<Extension>>) -> Extension {
     match task {
         Some(task) => task.await.unwrap_or_else(|e| {
             Extension::Failed(QueueError::invalid(format!(
-                "the claim renewal task failed: {e}"
+                "the renewal of the claim failed: {e}"
             )))
         }),
         None => std::future::pending().await,

@@ -72,7 +72,7 @@ impl WorkerSettings {
             ));
         }
         if self.rescan_every.is_zero() {
-            problems.push("rescan_every is zero; it must be more".to_owned());
+            problems.push("rescan_every is zero; it must be more than zero".to_owned());
         }
         match problems.is_empty() {
             true => Ok(()),

@@ -140,7 +140,7 @@ async fn tend(engine: &WorkerContext, shard: u32, round: &mut Round) {
     }
     if round.rescan <= Instant::now() {
         if let Err(error) = look_after(engine, shard).await {
-            tracing::debug!(shard, %error, "scan of a queue shard failed");
+            tracing::debug!(shard, %error, "scan of a queue shard for unindexed tasks failed");
         }
         round.rescan = Instant::now() + engine.shelf.chance.around(engine.settings.rescan_every);
     }
@@ -152,7 +152,7 @@ async fn look_after(engine: &WorkerContext, shard: u32) -> Result<(), QueueError
     if found > 0 {
         tracing::warn!(
             shard,
-            found,
+            count = found,
             "tasks without an index entry found and indexed"
         );
     }
@@ -208,7 +208,7 @@ async fn look_at_all(engine: &WorkerContext, entries: &[Entry]) {
             Ok(Some(held)) => {
                 // The others are not to wait for one that cannot be written.
                 if let Err(error) = look_at(engine, entry, held).await {
-                    tracing::warn!(task = %entry.id, %error, "releasing an expired claim failed");
+                    tracing::warn!(task = %entry.id, %error, "releasing the expired claim on a task failed");
                 }
             }
             // A claimed task was there: it has been removed since.
@@ -241,7 +241,7 @@ async fn look_at(engine: &WorkerContext, entry: &Entry, held: Versioned) -> Resu
         shelf.alter(&id, Some(held), &change, shelf.nonce()).await?
     {
         shelf.metrics.expired.one();
-        tracing::info!(task = %id, status = %now.task.status(), "claim expired");
+        tracing::info!(task = %id, status = %now.task.status(), "expired claim on a task released");
         match now.task.status() {
             TaskStatus::Dead => shelf.metrics.dead.one(),
             TaskStatus::Cancelled => shelf.metrics.cancelled.one(),

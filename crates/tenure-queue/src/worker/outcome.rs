@@ -44,7 +44,7 @@ pub(super) async fn record(attempt: Attempt, end: End) {
     count(&shelf.metrics, &end);
     let Some(change) = change(&attempt, end).await else {
         shelf.metrics.taken_away.one();
-        tracing::info!(task = %id, "claim lost, attempt cancelled");
+        tracing::info!(task = %id, "claim on a task lost, attempt cancelled");
         engine.let_in(&id);
         return;
     };
@@ -63,12 +63,12 @@ pub(super) async fn record(attempt: Attempt, end: End) {
             Ok(UpdateOutcome::Refused(reason, held)) => {
                 debug_assert_eq!(reason, TransitionError::ClaimLost);
                 shelf.metrics.taken_away.one();
-                tracing::info!(task = %id, now = %held.task.status(), "attempt ended after its claim was lost");
+                tracing::info!(task = %id, status = %held.task.status(), "claim on a task lost, outcome of the attempt discarded");
                 break;
             }
             Ok(UpdateOutcome::Gone) => break,
             Err(error) => {
-                tracing::warn!(task = %id, %error, "writing the outcome failed, retrying");
+                tracing::warn!(task = %id, %error, "writing the outcome of an attempt failed, retrying");
                 tokio::time::sleep(shelf.chance.around(pause)).await;
                 pause = (pause * 2).min(AGAIN_LATEST);
             }

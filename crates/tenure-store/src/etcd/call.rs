@@ -104,7 +104,9 @@ impl Client {
 
     fn unconnected(&self) -> StoreError {
         let endpoints = self.cluster.settings.endpoints.join(", ");
-        StoreError::unavailable(format!("no connection to etcd at {endpoints}"))
+        StoreError::unavailable(format!(
+            "no connection to etcd at {endpoints}; check that it runs and is reachable"
+        ))
     }
 }
 
@@ -168,7 +170,7 @@ impl Drop for Waiting<'_> {
         if !self.over && self.since.elapsed() >= HANGS_AFTER && !self.link.heard_since(self.since) {
             tracing::debug!(
                 endpoint = self.link.endpoint,
-                "etcd member does not respond"
+                "etcd member did not respond, using another connection"
             );
             self.client.retire(self.link);
         }

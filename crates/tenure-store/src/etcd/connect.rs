@@ -139,7 +139,9 @@ impl Client {
                 connecting: false,
                 failures: 0,
                 next,
-                reason: StoreError::unavailable("not connected yet"),
+                reason: StoreError::unavailable(
+                    "the connection to etcd is not established yet; retry",
+                ),
             }),
             rounds: watch::Sender::new(0),
         })
@@ -259,7 +261,7 @@ impl Drop for Round {
     fn drop(&mut self) {
         let broken = || {
             Err(StoreError::unavailable(
-                "the task that connects to etcd failed",
+                "the task that connects to etcd failed; retry",
             ))
         };
         let answer = self.answer.take().unwrap_or_else(broken);
@@ -354,7 +356,8 @@ impl Cluster {
             call::unary(&link, STATUS, StatusRequest {}).await;
         match status {
             Ok(status) if status.is_learner => {
-                let reason = format!("etcd at {name} is a learner; name a voting member");
+                let reason =
+                    format!("etcd at {name} is a learner; use the endpoint of a voting member");
                 return Err(StoreError::unavailable(reason));
             }
             Ok(status) if status.leader == 0 => {
@@ -438,7 +441,7 @@ impl Cluster {
                 let parsed = answer.token.parse();
                 let mut token: Token = parsed.map_err(|_| {
                     StoreError::unavailable(format!(
-                        "etcd at {} returned an invalid token",
+                        "etcd at {} returned an invalid authentication token",
                         link.endpoint
                     ))
                 })?;

@@ -86,12 +86,12 @@ fn voters(count: usize) -> Finding {
         0 | 1 => Finding::warn(
             "members",
             found,
-            "while it is down no lease can be renewed and all work stops; run three in production",
+            "while the only member is down, no lease can be renewed and all work stops; run three members in production",
         ),
         n if n % 2 == 0 => Finding::warn(
             "members",
             found,
-            "an even number tolerates no more failures than one member fewer; use three or five",
+            "an even number of members tolerates no more failures than one member fewer; use three or five",
         ),
         _ => Finding::ok("members", found),
     }

@@ -78,7 +78,7 @@ pub(super) fn explain(about: About<'_>, status: &Status) -> StoreError {
             "key {key:?} was not written: its lease does not exist in {etcd}, or has expired"
         )),
         Code::FailedPrecondition if has("lease already exists") => {
-            StoreError::denied(format!("{etcd} already has this lease"))
+            StoreError::denied(format!("{etcd} already has a lease with this id"))
         }
         Code::OutOfRange if has("too large lease TTL") => StoreError::denied(format!(
             "{etcd} grants no lease that long; choose a shorter ttl"
@@ -92,15 +92,15 @@ pub(super) fn explain(about: About<'_>, status: &Status) -> StoreError {
             ),
         ),
         Code::ResourceExhausted if has("too many requests") => {
-            StoreError::unavailable(format!("{etcd} is overloaded"))
+            StoreError::unavailable(format!("{etcd} is overloaded; retry later"))
         }
         // Asked with `hasleader`, which is looked at first.
         Code::Unavailable if has("no leader") => StoreError::unavailable(format!(
             "{etcd} has no leader: too few members of the cluster are up and connected"
         )),
-        Code::Unavailable if has("learner") => {
-            StoreError::unavailable(format!("{etcd} is a learner; name a voting member"))
-        }
+        Code::Unavailable if has("learner") => StoreError::unavailable(format!(
+            "{etcd} is a learner; use the endpoint of a voting member"
+        )),
         _ => uncertain(about, format!("{etcd}: {said}")),
     }
 }

@@ -48,7 +48,9 @@ impl Leases for EtcdStore {
         let (kept, _) = kept.await?;
         if kept.ttl <= 0 {
             return if self.is_alive(id).await? {
-                Err(not_in_charge("it reported a live lease as expired"))
+                Err(not_in_charge(
+                    "an etcd member reported a live lease as expired",
+                ))
             } else {
                 Ok(LeaseState::Gone)
             };
@@ -75,7 +77,7 @@ impl Leases for EtcdStore {
         let answer: TimeToLiveResponse = self.client.ask(TIME_TO_LIVE, "", question).await?;
         same_reign(before, answer.header())?;
         if answer.header().revision < before.revision {
-            return Err(not_in_charge("its response is older than the request"));
+            return Err(not_in_charge("an etcd response is older than the request"));
         }
         // A lease that ran out but was not revoked yet has a negative time too, yet it was granted one.
         if answer.ttl >= 0 || answer.granted_ttl > 0 {
@@ -109,7 +111,9 @@ impl EtcdStore {
     ) -> Result<bool, StoreError> {
         let asked = self.client.ask_by(LEASES, "", |now| async move {
             if !Arc::ptr_eq(&now, link) {
-                return Err(Failed::NotSent("the connection has changed".to_owned()));
+                return Err(Failed::NotSent(
+                    "the connection was replaced during the check of a lease".to_owned(),
+                ));
             }
             match call::unary::<LeasesResponse>(&now, LEASES, LeasesRequest {}).await {
                 // Servers that ask for more rights here wait for themselves before they say that a lease is gone.
@@ -122,11 +126,11 @@ impl EtcdStore {
             return Ok(true);
         };
         if answer.header().member_id != before.member_id {
-            return Err(not_in_charge("another member responded"));
+            return Err(not_in_charge("two etcd members responded instead of one"));
         }
         let known = answer.leases.iter().any(|l| l.id == id.0.cast_signed());
         if known {
-            return Err(not_in_charge("its leader is not up to date yet"));
+            return Err(not_in_charge("the etcd leader is not up to date yet"));
         }
         Ok(true)
     }
@@ -145,23 +149,29 @@ async fn keep_alive(link: &Link, id: LeaseId) -> Result<KeepAliveResponse, Faile
     let answer = grpc.streaming(request, path, ProstCodec::default()).await;
     let mut stream = answer.map_err(Failed::Answer)?.into_inner();
     let first = stream.message().await.map_err(Failed::Answer)?;
-    first.ok_or_else(|| Failed::Answer(Status::unavailable("the stream ended immediately")))
+    first.ok_or_else(|| {
+        Failed::Answer(Status::unavailable(
+            "the keep-alive stream ended without a response",
+        ))
+    })
 }
 
 /// Whether two answers were given under one leader of one cluster.
 fn same_reign(one: Header, other: Header) -> Result<(), StoreError> {
     if one.cluster_id != other.cluster_id {
-        return Err(not_in_charge("the endpoints are of different clusters"));
+        return Err(not_in_charge(
+            "the etcd endpoints belong to different clusters; correct the store URL",
+        ));
     }
     if one.raft_term != other.raft_term {
-        return Err(not_in_charge("the leader changed meanwhile"));
+        return Err(not_in_charge("the etcd leader changed during the check"));
     }
     Ok(())
 }
 
 fn not_in_charge(reason: &str) -> StoreError {
     StoreError::unavailable(format!(
-        "etcd member that reported on a lease may no longer be the leader: {reason}"
+        "the state of a lease cannot be confirmed: {reason}"
     ))
 }
 

@@ -82,7 +82,11 @@ async fn open(
     let answer = grpc.streaming(request, path, ProstCodec::default()).await;
     let mut stream = answer.map_err(Failed::Answer)?.into_inner();
     let first = stream.message().await.map_err(Failed::Answer)?;
-    let ended = || Failed::Answer(Status::unavailable("the stream ended immediately"));
+    let ended = || {
+        Failed::Answer(Status::unavailable(
+            "the watch stream ended without a response",
+        ))
+    };
     Ok((first.ok_or_else(ended)?, stream))
 }
 
@@ -153,7 +157,7 @@ impl WatchSource for EtcdWatch {
             };
             let answer = answer
                 .map_err(|status| closed(errors::causes(&status)))?
-                .ok_or_else(|| closed("etcd ended the stream".to_owned()))?;
+                .ok_or_else(|| closed("etcd ended the watch stream".to_owned()))?;
             if let Some(end) = end_of(&answer) {
                 return Err(end);
             }

@@ -88,7 +88,7 @@ impl NatsStore {
         let (answer, link) = self.client.ask_linked(question).await?;
         let refusal = match answer {
             Ok(info) => {
-                tracing::info!(bucket = self.keys.bucket, replicas, "bucket created");
+                tracing::info!(bucket = self.keys.bucket, replicas, "NATS bucket created");
                 return Ok(info);
             }
             Err(refusal) => refusal,

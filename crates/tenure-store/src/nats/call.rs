@@ -131,7 +131,9 @@ impl Client {
 
     fn unconnected(&self) -> StoreError {
         let endpoints = self.cluster.settings.endpoints.join(", ");
-        StoreError::unavailable(format!("no connection to NATS at {endpoints}"))
+        StoreError::unavailable(format!(
+            "no connection to NATS at {endpoints}; check that it runs and is reachable"
+        ))
     }
 }
 
@@ -163,7 +165,7 @@ impl Drop for Waiting<'_> {
         if !self.over && self.since.elapsed() >= HANGS_AFTER && !self.link.heard_since(self.since) {
             tracing::debug!(
                 endpoint = self.link.endpoint,
-                "NATS server does not respond"
+                "NATS server did not respond, using another connection"
             );
             self.client.retire(self.link);
         }

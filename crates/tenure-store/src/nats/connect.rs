@@ -163,7 +163,9 @@ impl Client {
                 connecting: false,
                 failures: 0,
                 next,
-                reason: StoreError::unavailable("not connected yet"),
+                reason: StoreError::unavailable(
+                    "the connection to NATS is not established yet; retry",
+                ),
             }),
             rounds: watch::Sender::new(0),
         })
@@ -271,7 +273,7 @@ impl Drop for Round {
     fn drop(&mut self) {
         let broken = || {
             Err(StoreError::unavailable(
-                "the task that connects to NATS failed",
+                "the task that connects to NATS failed; retry",
             ))
         };
         let answer = self.answer.take().unwrap_or_else(broken);

@@ -62,13 +62,13 @@ fn copies(count: usize, replicas: &[Replica]) -> Finding {
         0 | 1 => Finding::warn(
             "copies",
             found,
-            "while its server is down no lease can be renewed and all work stops; run three servers and set replicas=3 in \
+            "while the server of the only copy is down, no lease can be renewed and all work stops; run three servers and set replicas=3 in \
              production",
         ),
         n if n % 2 == 0 => Finding::warn(
             "copies",
             found,
-            "an even number tolerates no more failures than one member fewer; use three or five",
+            "an even number of copies tolerates no more failures than one copy fewer; use three or five",
         ),
         _ if !behind.is_empty() => Finding::warn(
             "copies",

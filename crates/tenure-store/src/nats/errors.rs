@@ -19,7 +19,10 @@ pub(super) struct About<'a> {
 impl About<'_> {
     /// An answer that never came, or came garbled: a write may have been applied.
     pub(super) fn uncertain(&self, reason: &str) -> StoreError {
-        let reason = format!("NATS at {}, {}: {reason}", self.endpoint, self.subject);
+        let reason = format!(
+            "NATS at {}, request to {}: {reason}",
+            self.endpoint, self.subject
+        );
         if self.writes {
             StoreError::unknown(reason)
         } else {
@@ -61,9 +64,9 @@ impl About<'_> {
                  was removed"
             )),
             RequestErrorKind::MaxPayloadExceeded => self.too_large(),
-            RequestErrorKind::InvalidSubject => {
-                StoreError::denied(format!("NATS rejects the subject {subject:?}"))
-            }
+            RequestErrorKind::InvalidSubject => StoreError::denied(format!(
+                "NATS at {endpoint} rejects the subject {subject:?}; use another cluster, keyspace or node name"
+            )),
             RequestErrorKind::TimedOut | RequestErrorKind::Other => self.uncertain(&causes(e)),
         }
     }
@@ -79,8 +82,8 @@ impl About<'_> {
         }
         if refusal.is_no_stream() {
             return StoreError::denied(format!(
-                "NATS at {endpoint}: the bucket of {subject:?} no longer exists; the next process that opens the store creates \
-                 a new one, which is another store"
+                "NATS at {endpoint}: the bucket of {subject:?} no longer exists; restore the bucket from a backup: the next \
+                 process that opens the store creates an empty one, which running nodes reject"
             ));
         }
         if refusal.is_too_large() {

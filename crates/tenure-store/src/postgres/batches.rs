@@ -128,7 +128,11 @@ impl PostgresStore {
             match keys::unescape(text) {
                 Some(key) => entries.push(entry(session, key, row, 1)?),
                 None => {
-                    tracing::warn!(key = text, prefix, "unknown key in the database skipped");
+                    tracing::warn!(
+                        key = text,
+                        prefix,
+                        "row skipped: its key was not written by tenure"
+                    );
                 }
             }
         }

@@ -149,7 +149,9 @@ impl Session {
         params: Params<'_>,
     ) -> Result<Row, StoreError> {
         let rows = self.read(key, statement, params).await?;
-        let missing = || StoreError::unavailable(format!("{}: an empty response", self.place));
+        let missing = || {
+            StoreError::unavailable(format!("{}: the server sent an empty response", self.place))
+        };
         rows.into_iter().next().ok_or_else(missing)
     }
 

@@ -298,7 +298,7 @@ impl Driver {
                 tracing::warn!(
                     notice = notice_text,
                     detail,
-                    "warning from the database server"
+                    "database server sent a warning"
                 );
             }
             _ => {}

@@ -62,7 +62,7 @@ pub(super) async fn examine(
 
 async fn row(session: &Session, sql: &str) -> Result<Row, StoreError> {
     let rows = session.look(sql).await?;
-    let missing = || StoreError::unavailable("an empty response");
+    let missing = || StoreError::unavailable("the server sent an empty response");
     rows.into_iter().next().ok_or_else(missing)
 }
 
@@ -156,7 +156,7 @@ fn transactions(open: i64) -> Option<Finding> {
         Finding::warn(
             "open transactions",
             format!("{open} idle for more than a minute"),
-            "they keep old rows from being cleaned up, and may hold locks: set idle_in_transaction_session_timeout",
+            "these transactions keep old rows from being cleaned up, and may hold locks: set idle_in_transaction_session_timeout",
         )
     })
 }

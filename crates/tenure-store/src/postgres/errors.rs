@@ -88,7 +88,7 @@ pub(super) fn refused(place: &str, key: &str, db: &DbError) -> StoreError {
             || *c == SqlState::CONFIGURATION_LIMIT_EXCEEDED =>
         {
             busy(
-                "raise max_connections (or the limit of the role or database), or run fewer nodes: each takes up to four",
+                "raise max_connections (or the limit of the role or database), or run fewer nodes: each uses up to three connections",
             )
         }
         c if *c == SqlState::DISK_FULL => busy("free some space on the server's disk"),

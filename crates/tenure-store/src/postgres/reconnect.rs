@@ -98,7 +98,8 @@ impl Reconnect {
                     State::Up(_) | State::Connecting => {}
                 }
                 if state.changed().await.is_err() {
-                    let gone = "the runtime that the store was opened in has ended; open it again";
+                    let gone =
+                        "the async runtime that opened the store has ended; open the store again";
                     return Err(StoreError::unavailable(gone));
                 }
             }
@@ -172,11 +173,11 @@ impl Reconnector {
             self.silence = (self.silence * 2).min(LONGEST_SILENCE);
         }
         let reason = match reason {
-            Ok(Ended::Silent) => "no response".to_owned(),
+            Ok(Ended::Silent) => "the server does not respond".to_owned(),
             Ok(Ended::Closed(reason)) => reason,
             Err(_) => "the connection task has ended".to_owned(),
         };
-        tracing::warn!(store = %self.dialer.target.shown, reason, "database connection lost");
+        tracing::warn!(store = %self.dialer.target.shown, reason, "connection to the database lost, reconnecting");
         self.told = true;
         // A server that drops whoever comes must not be called without a pause.
         since.elapsed() > LONGEST_PAUSE || self.rest().await
@@ -195,7 +196,7 @@ impl Reconnector {
             Ok((session, ended)) => {
                 self.attempt = FIRST_ATTEMPT;
                 if std::mem::take(&mut self.told) {
-                    tracing::info!(store = %self.dialer.target.shown, "database connection restored");
+                    tracing::info!(store = %self.dialer.target.shown, "connection to the database restored");
                 }
                 self.report.send_replace(State::Up(Arc::new(session)));
                 self.woken.notify_one();
@@ -203,7 +204,7 @@ impl Reconnector {
             }
             Err(e) => {
                 if !std::mem::replace(&mut self.told, true) {
-                    tracing::warn!(error = %e, "database connection failed");
+                    tracing::warn!(error = %e, "connecting to the database failed, retrying");
                 }
                 self.report.send_replace(State::Down(e));
                 self.attempt = (limit * 2).min(self.dialer.target.connect_timeout);

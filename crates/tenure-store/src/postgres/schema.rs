@@ -63,7 +63,7 @@ async fn make_locked(client: &Client, target: &Target) -> Result<(), StoreError>
         let settle = names.fill(&settle);
         client.batch_execute(&settle).await.map_err(failed)?;
     }
-    tracing::info!(tables = %names.shown(), layout = LAYOUT, "tables created");
+    tracing::info!(tables = %names.shown(), layout = LAYOUT, "tables of the store created");
     Ok(())
 }
 
@@ -93,7 +93,12 @@ pub(super) async fn check(client: &Client, target: &Target) -> Result<u32, Store
     let oid = first(client, &sql).await;
     let oid = oid.map_err(|e| errors::explain(&target.shown, "", Stage::Read, &e))?;
     let oid = oid.and_then(|text| text.parse().ok());
-    oid.ok_or_else(|| StoreError::unavailable(format!("{}: an empty response", target.shown)))
+    oid.ok_or_else(|| {
+        StoreError::unavailable(format!(
+            "{}: the server sent an empty response",
+            target.shown
+        ))
+    })
 }
 
 /// The layout of the tables, if there are any.

@@ -64,7 +64,7 @@ impl Wish {
                 let secret = PrivateKeyDer::from_pem_file(key).map_err(|e| bad_file(key, &e))?;
                 builder.with_client_auth_cert(certs, secret).map_err(|e| {
                     StoreError::denied(format!(
-                        "sslcert {} with sslkey {}: {e}",
+                        "sslcert {} cannot be used with sslkey {}: {e}",
                         cert.display(),
                         key.display()
                     ))
@@ -81,7 +81,8 @@ impl Wish {
             (Mode::Require | Mode::VerifyCa | Mode::VerifyFull, root) => {
                 let roots = Arc::new(roots(root.as_deref())?);
                 let verifier = WebPkiServerVerifier::builder_with_provider(roots, provider.clone());
-                let no_roots = |e| StoreError::denied(format!("no trusted certificate: {e}"));
+                let no_roots =
+                    |e| StoreError::denied(format!("the trusted certificates cannot be used: {e}"));
                 Some(verifier.build().map_err(no_roots)?)
             }
         };

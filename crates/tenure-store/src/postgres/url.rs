@@ -123,7 +123,9 @@ impl Target {
             Some((user, password)) => (user, Some(password)),
             None => (login, None),
         };
-        let text = |part: &str| decode(part).ok_or_else(|| bad("has a broken %-escape"));
+        let text = |part: &str| {
+            decode(part).ok_or_else(|| bad("has a % that is not followed by two hexadecimal digits, or that does not encode UTF-8"))
+        };
         let mut or_given = |part: &str, name: &str| -> Result<Option<String>, StoreError> {
             let given = given.remove(name);
             Ok(match part {
@@ -205,8 +207,12 @@ fn parameters(query: &str) -> Result<BTreeMap<String, String>, String> {
     let mut given = BTreeMap::new();
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-        let name = decode(name).ok_or("has a broken %-escape")?;
-        let value = decode(value).ok_or("has a broken %-escape")?;
+        let name = decode(name).ok_or(
+            "has a % that is not followed by two hexadecimal digits, or that does not encode UTF-8",
+        )?;
+        let value = decode(value).ok_or(
+            "has a % that is not followed by two hexadecimal digits, or that does not encode UTF-8",
+        )?;
         if name == "target_session_attrs" && ["any", "read-write", "primary"].contains(&&*value) {
             // What a store can work with anyway.
             continue;
@@ -214,7 +220,7 @@ fn parameters(query: &str) -> Result<BTreeMap<String, String>, String> {
         if !KNOWN.contains(&&*name) {
             let known = KNOWN.join(", ");
             return Err(format!(
-                "has the unknown parameter {name:?}; known are: {known}"
+                "has the unknown parameter {name:?}; use one of: {known}"
             ));
         }
         given.insert(name, value);
@@ -244,14 +250,16 @@ fn parse_hosts(
             .collect();
     }
     if hosts.is_some() || ports.is_some() {
-        return Err("names a host or port twice; leave it out after the question mark".to_owned());
+        return Err("names a host or port twice; remove the host and port parameters after the question mark".to_owned());
     }
     let one = |part: &str| {
         let (host, port) = match part.strip_prefix('[').and_then(|p| p.split_once(']')) {
             Some((host, port)) => (host, port.strip_prefix(':').unwrap_or(port)),
             None => part.rsplit_once(':').unwrap_or((part, "")),
         };
-        let host = decode(host).ok_or("has a broken %-escape")?;
+        let host = decode(host).ok_or(
+            "has a % that is not followed by two hexadecimal digits, or that does not encode UTF-8",
+        )?;
         let host = if host.is_empty() { "localhost" } else { &host };
         Ok(Host::new(host, number(port)?))
     };
@@ -278,7 +286,7 @@ fn tls_wish(
         Some("verify-full") => Mode::VerifyFull,
         Some(other) => {
             return Err(format!(
-                "has the sslmode {other:?}; write disable, prefer, require, verify-ca or verify-full"
+                "has the unknown sslmode {other:?}; use disable, prefer, require, verify-ca or verify-full"
             ));
         }
     };

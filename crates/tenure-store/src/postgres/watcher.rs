@@ -234,14 +234,15 @@ fn read_changes(session: &Session, rows: Vec<Row>) -> Result<(bool, Found), Stor
             continue;
         };
         let Some(key) = keys::unescape(key) else {
-            tracing::warn!(key, "unknown key in the database skipped");
+            tracing::warn!(key, "row skipped: its key was not written by tenure");
             continue;
         };
         changes.push((version, change(key, value, version)));
     }
     changes.sort_by_key(|(version, _)| *version);
     let Some((here, position)) = head else {
-        let reason = "the row of the store's state is missing; restore it from a backup";
+        let reason =
+            "the row with the state of the store is missing; restore the database from a backup";
         return Err(StoreError::denied(reason));
     };
     let changes = changes.into_iter().map(|(_, change)| change).collect();

@@ -135,7 +135,7 @@ impl S3Store {
             }
         }
         Err(StoreError::unavailable(format!(
-            "S3 service {} is too busy to be probed",
+            "S3 service {} is too busy to test its conditional writes; retry",
             self.client.site.settings.host
         )))
     }
@@ -153,7 +153,7 @@ impl S3Store {
                 Written::Refused => {}
             }
         }
-        Err(self.unfit("If-Match with its own ETag is rejected"))
+        Err(self.unfit("If-Match with the ETag of the object is rejected"))
     }
 
     /// An ETag of the past must not match.
@@ -165,7 +165,7 @@ impl S3Store {
             .await?
         {
             Written::Won(_) => {
-                Err(self.unfit("If-Match with the ETag of an older version is ignored"))
+                Err(self.unfit("If-Match with the ETag of an older version is not rejected"))
             }
             Written::Refused | Written::Conflict => Ok(()),
         }
@@ -185,7 +185,7 @@ impl S3Store {
             .write(place, body, &If::Etag(etag.clone()))
             .await?
         {
-            Written::Won(_) => Err(self.unfit("If-Match is ignored where there is no object")),
+            Written::Won(_) => Err(self.unfit("If-Match creates an object that does not exist")),
             Written::Refused | Written::Conflict => Ok(()),
         }
     }

@@ -54,7 +54,7 @@ impl About<'_> {
                 | "InvalidToken"
                 | "InvalidClientTokenId",
             ) => StoreError::denied(format!(
-                "S3 service {host} rejects this key ({code}); check AWS_ACCESS_KEY_ID and \
+                "S3 service {host} rejects this access key ({code}); check AWS_ACCESS_KEY_ID and \
                      AWS_SECRET_ACCESS_KEY, or the profile"
             )),
             (_, "ExpiredToken" | "TokenRefreshRequired") => StoreError::denied(format!(
@@ -68,14 +68,14 @@ impl About<'_> {
                 | "IllegalLocationConstraintException",
             ) => self.elsewhere(answer, &said, &code),
             (401 | 403, _) => StoreError::denied(format!(
-                "S3 service {host} denies this key to {} {:?} in bucket {bucket:?} ({code}); see the policy in \
+                "S3 service {host} denies this access key to {} {:?} in bucket {bucket:?} ({code}); see the policy in \
                  docs/stores/s3.md",
                 self.verb, self.object
             )),
             (429, _)
             | (_, "SlowDown" | "Throttling" | "ThrottlingException" | "RequestLimitExceeded") => {
                 StoreError::unavailable(format!(
-                    "S3 service {host} asks for fewer requests ({code})"
+                    "S3 service {host} limits the rate of requests ({code}); retry later"
                 ))
             }
             (409, _) => self.open(format!(

@@ -103,7 +103,12 @@ fn built(tls: &rustls::ClientConfig) -> Result<reqwest::Client, StoreError> {
         .timeout(CALL_TIMEOUT)
         .pool_idle_timeout(IDLE)
         .build()
-        .map_err(|e| StoreError::denied(format!("no HTTP client for S3: {}", causes(&e))))
+        .map_err(|e| {
+            StoreError::denied(format!(
+                "the HTTP client for S3 cannot be set up: {}",
+                causes(&e)
+            ))
+        })
 }
 
 /// Connections of one's own.

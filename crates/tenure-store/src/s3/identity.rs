@@ -31,7 +31,7 @@ impl S3Store {
         let unreadable = || {
             StoreError::corrupt(
                 &object,
-                "the object has no identity; restore it from a backup",
+                "the object holds no store identity; restore it from a backup",
             )
         };
         identity.ok_or_else(unreadable).map(Some)

@@ -134,13 +134,15 @@ impl S3Store {
     pub(super) async fn settle(&self, object: &str, body: &[u8]) -> Result<Arc<str>, StoreError> {
         let unknown = |reason: String| {
             StoreError::unknown(format!(
-                "S3 service {} was busy with another write of {object:?}: {reason}",
+                "S3 service {} was busy with another write of {object:?}, and the object does not show whether this write won: {reason}",
                 self.client.site.settings.host
             ))
         };
         match self.client.read(object).await {
             Ok(Some(read)) if read.raw == body => Ok(read.etag),
-            Ok(_) => Err(unknown("the object does not exist".to_owned())),
+            Ok(_) => Err(unknown(
+                "the object holds another value or was removed".to_owned(),
+            )),
             Err(e) => Err(unknown(e.to_string())),
         }
     }

@@ -36,12 +36,12 @@ impl Names {
         name.push_str(ENDING);
         if key.split('/').any(|part| part == "." || part == "..") {
             return Err(StoreError::denied(format!(
-                "key {key:?} has a part that many services resolve to another folder; use another name"
+                "key {key:?} has the part \".\" or \"..\", which many S3 services resolve as a path; use another name"
             )));
         }
         if name.len() > LONGEST {
             return Err(StoreError::denied(format!(
-                "key {key:?} is {} bytes long as the name of an object, and S3 takes {LONGEST}; use shorter names",
+                "key {key:?} is {} bytes long as an object name, but S3 allows {LONGEST}; use shorter names",
                 name.len()
             )));
         }

@@ -141,9 +141,12 @@ impl S3Store {
             let result = store.probe().await;
             let host = &store.client.site.settings.host;
             match &result {
-                Ok(()) => tracing::info!(host, "S3 service passed the probe after an outage"),
+                Ok(()) => tracing::info!(
+                    host,
+                    "conditional writes of the S3 service tested after an outage, writing again"
+                ),
                 Err(error) => {
-                    tracing::warn!(host, %error, "S3 service failed the probe after an outage");
+                    tracing::warn!(host, %error, "test of the S3 service's conditional writes after an outage failed, not writing");
                 }
             }
             store.client.site.trust.probed(failures, &result);
@@ -166,7 +169,7 @@ impl S3Store {
             return Ok(());
         }
         Err(StoreError::unknown(format!(
-            "S3 service {} had an outage while it confirmed a write; the outcome of the write is unknown",
+            "S3 service {} had an outage while it confirmed a write",
             site.settings.host
         )))
     }
@@ -175,10 +178,10 @@ impl S3Store {
         let host = &self.client.site.settings.host;
         StoreError::unavailable(match problem {
             None => format!(
-                "S3 service {host} had an outage: writes fail until its conditional writes pass a probe"
+                "S3 service {host} had an outage: writes fail until a test shows that its conditional writes are reliable again"
             ),
             Some(problem) => format!(
-                "S3 service {host} had an outage and has not passed the probe of its conditional writes since; the probe is \
+                "S3 service {host} had an outage, and the test of its conditional writes has failed since; the test is \
                  repeated: {problem}"
             ),
         })

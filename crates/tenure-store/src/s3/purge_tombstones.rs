@@ -51,7 +51,7 @@ impl S3Store {
             for (object, etag) in old {
                 if let Err(e) = client.remove(&object, Some(&If::Etag(etag))).await {
                     // The next walk finds them again.
-                    tracing::debug!(object, error = %e, "removing a tombstone failed");
+                    tracing::debug!(object, error = %e, "removing the tombstone of a deleted key failed");
                     break;
                 }
             }

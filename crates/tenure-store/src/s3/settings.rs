@@ -74,7 +74,9 @@ impl Parsed {
         }
         let fits = |b: u8| b.is_ascii_alphanumeric() || b"-._".contains(&b);
         if !(3..=63).contains(&bucket.len()) || !bucket.bytes().all(fits) {
-            return Err(bad("has no bucket: 3 to 63 letters, digits, - and ."));
+            return Err(bad(
+                "has no bucket name of 3 to 63 letters, digits, - and .",
+            ));
         }
         let mut parsed = Self {
             bucket: bucket.to_owned(),
@@ -178,7 +180,7 @@ impl Parsed {
             .ok_or_else(|| bad("is not a URL; write http://HOST:PORT or https://HOST"))?;
         let host = rest.trim_end_matches('/');
         if host.is_empty() || host.contains(['/', '@', '?', '#', ' ']) {
-            return Err(bad("has more than a host and a port"));
+            return Err(bad("has more than a host and a port; remove the rest"));
         }
         if scheme == "http" && !self.allow_http && !is_loopback(host) {
             return Err(bad(

@@ -68,8 +68,8 @@ fn the_environment_fills_in_what_the_url_leaves_out() {
 fn a_url_that_cannot_be_meant_is_refused_by_name() {
     for (url, wanted) in [
         ("s3:shop", "has no //"),
-        ("s3://", "has no bucket"),
-        ("s3://ab/x", "has no bucket"),
+        ("s3://", "has no bucket name"),
+        ("s3://ab/x", "has no bucket name"),
         ("s3://AKIA:secret@shop/x", "AWS_SECRET_ACCESS_KEY"),
         ("s3://shop/a//b", "prefix"),
         ("s3://shop/.tenure", "prefix"),

@@ -61,7 +61,7 @@ mod imp {
             let inotify = match listen(log) {
                 Ok(inotify) => Some(inotify),
                 Err(e) => {
-                    tracing::warn!(path = %log.display(), error = %e, "change notification unavailable, polling instead");
+                    tracing::warn!(path = %log.display(), error = %e, "file change notifications unavailable, polling the database instead");
                     None
                 }
             };

@@ -144,7 +144,7 @@ impl Database {
             Found { tables: 0, .. } => create(conn).map_err(sql)?,
             Found { schema, .. } if schema != SCHEMA_VERSION => {
                 return Err(StoreError::denied(format!(
-                    "database {path} has layout {schema}, this version reads {SCHEMA_VERSION}; use a newer version"
+                    "database {path} has layout {schema}, but this version of tenure reads layout {SCHEMA_VERSION}; use a newer version"
                 )));
             }
             Found { .. } => {}

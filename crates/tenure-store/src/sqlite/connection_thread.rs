@@ -176,7 +176,7 @@ fn gone() -> StoreError {
 }
 
 fn gone_in_a_write() -> StoreError {
-    StoreError::unknown("the database thread ended in the middle of a write; open the store again")
+    StoreError::unknown("the database thread ended during a write; open the store again")
 }
 
 /// Repeats `attempt` while another process holds a lock: with jitter, so that the waiting do not meet again and again.

@@ -28,7 +28,9 @@ pub(super) fn explain(path: &Path, key: &str, stage: Stage, e: &rusqlite::Error)
     let path = path.display();
     match e.sqlite_error_code() {
         Some(ErrorCode::DatabaseBusy | ErrorCode::FileLockingProtocolFailed) => {
-            StoreError::unavailable(format!("database {path} is locked by another writer"))
+            StoreError::unavailable(format!(
+                "database {path} is locked by another writer; retry, or end the process that holds the lock"
+            ))
         }
         // A full disk rolls the transaction back; the commit mark was not written.
         Some(ErrorCode::DiskFull) => StoreError::unavailable(format!(
@@ -50,9 +52,11 @@ pub(super) fn explain(path: &Path, key: &str, stage: Stage, e: &rusqlite::Error)
             StoreError::corrupt(key, format!("database {path} is damaged at this key ({e})"))
         }
         Some(ErrorCode::DatabaseCorrupt) => StoreError::denied(format!(
-            "database {path} is damaged ({e}); restore it from a backup, then raise the generation"
+            "database {path} is damaged ({e}); restore it from a backup, then run `tenure keyspace bump-generation --all`"
         )),
-        _ if stage == Stage::Commit => StoreError::unknown(format!("writing database {path}: {e}")),
+        _ if stage == Stage::Commit => {
+            StoreError::unknown(format!("writing to database {path} failed: {e}"))
+        }
         _ => StoreError::unavailable(format!("database {path}: {e}")),
     }
 }

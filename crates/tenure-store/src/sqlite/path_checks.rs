@@ -60,7 +60,7 @@ impl DatabasePath {
         match found {
             Ok(found) if found == (self.device, self.inode) => Ok(()),
             Err(e) if e.kind() != io::ErrorKind::NotFound => Err(StoreError::unavailable(format!(
-                "database {}: {e}",
+                "database {} cannot be checked: {e}",
                 self.path.display()
             ))),
             _ => Err(StoreError::denied(format!(

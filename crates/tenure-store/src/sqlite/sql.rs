@@ -165,7 +165,7 @@ fn change(row: &Row<'_>) -> rusqlite::Result<Option<Change>> {
         }
     };
     let Ok(key) = key else {
-        tracing::warn!("key that is not UTF-8 skipped");
+        tracing::warn!("row skipped: its key is not UTF-8");
         return Ok(None);
     };
     let Some(value) = row.get_ref(1)?.as_blob_or_null()? else {

@@ -47,8 +47,11 @@ impl Hub {
         conn: Connection,
         ear: impl FnOnce(&Database) -> std::io::Result<(Ear, Waker)>,
     ) -> Result<Self, StoreError> {
-        let broken =
-            |e: std::io::Error| StoreError::unavailable(format!("watching the file failed: {e}"));
+        let broken = |e: std::io::Error| {
+            StoreError::unavailable(format!(
+                "watching the database file for changes failed: {e}"
+            ))
+        };
         // Reading once makes SQLite open its log, which is what the ear listens to.
         let path = &database.place.path;
         let counter =

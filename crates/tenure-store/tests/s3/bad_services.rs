@@ -26,12 +26,18 @@ async fn services_that_ignore_or_lose_conditions_are_refused() {
         (Fault::IgnoresIfNoneMatch, "with If-None-Match: *"),
         (Fault::IgnoresIfMatch, "If-Match"),
         (Fault::ChecksThenWrites, "instead of one"),
-        (Fault::MatchesNothing, "If-Match with its own ETag"),
+        (
+            Fault::MatchesNothing,
+            "If-Match with the ETag of the object",
+        ),
         (
             Fault::MatchesAnything,
             "If-Match with the ETag of an older version",
         ),
-        (Fault::CreatesOnUpdate, "where there is no object"),
+        (
+            Fault::CreatesOnUpdate,
+            "creates an object that does not exist",
+        ),
     ] {
         let service = Imitation::start(fault).await;
         let reason = denial(bounded(open(&service.url("x"))).await);
@@ -96,8 +102,8 @@ async fn refusals_name_what_to_change() {
         (Fault::WrongRegion, "set AWS_REGION=eu-central-1"),
         (Fault::Redirects, "eu-central-1"),
         (Fault::NoBucket, "bucket \"shop\" does not exist"),
-        (Fault::BadKey, "rejects this key"),
-        (Fault::Forbidden, "denies this key to read"),
+        (Fault::BadKey, "rejects this access key"),
+        (Fault::Forbidden, "denies this access key to read"),
         (Fault::NotImplemented, "NotImplemented"),
     ] {
         let service = Imitation::start(fault).await;

@@ -53,7 +53,11 @@ async fn nothing_is_written_after_an_outage_before_the_service_has_passed_the_pr
             for put in puts {
                 let e = bounded(store.put_if(put)).await.unwrap_err();
                 assert!(matches!(e, StoreError::Unavailable { .. }), "{e:?}");
-                assert!(e.to_string().contains("not passed the probe"), "{e}");
+                assert!(
+                    e.to_string()
+                        .contains("the test of its conditional writes has failed"),
+                    "{e}"
+                );
                 assert!(e.to_string().contains("cannot be used"), "{e}");
             }
             tokio::time::sleep(Duration::from_millis(400)).await;

@@ -19,7 +19,10 @@ async fn who_may_only_read_is_told_so_and_may_look() {
     create(&*store, "before").await;
 
     let reason = denial(bounded(open(&url)).await);
-    assert!(reason.contains("denies this key to write"), "{reason}");
+    assert!(
+        reason.contains("denies this access key to write"),
+        "{reason}"
+    );
     let looker = open_existing(&url).await.unwrap();
     assert_eq!(looker.list("").await.unwrap().entries.len(), 1);
     let reason = denial(looker.put_if(PutIf::create("k", *b"v")).await);
@@ -49,7 +52,7 @@ async fn wrong_keys_and_missing_buckets_are_told_apart() {
         std::fs::write(&keys, text).unwrap();
         let base = url.split("&credentials").next().unwrap();
         let reason = denial(bounded(open(&format!("{base}&credentials={}", keys.display()))).await);
-        assert!(reason.contains("rejects this key"), "{reason}");
+        assert!(reason.contains("rejects this access key"), "{reason}");
         assert!(!reason.contains("hunter2"), "{reason}");
     }
 }

@@ -23,7 +23,7 @@ pub enum RouteError {
         shard: String,
     },
     /// As much is held as may be.
-    #[error("shard {shard}: the hold queue is full ({what}) while {}; retry, or raise the limit", .reason.as_str())]
+    #[error("shard {shard}: the hold queue is full ({what}); requests are held because {}; retry, or raise the limit", .reason.as_str())]
     Full {
         /// The shard.
         shard: ShardId,
@@ -33,7 +33,7 @@ pub enum RouteError {
         reason: HoldReason,
     },
     /// It was held for as long as may be.
-    #[error("shard {shard}: held for {age:?} and not sent, because {}; retry", .reason.as_str())]
+    #[error("shard {shard}: the request was held for {age:?} and not sent, because {}; retry", .reason.as_str())]
     HeldTooLong {
         /// The shard.
         shard: ShardId,

@@ -56,16 +56,19 @@ async fn more_than_the_limits_allow_is_refused_at_once() {
     let _first: Vec<_> = (0..4).map(|n| site.begin(&router, &keys[0], n)).collect();
     tokio::time::sleep(ms(1)).await;
     let error = site.send(&router, &keys[0], 5).await.unwrap_err();
-    assert_eq!(error, full(&keys[0], "half of the request limit"));
+    assert_eq!(
+        error,
+        full(&keys[0], "one shard may use half of the request limit")
+    );
     let large = router.send("orders", &keys[1], 501, async |_| Answer::Done(()));
     assert_eq!(
         large.await.unwrap_err(),
-        full(&keys[1], "half of the byte limit")
+        full(&keys[1], "one shard may use half of the byte limit")
     );
     let _rest: Vec<_> = (0..4).map(|n| site.begin(&router, &keys[1], n)).collect();
     tokio::time::sleep(ms(1)).await;
     let error = site.send(&router, &keys[2], 1).await.unwrap_err();
-    assert_eq!(error, full(&keys[2], "the request limit"));
+    assert_eq!(error, full(&keys[2], "the request limit is reached"));
     assert_eq!(metric(&router, "tenure_router_overflows_total"), 3.0);
     assert_eq!(metric(&router, "tenure_router_held_requests"), 8.0);
 }
@@ -89,7 +92,7 @@ async fn bytes_are_limited_over_all_shards_too() {
         matches!(
             refused,
             RouteError::Full {
-                what: "the byte limit",
+                what: "the byte limit is reached",
                 ..
             }
         ),

@@ -118,12 +118,12 @@ impl Inner {
                 }
                 Ended::Exited(_) | Ended::NotStarted(_) => backoff.after(boot_now().since(begun)),
             };
-            let in_a_row = backoff.short_lives();
-            warn!(%shard, in_a_row, "child {ended}, restarting in {wait:?}");
-            if in_a_row >= LOOP {
+            let short_runs = backoff.short_lives();
+            warn!(%shard, short_runs, end = %ended, restart_in = ?wait, "child ended, restarting");
+            if short_runs >= LOOP {
                 troubled = true;
                 grant.report_trouble(Some(&format!(
-                    "restarting in {wait:?} after {in_a_row} crashes: {ended}"
+                    "restarting in {wait:?} after {short_runs} crashes: {ended}"
                 )));
             }
             tokio::select! {

@@ -27,12 +27,15 @@ pub(crate) async fn take(
         Waited::Done(opened) => opened.map_err(|e| Exit::failed(e.to_string()))?,
         Waited::Signal => {
             return Err(Exit::failed(format!(
-                "interrupted while waiting for {path}"
+                "interrupted while waiting for data directory {path}, which another process uses"
             )));
         }
     };
-    dir.inherit()
-        .map_err(|e| Exit::failed(format!("the lock of {path} cannot be inherited: {e}")))?;
+    dir.inherit().map_err(|e| {
+        Exit::failed(format!(
+            "the lock of data directory {path} cannot be passed on to child processes: {e}"
+        ))
+    })?;
     Ok(dir)
 }
 

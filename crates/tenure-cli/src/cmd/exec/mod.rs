@@ -225,7 +225,7 @@ async fn live(
         ),
         None => None,
     };
-    tracing::info!(node = %node.name(), owned = node.owned().len(), "exec started");
+    tracing::info!(node = %node.name(), owned_shards = node.owned().len(), "tenure exec started");
     let manager = Manager::from_env();
     manager.tell("READY=1");
     let _watchdog = manager.watchdog();

@@ -50,7 +50,7 @@ impl Manager {
         if let Some(socket) = &self.socket
             && let Err(error) = socket.send(what.as_bytes())
         {
-            warn!(%error, what, "notifying systemd failed");
+            warn!(%error, notification = what, "notifying systemd failed");
         }
     }
 

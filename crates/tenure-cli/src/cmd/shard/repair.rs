@@ -176,7 +176,7 @@ impl Shard<'_> {
         let proof = snapshot.proof(settings.ttl, settings.clock_drift_max_permille);
         if self.dry_run {
             eprintln!(
-                "would watch the key for {}, reserve a generation of keyspace {}, and write a new record with {} witnesses",
+                "would watch the key for {}, reserve a generation of keyspace {}, and write a new record; nodes claim the shard after {} sessions have confirmed not to own it",
                 duration::show(proof),
                 id.keyspace,
                 snapshot.witnesses().len()
@@ -204,7 +204,7 @@ impl Shard<'_> {
         let expect = version.map_or(Expect::Absent, Expect::Version);
         self.put(place, expect, &record).await?;
         eprintln!(
-            "wrote shard {id} again at generation {generation}; {} must disclaim it before a node claims it",
+            "wrote shard {id} again at generation {generation}; before a node claims it, {} must confirm not to own it",
             match witnesses.len() {
                 0 => "no session".to_owned(),
                 1 => "1 session".to_owned(),

@@ -62,7 +62,7 @@ async fn live(supervisor: Supervisor, mut end: oneshot::Receiver<Duration>) {
             }
         };
         let wait = backoff.after(boot_now().since(begun));
-        warn!("application {ended}, restarting in {wait:?}");
+        warn!(end = %ended, restart_in = ?wait, "application ended, restarting");
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
             _ = &mut end => return,

@@ -239,7 +239,7 @@ impl SidecarCommand {
         let server = serve(plan.listener, limits, gate.clone())?;
         let doing = Arc::new(Doing::new(node.clone(), application, http, proxy.clone()));
         let _admin = admin(plan.admin.take(), doing.clone())?;
-        tracing::info!(node = %node.name(), address = %plan.advertised, owned = node.owned().len(), "sidecar started");
+        tracing::info!(node = %node.name(), address = %plan.advertised, owned_shards = node.owned().len(), "tenure sidecar started");
         eprintln!("listening at http://{}", server.address());
         if let Waited::Done(ended) = signals.or(node.ended()).await {
             ended.map_err(|e| Exit::failed(e.to_string()))?;

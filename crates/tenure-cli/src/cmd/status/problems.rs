@@ -106,7 +106,7 @@ fn damaged(snapshot: &Snapshot, problems: &mut Vec<Problem>) {
         |()| Key::Cluster,
         problems,
         |()| {
-            "until then no node starts and lost records are not restored: run tenure cluster repair-record cluster, \
+            "no node starts and lost records are not restored until the record is repaired: run tenure cluster repair-record cluster, \
              if possible while a node is running"
                 .to_owned()
         },
@@ -339,7 +339,7 @@ fn sessions(snapshot: &Snapshot, problems: &mut Vec<Problem>) {
             Lease::Missing => problems.push(problem(
                 "missing",
                 &key,
-                "a node or shard refers to this session, but its record is missing, which does not prove its end",
+                "a node or shard refers to this session, but its record is missing, which does not prove that the session has ended",
                 "its node stops serving; other nodes expire the session after its ttl",
             )),
             Lease::Overdue(_) => {

@@ -78,7 +78,11 @@ impl Up {
         let dir = match (&self.data_dir, &temporary) {
             (Some(dir), _) => dir.clone(),
             (None, Some(temporary)) => temporary.path().to_owned(),
-            (None, None) => return Err(Exit::usage("pass --data-dir")),
+            (None, None) => {
+                return Err(Exit::usage(
+                    "no data directory is given; pass --data-dir DIR",
+                ));
+            }
         };
         let made = std::fs::create_dir_all(&dir).and_then(|()| std::path::absolute(&dir));
         let dir = made.map_err(|e| Exit::usage(format!("--data-dir {}: {e}", dir.display())))?;
@@ -151,7 +155,7 @@ impl Up {
 
 fn work_trouble(path: &Path, error: &rusqlite::Error) -> Exit {
     Exit::failed(format!(
-        "database {} of the workload: {error}",
+        "database {} of the workload cannot be used: {error}",
         path.display()
     ))
 }

@@ -98,7 +98,7 @@ impl Running {
     /// Waits until it and all that it forked is dead; gives its exit code, 128 + N if it died of signal N.
     pub(super) async fn ended(&mut self) -> io::Result<i32> {
         let Some(child) = &mut self.child else {
-            return Err(io::Error::other("it has ended before"));
+            return Err(io::Error::other("the program has already ended"));
         };
         let status = child.wait().await?;
         self.child = None;

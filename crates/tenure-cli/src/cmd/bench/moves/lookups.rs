@@ -106,7 +106,7 @@ async fn multiply(store: &dyn Store, shards: u32) -> Result<(), Exit> {
     let read = async |key: Key| -> Result<Vec<u8>, Exit> {
         let entry = store.get(&key.path(&cluster)).await?;
         Ok(entry
-            .ok_or_else(|| Exit::failed("the seed is gone"))?
+            .ok_or_else(|| Exit::failed("a record of the benchmark is missing"))?
             .value
             .to_vec())
     };

@@ -33,7 +33,7 @@ pub(super) async fn answer(queue: &Queue, order: Order) -> Result<Value, WireErr
         Order::Stats {} => Ok(json!(queue.stats().await?)),
         order => Err(WireError::new(
             "invalid",
-            format!("{order:?} has no answer"),
+            format!("{order:?} is not a request; send this message only for a running task"),
         )),
     }
 }

@@ -241,7 +241,9 @@ impl Play {
                 return Ok(());
             }
             if begun.elapsed() > TIMEOUT + self.cast.load * 3 {
-                return Err(Exit::failed(format!("never: {what}")));
+                return Err(Exit::failed(format!(
+                    "the shards did not reach this state in time: {what}"
+                )));
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
