@@ -12,7 +12,7 @@ use tenure::{Handler, Hashed, Node, Result, Shard};
 use tenure_core::ids::{Epoch, NodeName, SessionId};
 use tenure_core::keys::Key;
 use tenure_core::reason::Reason;
-use tenure_core::record::{Failure, Move, Owner, Ownership, Quarantine, Record, ShardRecord};
+use tenure_core::record::{LoadFailure, Move, Owner, Ownership, Quarantine, Record, ShardRecord};
 use test_cluster::{TTL, TestCluster, order, problems, served, shard};
 use tokio::sync::Semaphore;
 

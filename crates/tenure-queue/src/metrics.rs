@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What a counter is.
 #[derive(Debug)]
-pub struct Definition {
+pub struct MetricDefinition {
     /// Its name.
     pub name: &'static str,
     /// `counter` or `gauge`.
@@ -71,7 +71,7 @@ impl Metrics {
     pub fn render(&self, queue: &str) -> String {
         let queue = queue.replace('\\', "\\\\").replace('"', "\\\"");
         let mut text = String::new();
-        for Definition { name, kind, help } in ALL {
+        for MetricDefinition { name, kind, help } in ALL {
             let value = self.value(name).unwrap_or(0);
             let _ = writeln!(text, "# HELP {name} {help}");
             let _ = writeln!(text, "# TYPE {name} {kind}");

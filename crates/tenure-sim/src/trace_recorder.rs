@@ -4,7 +4,7 @@ use tenure_core::ids::ClusterName;
 use tenure_core::machine::{Event, Step};
 use tenure_core::node::NodeConfig;
 use tenure_core::time::Time;
-use tenure_core::trace_format::{Begin, FORMAT, Line, Stepped};
+use tenure_core::trace_format::{FORMAT, TraceBegin, TraceLine, TraceStep};
 
 use crate::check::Violation;
 use crate::clock::{Clock, Instant};
@@ -16,7 +16,7 @@ use crate::world::{Under, World, named};
 /// What every process of a run wrote down.
 #[derive(Debug, Default)]
 pub struct Recording {
-    processes: Vec<Vec<Line>>,
+    processes: Vec<Vec<TraceLine>>,
 }
 
 impl Recording {
@@ -40,7 +40,7 @@ impl Recording {
 
     pub(crate) fn stepped(&mut self, pid: Pid, t: Time, event: Event, step: &Step) {
         let lines = &mut self.processes[pid];
-        lines.push(Line::Step(Stepped {
+        lines.push(TraceLine::Step(TraceStep {
             n: lines.len() as u64,
             t,
             event,
@@ -50,7 +50,7 @@ impl Recording {
     }
 
     /// The trace of each process.
-    pub fn processes(&self) -> &[Vec<Line>] {
+    pub fn processes(&self) -> &[Vec<TraceLine>] {
         &self.processes
     }
 }

@@ -39,9 +39,9 @@ pub mod conformance;
 pub use error::StoreError;
 pub use operation::Op;
 pub use store::{
-    ClockScope, Delete, DeleteIf, Entry, Expect, Keys, LeaseState, Leases, Listing, Put, PutIf,
+    ClockScope, Delete, DeleteIf, Entry, Expect, KeyPage, LeaseState, Leases, Listing, Put, PutIf,
     Store, StoreInfo,
 };
 pub use tenure_core::ids::{LeaseId, Revision, Version};
 pub use url::{describe, open, open_existing, redacted};
-pub use watch::{Batch, Change, Watch, WatchEnd, WatchSource};
+pub use watch::{Change, ChangeBatch, Watch, WatchEnd, WatchSource};

@@ -11,7 +11,7 @@ use crate::cli::Global;
 use crate::cluster_client;
 use crate::config::Config;
 use crate::config::flags::LeaderFlags;
-use crate::config::settings_table::Knob;
+use crate::config::settings_table::SettingDefinition;
 use crate::exit::Exit;
 
 /// Limit for resigning leadership, whatever the store does.
@@ -32,7 +32,7 @@ pub(crate) struct PlannerCommand {
 
 impl PlannerCommand {
     pub(crate) fn config(&self, global: &Global) -> Result<Config, Exit> {
-        global.load(self.flags.0.clone(), Knob::is_leaders)
+        global.load(self.flags.0.clone(), SettingDefinition::is_leaders)
     }
 
     pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use serde_json::json;
-use tenure_queue::{Payload, QueueError, Retry, ScheduleSpec};
+use tenure_queue::{Payload, QueueError, RetryPolicy, ScheduleSpec};
 
 use super::confirm::confirm;
 use super::queue::{metadata, open};
@@ -166,7 +166,7 @@ impl PutCommand {
         let mut spec = ScheduleSpec::new(&self.cron, payload).zone(&self.time_zone);
         spec.priority = self.priority.unwrap_or(spec.priority);
         spec.attempt_timeout = self.attempt_timeout;
-        spec.retry = self.max_attempts.map(|attempts| Retry {
+        spec.retry = self.max_attempts.map(|attempts| RetryPolicy {
             max_attempts: attempts,
             ..queue.settings().retry
         });

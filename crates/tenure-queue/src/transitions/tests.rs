@@ -4,20 +4,20 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::ids::TaskId;
-use crate::retry::Retry;
-use crate::task::Spec;
+use crate::retry::RetryPolicy;
+use crate::task::TaskSpec;
 
 fn at(seconds: u64) -> StoreTime {
     StoreTime::from_millis(seconds * 1000)
 }
 
 fn new(attempts: u32) -> Task {
-    let spec = Spec {
+    let spec = TaskSpec {
         payload: Payload::none(),
         priority: 5,
         attempt_timeout: None,
         claim_timeout: Duration::from_secs(30),
-        retry: Retry {
+        retry: RetryPolicy {
             max_attempts: attempts,
             delay: Duration::from_secs(4),
             delay_max: Duration::from_secs(60),
@@ -126,7 +126,7 @@ fn whoever_lost_its_claim_can_do_nothing_more() {
 fn a_claim_is_extended_and_runs_out_only_then() {
     let extend = Transition::Extend {
         claim: ClaimId(1),
-        progress: Some(Progress {
+        progress: Some(TaskProgress {
             permille: Some(500),
             note: "half".to_owned(),
         }),

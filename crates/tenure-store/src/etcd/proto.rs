@@ -52,7 +52,7 @@ pub(super) struct Header {
 }
 
 /// An answer that says who gave it.
-pub(super) trait Answer: Message + Default + 'static {
+pub(super) trait HasHeader: Message + Default + 'static {
     fn header(&self) -> Header;
 }
 
@@ -216,11 +216,11 @@ pub(super) struct TxnResponse {
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct WatchRequest {
     #[prost(oneof = "WatchAsk", tags = "1")]
-    pub(super) ask: Option<WatchAsk>,
+    pub(super) ask: Option<WatchRequestKind>,
 }
 
 #[derive(Clone, PartialEq, Oneof)]
-pub(super) enum WatchAsk {
+pub(super) enum WatchRequestKind {
     #[prost(message, tag = "1")]
     Create(WatchCreate),
 }

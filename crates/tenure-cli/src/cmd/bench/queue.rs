@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use serde::Serialize;
-use tenure_queue::{OwnershipSettings, Payload, Queue, Submit, Task};
+use tenure_queue::{NewTask, OwnershipSettings, Payload, Queue, Task};
 
 use super::measure::Row;
 use super::{Machine, print_rows, put_out};
@@ -152,7 +152,7 @@ impl QueueBench {
 async fn claim_delays(queue: &Queue) -> Result<Vec<f64>, Exit> {
     let mut delays = Vec::new();
     for _ in 0..SINGLES {
-        let submitted = queue.submit(Submit::new(Payload::none())).await?;
+        let submitted = queue.submit(NewTask::new(Payload::none())).await?;
         let task = queue.wait(&submitted.id, Duration::from_secs(60)).await?;
         delays.extend(delay(&task));
     }

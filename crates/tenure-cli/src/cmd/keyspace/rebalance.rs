@@ -39,7 +39,7 @@ pub(crate) struct Rebalance {
 impl Rebalance {
     pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
         if self.dry_run {
-            return plan::Plan::of(self.keyspace.clone(), self.json)
+            return plan::PlanCommand::of(self.keyspace.clone(), self.json)
                 .run(config)
                 .await;
         }

@@ -29,7 +29,7 @@ use crate::stdout;
     tenure shard lookup user-42 --keyspace orders\n  \
     tenure shard show orders/17\n  tenure shard move orders/17 --to n1\n  \
     seq -f 'tenant-%g' 10000 | tenure shard create topics -f -")]
-pub(crate) struct Shard {
+pub(crate) struct ShardCommand {
     #[command(subcommand)]
     action: Action,
 }
@@ -41,7 +41,7 @@ enum Action {
     Lookup(lookup::Lookup),
     Create(Create),
     Delete(Delete),
-    Move(move_shard::Move),
+    Move(move_shard::MoveCommand),
     Pin(pin::Pin),
     Unpin(pin::Unpin),
     Repair(repair::Repair),
@@ -110,7 +110,7 @@ struct List {
     json: bool,
 }
 
-impl Shard {
+impl ShardCommand {
     pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
         match &self.action {
             Action::Create(action) => action.run(config).await,

@@ -34,14 +34,14 @@ impl Show {
         let place = ClusterClient::look(config).await?;
         let snapshot = place.existing().await?;
         snapshot.keyspace(&self.shard.keyspace)?;
-        let answer = Answer::new(&snapshot, &self.shard)?;
+        let answer = ShardLocation::new(&snapshot, &self.shard)?;
         answer.print(self.json, true)
     }
 }
 
 /// Owner of a shard.
 #[derive(Debug, Serialize)]
-pub(super) struct Answer {
+pub(super) struct ShardLocation {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) key: Option<String>,
     keyspace: KeyspaceName,
@@ -62,7 +62,7 @@ pub(super) struct Answer {
     overdue: Option<String>,
 }
 
-impl Answer {
+impl ShardLocation {
     pub(super) fn new(snapshot: &Snapshot, id: &ShardId) -> Result<Self, Exit> {
         let record = match snapshot.view.shards.cell(id) {
             Some(KeyState::Present(seen)) => &seen.record,

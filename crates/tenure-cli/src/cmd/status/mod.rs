@@ -17,7 +17,7 @@ use crate::cluster_client::{ClusterClient, within};
 use crate::config::{Config, duration};
 use crate::exit::Exit;
 use crate::stdout;
-pub(crate) use report::Report;
+pub(crate) use report::StatusReport;
 
 /// Interval of the checks for changes without a write, such as an expired lease.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -33,7 +33,7 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
     tenure status --keyspace orders --state free\n  \
     tenure status --json | jq '.shards[] | select(.state != \"serving\")'"
 )]
-pub(crate) struct Status {
+pub(crate) struct StatusCommand {
     /// Only this keyspace and its shards
     #[arg(short = 'k', long, value_name = "NAME")]
     keyspace: Option<KeyspaceName>,
@@ -74,7 +74,7 @@ const STATES: [&str; 13] = [
     "deleted",
 ];
 
-impl Status {
+impl StatusCommand {
     pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
         let place = ClusterClient::look(config).await?;
         if self.watch {
@@ -131,7 +131,7 @@ impl Status {
     }
 
     /// The report after the filters of the command.
-    async fn look(&self, place: &ClusterClient) -> Result<(Report, Revision), Exit> {
+    async fn look(&self, place: &ClusterClient) -> Result<(StatusReport, Revision), Exit> {
         let (mut report, revision) = look(place).await?;
         if let Some(name) = &self.keyspace {
             report.retain_keyspace(name);
@@ -145,7 +145,7 @@ impl Status {
         Ok((report, revision))
     }
 
-    fn show(&self, report: &Report, again: bool) {
+    fn show(&self, report: &StatusReport, again: bool) {
         if self.json {
             return stdout::json_line(report);
         }
@@ -160,15 +160,15 @@ impl Status {
 }
 
 /// The unfiltered report of the cluster that the configuration names.
-pub(crate) async fn report(config: &Config) -> Result<Report, Exit> {
+pub(crate) async fn report(config: &Config) -> Result<StatusReport, Exit> {
     let place = ClusterClient::look(config).await?;
     Ok(look(&place).await?.0)
 }
 
-async fn look(place: &ClusterClient) -> Result<(Report, Revision), Exit> {
+async fn look(place: &ClusterClient) -> Result<(StatusReport, Revision), Exit> {
     let snapshot = place.existing().await?;
     let store = &place.store.info().url;
-    let report = Report::new(&place.cluster, store, &snapshot);
+    let report = StatusReport::new(&place.cluster, store, &snapshot);
     Ok((report, snapshot.view.revision))
 }
 

@@ -12,7 +12,8 @@ use crate::node::OwnPolicy;
 use crate::plan::{BalanceBy, Placement, Policy, PolicyInput, PolicyKind};
 use crate::reason::Reason;
 use crate::record::{
-    AssignedBy, Damage, Failure, LeaderRecord, NodeMode, Ownership, PlanningSettings, Record, Role,
+    AssignedBy, Damage, LeaderRecord, LoadFailure, NodeMode, Ownership, PlanningSettings, Record,
+    Role,
 };
 use crate::telemetry::{NodeEvent, ShardStep};
 

@@ -7,7 +7,7 @@ use super::test_cluster::{TestCluster, ms};
 use crate::ids::{KeyspaceName, NodeName, ShardId, ShardName, Version};
 use crate::keys::Key;
 use crate::machine::{Action, Event, Found};
-use crate::members::{self, NAMED, Unserved};
+use crate::members::{self, NAMED, UnservedReason};
 use crate::node::NodeConfig;
 use crate::record::{AssignedBy, NodeMode, Ownership, Record, Role, UnservedCount, UnservedShards};
 use crate::telemetry::NodeEvent;
@@ -471,8 +471,8 @@ fn a_report_counts_only_as_far_as_the_records_still_show_it() {
     free.head.rev += 1;
     free.ownership = Ownership::FREE;
     set(&mut view, Key::Shard(id), 2, Record::Shard(Arc::new(free)));
-    let left = members::Stuck {
-        reason: Unserved::Unclaimed,
+    let left = members::UnservedGroup {
+        reason: UnservedReason::Unclaimed,
         count: 1,
         shards: vec![ShardName::index(4)],
     };
