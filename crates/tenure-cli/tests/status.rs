@@ -259,7 +259,7 @@ fn every_exception_is_listed_with_what_helps_and_none_is_fatal() {
         r.quarantine = Some(Quarantine {
             reason: "disk on fire".to_owned(),
         });
-        r.failures = vec![Failure {
+        r.failures = vec![LoadFailure {
             node: by.node.clone(),
             session: by.session,
             error: "cannot read it".to_owned(),

@@ -61,6 +61,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     // The planner checks the answer, and moves shards towards it within budgets, cool-downs and debounce.
     let now = Time(3_600_000_000_000);
     let plan = plan_with(&view, &rules, &ByPrefix, now);
-    print!("{}", Report::new(&view, &plan));
+    print!("{}", PlanReport::new(&view, &plan));
     Ok(())
 }

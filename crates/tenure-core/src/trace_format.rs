@@ -270,7 +270,7 @@ mod tests {
         ] {
             let text = line.to_json();
             assert!(!text.contains('\n'), "{text}");
-            assert_eq!(Line::parse(&text), Ok(line), "{text}");
+            assert_eq!(TraceLine::parse(&text), Ok(line), "{text}");
         }
     }
 
@@ -278,7 +278,7 @@ mod tests {
     fn another_format_is_named_even_if_nothing_else_of_it_can_be_read() {
         let said = TraceLine::parse("{\"begin\":{\"format\":99,\"other\":[]}}").unwrap_err();
         assert!(said.contains("trace has format 99"), "{said}");
-        assert!(Line::parse("{\"step\":{\"n\":1").is_err());
-        assert!(Line::parse("").is_err());
+        assert!(TraceLine::parse("{\"step\":{\"n\":1").is_err());
+        assert!(TraceLine::parse("").is_err());
     }
 }

@@ -124,7 +124,7 @@ mod tests {
         );
         assert_eq!(
             Args::parse_from(["tenure-judge", "x"]).demands(),
-            Demands::default()
+            Requirements::default()
         );
     }
 }

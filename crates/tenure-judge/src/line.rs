@@ -81,7 +81,7 @@ mod tests {
     fn fields_of_ones_own_and_escaped_names_are_accepted() {
         let text =
             r#"{"extra":[1],"t":1,"pid":1,"shard":"a\"b\u00e9","epoch":1,"ev":"end","node":"n"}"#;
-        assert_eq!(Line::parse(text.as_bytes()).unwrap().shard, "a\"bé");
+        assert_eq!(LogLine::parse(text.as_bytes()).unwrap().shard, "a\"bé");
     }
 
     #[test]
@@ -106,7 +106,7 @@ mod tests {
     fn no_proper_beginning_of_a_line_is_itself_a_line() {
         for cut in 0..GOOD.len() {
             assert!(
-                Line::parse(&GOOD.as_bytes()[..cut]).is_err(),
+                LogLine::parse(&GOOD.as_bytes()[..cut]).is_err(),
                 "{}",
                 &GOOD[..cut]
             );

@@ -108,7 +108,7 @@ fn a_stopped_owner_that_never_wakes_is_clean_and_one_that_beats_again_is_not() {
     );
     let overlap = &verdict.overlaps.listed[0];
     assert_eq!((overlap.earlier.pid, overlap.later.pid), (1, 2));
-    assert_eq!(overlap.earlier_alive, Window { from: 1, until: 55 });
+    assert_eq!(overlap.earlier_alive, TimeWindow { from: 1, until: 55 });
     assert_eq!(
         overlap.later_alive,
         Window {
@@ -385,13 +385,13 @@ fn shards_asked_for_must_appear_and_others_must_not() {
     let story = "1 k/0 1.1@a start; 9 k/0 1.1@a end; 1 k/1 1.1@a start; 9 k/1 1.1@a end";
     check_with(story, &Requirements::of_keyspace("k", 2), &[]);
     assert_eq!(
-        check_with(story, &Demands::of_keyspace("k", 3), &[UNSEEN])
+        check_with(story, &Requirements::of_keyspace("k", 3), &[UNSEEN])
             .unseen
             .listed,
         ["k/2"]
     );
     assert_eq!(
-        check_with(story, &Demands::of_keyspace("k", 1), &[UNEXPECTED])
+        check_with(story, &Requirements::of_keyspace("k", 1), &[UNEXPECTED])
             .unexpected
             .listed,
         ["k/1"]

@@ -58,7 +58,7 @@ impl IndexKind {
 
     /// Whether nobody comes by its entries by themselves.
     pub fn is_final(self) -> bool {
-        matches!(self, Index::Done | Index::Dead)
+        matches!(self, IndexKind::Done | IndexKind::Dead)
     }
 
     /// Where tasks in this state stand.
@@ -219,7 +219,7 @@ impl QueueKeys {
     /// The key after which there are only entries of lower priority than this one.
     pub fn end_of_rank(&self, shard: u32, rank: u8) -> String {
         // `:` comes after every digit, and no stamp begins with it.
-        format!("{}{rank}/:", self.index(Index::Ready, shard))
+        format!("{}{rank}/:", self.index(IndexKind::Ready, shard))
     }
 
     /// Reads the key of an entry; `None` for what is none.
@@ -293,8 +293,11 @@ mod tests {
         assert_eq!(cluster_of(&key), None);
         assert_eq!(layout.shard_in(&key), Some(shard));
         let record = layout.record();
-        assert_eq!(Layout::queue_of("shop", &record).unwrap().as_str(), "jobs");
-        assert_eq!(Layout::queue_of("shop", &task), None);
+        assert_eq!(
+            QueueKeys::queue_of("shop", &record).unwrap().as_str(),
+            "jobs"
+        );
+        assert_eq!(QueueKeys::queue_of("shop", &task), None);
     }
 
     #[test]

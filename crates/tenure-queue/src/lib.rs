@@ -29,8 +29,6 @@
 
 mod delete;
 mod error;
-#[cfg(test)]
-mod golden;
 mod handler;
 mod ids;
 pub mod keys;
@@ -40,6 +38,8 @@ mod ownership;
 mod payload;
 mod queue;
 mod queue_record;
+#[cfg(test)]
+mod record_format_tests;
 mod repair;
 mod retry;
 mod rng;

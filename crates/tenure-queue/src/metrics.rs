@@ -17,8 +17,8 @@ pub struct MetricDefinition {
 macro_rules! metrics {
     ($($field:ident $kind:literal $name:literal $help:literal;)*) => {
         /// Every metric of a queue.
-        pub const ALL: &[Definition] =
-            &[$(Definition { name: $name, kind: $kind, help: $help }),*];
+        pub const ALL: &[MetricDefinition] =
+            &[$(MetricDefinition { name: $name, kind: $kind, help: $help }),*];
 
         /// What this process has done for a queue.
         #[derive(Debug, Default)]

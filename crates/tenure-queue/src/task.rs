@@ -297,9 +297,9 @@ impl Task {
             retry: spec.retry,
             metadata: spec.metadata,
             key: spec.key,
-            history: vec![Event {
+            history: vec![TaskEvent {
                 at: now,
-                event: What::Submitted,
+                event: TaskEventKind::Submitted,
                 nonce,
                 by: None,
                 claim: None,

@@ -163,7 +163,7 @@ impl TaskStore {
                 Err(refusal) => return Ok(UpdateOutcome::Refused(refusal, Box::new(held))),
             };
             // Nobody comes by the entry of a task that has ended: the new one has to be there first.
-            if was.index.is_final() && !self.put_entries(vec![Entry::of(&next)]).await {
+            if was.index.is_final() && !self.put_entries(vec![IndexEntry::of(&next)]).await {
                 let reason = format!("writing an index entry for task {id:?} failed; retry");
                 return Err(StoreError::unavailable(reason).into());
             }

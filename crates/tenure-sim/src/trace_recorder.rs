@@ -27,15 +27,16 @@ impl Recording {
             Family::OneMachine => format!("machine/{}", clock.offset),
             _ => format!("process/{process}"),
         };
-        self.processes.push(vec![Line::Begin(Box::new(Begin {
-            format: FORMAT,
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            commit: None,
-            cluster: named(ClusterName::new("simulated")),
-            process,
-            clock: Some(clock),
-            config: config.clone(),
-        }))]);
+        self.processes
+            .push(vec![TraceLine::Begin(Box::new(TraceBegin {
+                format: FORMAT,
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                commit: None,
+                cluster: named(ClusterName::new("simulated")),
+                process,
+                clock: Some(clock),
+                config: config.clone(),
+            }))]);
     }
 
     pub(crate) fn stepped(&mut self, pid: Pid, t: Time, event: Event, step: &Step) {

@@ -152,11 +152,14 @@ fn a_loop_that_ignores_the_end_of_its_grant_is_caught() {
 fn a_table_that_fences_keeps_such_a_loop_out() {
     let table = Table::fencing();
     let (shard, old, new) = ("tally/0".parse().unwrap(), 1, 2);
-    assert_eq!(table.write(&shard, tenure::Epoch(old), "a", 1), Write::Done);
+    assert_eq!(
+        table.write(&shard, tenure::Epoch(old), "a", 1),
+        WriteResult::Done
+    );
     table.fence(&shard, tenure::Epoch(new)).unwrap();
     assert_eq!(
         table.write(&shard, tenure::Epoch(old), "a", 2),
-        Write::Fenced
+        WriteResult::Fenced
     );
     assert!(table.fence(&shard, tenure::Epoch(old)).is_err());
     assert_eq!((table.read("a"), table.stale()), (Some(1), Ok(())));

@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use tenure_store::conformance::StoreUnderTest;
 use tenure_store::fault::{FaultConfig, FaultStore};
 use tenure_store::memory::MemoryStore;
-use tenure_store::observe::ObservedStore;
+use tenure_store::observed_store::ObservedStore;
 use tenure_store::{Store, open};
 
 /// A store that is opened by URL, with what must outlive it.

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tenure::admin::NewShard;
-use tenure::store::observe::{CountReader, ObservedStore};
+use tenure::store::observed_store::{CountReader, ObservedStore};
 use tenure::{
     AdminClient, Handler, Named, Node, NodeName, PlanningSettings, Result, Shard, ShardName,
 };

@@ -239,14 +239,14 @@ mod tests {
     #[test]
     fn a_gate_admits_between_open_and_close_alone() {
         let gate = gate();
-        assert_eq!(gate.enter().unwrap_err(), Shut::NotOpen);
+        assert_eq!(gate.enter().unwrap_err(), GateRejection::NotOpen);
         gate.open();
         assert!(gate.is_open());
         drop(gate.enter().unwrap());
         gate.close();
-        assert_eq!(gate.enter().unwrap_err(), Shut::Closed);
+        assert_eq!(gate.enter().unwrap_err(), GateRejection::Closed);
         gate.open();
-        assert_eq!(gate.enter().unwrap_err(), Shut::Closed);
+        assert_eq!(gate.enter().unwrap_err(), GateRejection::Closed);
         assert_eq!(gate.in_flight(), 0);
     }
 
@@ -261,7 +261,7 @@ mod tests {
         tokio::time::advance(Duration::from_millis(1999)).await;
         drop(gate.enter().unwrap());
         tokio::time::advance(Duration::from_millis(1)).await;
-        assert_eq!(gate.enter().unwrap_err(), Shut::OutOfTime);
+        assert_eq!(gate.enter().unwrap_err(), GateRejection::OutOfTime);
         let now = clock.now();
         lease.extend(now + Duration::from_secs(1), now + Duration::from_secs(2));
         drop(gate.enter().unwrap());

@@ -33,9 +33,9 @@ pub struct MetricDefinition {
 
 macro_rules! metrics {
     ($($id:ident $kind:literal $name:literal $labelled:literal $help:literal;)*) => {
-        $(const $id: Definition = Definition { name: $name, kind: $kind, help: $help, labelled: $labelled };)*
+        $(const $id: MetricDefinition = MetricDefinition { name: $name, kind: $kind, help: $help, labelled: $labelled };)*
         /// Every metric.
-        pub const ALL: &[Definition] = &[$($id),*];
+        pub const ALL: &[MetricDefinition] = &[$($id),*];
     };
 }
 

@@ -339,6 +339,6 @@ mod tests {
             "{second}"
         );
         drop(first);
-        assert!(Recorder::open(&path, begin()).is_ok());
+        assert!(TraceWriter::open(&path, begin()).is_ok());
     }
 }

@@ -5,11 +5,11 @@
 
 pub(crate) mod duration;
 pub(crate) mod flags;
-pub(crate) mod leasing;
 pub(crate) mod planning;
 pub(crate) mod settings_table;
 mod suggest;
 mod value;
+pub(crate) mod worker_ownership;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -205,7 +205,7 @@ impl Config {
             Err(e) => return problems.push(format!("{shown} is not TOML: {e}")),
         };
         for (key, value) in &table {
-            if key == leasing::SECTION {
+            if key == worker_ownership::SECTION {
                 self.read_worker(&shown.to_string(), value, problems);
                 continue;
             }

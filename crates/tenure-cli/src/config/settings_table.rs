@@ -73,7 +73,10 @@ impl SettingDefinition {
 
     /// Whether every command takes it.
     pub(crate) fn is_global(&self) -> bool {
-        matches!(self.kind, Kind::Url | Kind::Cluster | Kind::Filter)
+        matches!(
+            self.kind,
+            SettingKind::Url | SettingKind::Cluster | SettingKind::Filter
+        )
     }
 
     /// Whether processes offer it as a flag. Rare settings are set by file, environment or `--set`.
@@ -91,13 +94,13 @@ impl SettingDefinition {
     pub(crate) fn is_plan(&self) -> bool {
         matches!(
             self.kind,
-            Kind::PlanTime(_) | Kind::PlanCount(_) | Kind::PlanText(_)
+            SettingKind::PlanTime(_) | SettingKind::PlanCount(_) | SettingKind::PlanText(_)
         )
     }
 
     /// Whether it says how a worker of a queue comes by shards.
     pub(crate) fn is_leasing(&self) -> bool {
-        self.name.starts_with(super::leasing::PREFIX)
+        self.name.starts_with(super::worker_ownership::PREFIX)
     }
 
     /// Whether it matters to a worker of a queue.
@@ -119,7 +122,10 @@ impl SettingDefinition {
             "take_timeout",
         ];
         let of_shards = self.name.starts_with("claim_") || self.name.starts_with("load_");
-        let of_owners = matches!(self.kind, Kind::Weight | Kind::Limit | Kind::Labels);
+        let of_owners = matches!(
+            self.kind,
+            SettingKind::Weight | SettingKind::Limit | SettingKind::Labels
+        );
         !self.is_plan()
             && !self.is_leasing()
             && !of_owners

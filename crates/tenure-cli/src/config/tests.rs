@@ -105,21 +105,21 @@ fn file_environment_and_flag_each_take_effect_for_every_knob_and_in_this_order()
         let load = |sources: &ConfigSources| given(&Config::load(sources).unwrap(), knob);
         assert_eq!(
             load(&sources),
-            Some((in_file.into(), Source::File)),
+            Some((in_file.into(), ValueSource::File)),
             "{}",
             knob.name
         );
         sources.env.push((knob.env(), in_env.into()));
         assert_eq!(
             load(&sources),
-            Some((in_env.into(), Source::Env)),
+            Some((in_env.into(), ValueSource::Env)),
             "{}",
             knob.name
         );
         sources.flags.insert(knob.name, in_flag.into());
         assert_eq!(
             load(&sources),
-            Some((in_flag.into(), Source::Flag)),
+            Some((in_flag.into(), ValueSource::Flag)),
             "{}",
             knob.name
         );
@@ -131,7 +131,7 @@ fn every_knob_of_the_settings_reaches_its_own_setting_and_no_other() {
     for knob in KNOBS {
         if !matches!(
             knob.kind,
-            Kind::Time(..) | Kind::Count(..) | Kind::Switch(..)
+            SettingKind::Time(..) | SettingKind::Count(..) | SettingKind::Switch(..)
         ) {
             continue;
         }

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 
 use super::builder::{PlanBuilder, WantedChange};
-use super::by_node::NodeCounts;
 use super::decision::{Balance, Decision, Plan};
 use super::eligibility::NodeEligibility;
 use super::input::NodeIx;
 use super::reason::PlanReason;
+use super::view_index::NodeCounts;
 
 impl PlanBuilder<'_> {
     /// The plan: cancellations, then what has no owner, then moves by urgency as the budgets allow, then what stays.

@@ -2,12 +2,12 @@
 
 use std::cmp::Reverse;
 
-use super::by_node::{NodeCounts, ViewIndex};
 use super::decision::{Decision, DeferredMoves, PlanProblem};
 use super::eligibility::{NodeEligibility, fits};
 use super::input::{NodeIx, PlanShard, PlanView, ShardIx};
 use super::reason::PlanReason;
 use super::settings::{BalanceBy, PlanRules, ZoneRule};
+use super::view_index::{NodeCounts, ViewIndex};
 use crate::time::Time;
 
 /// How urgent a change is: compared from top to bottom, the least first.

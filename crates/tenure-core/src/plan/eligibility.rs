@@ -1,11 +1,11 @@
 //! Phase 1: what each node may do.
 
-use super::by_node::NodeCounts;
 use super::damping;
 use super::decision::PlanProblem;
 use super::input::{NodeState, PlanNode, PlanView};
 use super::reason::PlanReason;
 use super::settings::{PlanRules, ZoneRule};
+use super::view_index::NodeCounts;
 use crate::time::Time;
 
 /// What one node may do in this plan.

@@ -10,7 +10,7 @@
 //! | 6 | `budget.rs` | what of that is allowed now |
 //!
 //! `damping.rs` says when balance has to wait. `policy.rs` stands in for phases 3 to 5 where a policy says for each shard
-//! where it belongs. `by_node.rs` is the view sorted by node, `from_records.rs` makes a view out of records; [`Planner`] keeps it between plans.
+//! where it belongs. `view_index.rs` is the view sorted by node, `from_records.rs` makes a view out of records; [`Planner`] keeps it between plans.
 //!
 //! The planner advises. It never grants: what it says is written by a leader whose writes may be refused, and carried out
 //! by nodes under the rules of the shard table. A wrong or outdated plan costs moves, never safety (P1).
@@ -19,7 +19,6 @@ mod balance_count;
 mod balance_load;
 mod budget;
 mod builder;
-mod by_node;
 mod damping;
 mod decision;
 mod eligibility;
@@ -35,6 +34,7 @@ mod report;
 mod settings;
 pub(crate) mod target_counts;
 mod validate_policy;
+mod view_index;
 pub mod what_if;
 
 #[cfg(test)]
@@ -56,7 +56,7 @@ pub use validate_policy::{InvalidPlacement, check};
 
 use crate::time::Time;
 use builder::PlanBuilder;
-use by_node::ViewIndex;
+use view_index::ViewIndex;
 
 /// What should be done now.
 pub fn plan(view: &PlanView, rules: &PlanRules, now: Time) -> Plan {

@@ -1,10 +1,10 @@
 //! A planner that remembers: small changes cost little.
 
-use super::by_node::ViewIndex;
 use super::decision::Plan;
 use super::input::{PlanNode, PlanShard, PlanShardRecord, PlanView, ShardIx};
 use super::policy::Policy;
 use super::settings::PlanRules;
+use super::view_index::ViewIndex;
 use super::{input::NodeIx, plan_on};
 use crate::ids::{NodeName, ShardName};
 use crate::time::Time;

@@ -56,7 +56,7 @@ fn is_special(shard: &PlanShard) -> bool {
 
 impl ViewIndex {
     pub(crate) fn of(view: &PlanView) -> Self {
-        let mut seats = vec![Seat::default(); view.nodes().len()];
+        let mut seats = vec![NodeCounts::default(); view.nodes().len()];
         for (_, shard) in view.shards() {
             if let Some(node) = shard.bound_for() {
                 seats[node.at()].put(&shard);

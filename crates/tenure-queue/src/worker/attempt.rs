@@ -172,10 +172,12 @@ impl Attempt {
     async fn hurry(&mut self, work: &mut Work, end: AttemptEnd) -> AttemptEnd {
         self.cancel.cancel();
         match tokio::time::timeout(ABORT_GRACE, &mut work.0).await {
-            Ok(returned) if !matches!(end, End::ClaimLost | End::TimedOut) => match returned {
-                Ok(Err(_)) if matches!(end, End::Stopping) => end,
-                returned => AttemptEnd::of(returned),
-            },
+            Ok(returned) if !matches!(end, AttemptEnd::ClaimLost | AttemptEnd::TimedOut) => {
+                match returned {
+                    Ok(Err(_)) if matches!(end, AttemptEnd::Stopping) => end,
+                    returned => AttemptEnd::of(returned),
+                }
+            }
             _ => end,
         }
     }

@@ -161,7 +161,7 @@ async fn chaos(seed: u64) {
         );
         assert_eq!(
             claimed - over,
-            count(What::Finished),
+            count(TaskEventKind::Finished),
             "seed {seed}: {task:?}"
         );
         match payload.starts_with("fail") {

@@ -89,7 +89,7 @@ async fn entries_that_lead_nowhere_are_removed_but_not_those_of_a_submission_und
         .await
         .unwrap();
     tokio::time::sleep(secs(50)).await;
-    assert_eq!(entries(&queue, Index::Ready).await.len(), 1);
+    assert_eq!(entries(&queue, IndexKind::Ready).await.len(), 1);
     until("it is removed", async || {
         entries(&queue, IndexKind::Ready).await.is_empty()
     })

@@ -206,7 +206,7 @@ async fn a_stopping_worker_finishes_what_it_can_and_gives_back_the_rest() {
     assert_eq!(queue.get(&quick).await.unwrap().status(), TaskStatus::Done);
     let back = queue.get(&slow).await.unwrap();
     assert_eq!((back.status(), back.attempts), (TaskStatus::Ready, 0));
-    assert_eq!(back.history.last().unwrap().event, What::Released);
+    assert_eq!(back.history.last().unwrap().event, TaskEventKind::Released);
     assert_eq!(
         queue.get(&unseen).await.unwrap().status(),
         TaskStatus::Ready,

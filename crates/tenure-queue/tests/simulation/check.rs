@@ -125,7 +125,10 @@ impl Checker {
                 ));
             }
             if count(TaskEventKind::Finished) != usize::from(task.status() == TaskStatus::Done) {
-                return Err(format!("{id} was finished {} times", count(What::Finished)));
+                return Err(format!(
+                    "{id} was finished {} times",
+                    count(TaskEventKind::Finished)
+                ));
             }
             let over = count(TaskEventKind::Failed)
                 + count(TaskEventKind::Expired)

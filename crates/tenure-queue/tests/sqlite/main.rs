@@ -9,7 +9,7 @@ use tenure_queue::{
     Job, NewTask, OwnershipSettings, Queue, QueueSettings, TaskFailure, TaskStatus, Worker,
     WorkerBuilder, typed,
 };
-use tenure_store::observe::{CountReader, ObservedStore};
+use tenure_store::observed_store::{CountReader, ObservedStore};
 
 struct TestCluster {
     url: String,

@@ -74,7 +74,7 @@ impl<R: BufRead> Lines<R> {
                 .and_then(TraceLine::parse);
             match (parsed, self.torn.take()) {
                 (Ok(line), torn) => {
-                    if let (false, Some(torn)) = (matches!(line, Line::Begin(_)), torn) {
+                    if let (false, Some(torn)) = (matches!(line, TraceLine::Begin(_)), torn) {
                         return Err(torn);
                     }
                     let place = Place {

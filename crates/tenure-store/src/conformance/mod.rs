@@ -105,7 +105,7 @@ macro_rules! conformance_suite {
     };
     (@in_turn ($run:expr) $($area:ident: [$($check:ident,)*])*) => {
         $($(
-            let check = |subject: Box<dyn Subject>| async move { $area::$check(&*subject).await };
+            let check = |subject: Box<dyn StoreUnderTest>| async move { $area::$check(&*subject).await };
             $run.check(stringify!($area), stringify!($check), check).await;
         )*)*
     };

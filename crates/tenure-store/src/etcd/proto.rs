@@ -58,7 +58,7 @@ pub(super) trait HasHeader: Message + Default + 'static {
 
 macro_rules! answers {
     ($($message:ident)*) => {
-        $(impl Answer for $message {
+        $(impl HasHeader for $message {
             fn header(&self) -> Header {
                 self.header.unwrap_or_default()
             }

@@ -216,6 +216,6 @@ mod tests {
         assert!(refusal.is_lost_race() && !refusal.is_full());
         let won = read::<PublishAck>(br#"{"stream":"KV_b","seq":7}"#).unwrap();
         assert_eq!(won.unwrap().seq, 7);
-        assert!(read::<Ack>(b"+OK").is_err());
+        assert!(read::<PublishAck>(b"+OK").is_err());
     }
 }

@@ -177,7 +177,7 @@ impl Reconnector {
         if since.elapsed() > self.silence + self.silence / 2 {
             self.pause = FIRST_PAUSE;
             self.silence = FIRST_SILENCE;
-        } else if matches!(reason, Ok(Ended::Silent)) {
+        } else if matches!(reason, Ok(ConnectionEnd::Silent)) {
             self.silence = (self.silence * 2).min(LONGEST_SILENCE);
         }
         let reason = match reason {

@@ -8,10 +8,10 @@ use reqwest::Method;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 
 use super::capabilities::ServiceCapabilities;
-use super::clock::ServiceClock;
 use super::credentials::Credentials;
 use super::outage_probe::ConditionalWriteTrust;
 use super::request_counts::{RequestCounter, RequestKind};
+use super::service_clock::ServiceClock;
 use super::settings::Settings;
 use super::sigv4::{SignedRequest, escaped};
 use super::xml;

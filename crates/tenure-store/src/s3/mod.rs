@@ -8,9 +8,9 @@
 
 mod aws_profile;
 mod bucket_state;
+mod bucket_sync;
 mod capabilities;
 mod capability_probe;
-mod clock;
 mod credentials;
 mod diagnose;
 mod errors;
@@ -24,7 +24,7 @@ mod outage_probe;
 mod purge_tombstones;
 mod request_counts;
 mod requests;
-mod scan;
+mod service_clock;
 mod settings;
 mod sigv4;
 mod tls;

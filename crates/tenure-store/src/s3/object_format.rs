@@ -145,7 +145,7 @@ mod tests {
         for bytes in values {
             let (one, two) = (nonces.value(bytes), nonces.value(bytes));
             assert_ne!(one, two);
-            assert_eq!(Body::read(&one), value(bytes), "{bytes:?}");
+            assert_eq!(ObjectBody::read(&one), value(bytes), "{bytes:?}");
             assert!(serde_json::from_slice::<serde_json::Value>(&one).is_ok());
         }
         let json = String::from_utf8(nonces.value(b"{\"a\":1}")).unwrap();
@@ -157,7 +157,7 @@ mod tests {
         let nonces = NonceSource::new();
         let deletion = nonces.deletion();
         assert_eq!(deletion.len() as u64, DELETED_LENGTH);
-        assert_eq!(Body::read(&deletion), Body::Deleted);
+        assert_eq!(ObjectBody::read(&deletion), ObjectBody::Deleted);
         for length in 0..64 {
             let text = "7".repeat(length);
             assert_ne!(nonces.value(text.as_bytes()).len() as u64, DELETED_LENGTH);
@@ -172,7 +172,7 @@ mod tests {
             b"{\"nonce\":\"x\",\"base64\":\"?\"}",
             b"{\"nonce\":\"x\",\"value\":1,\"more\":2}",
         ] {
-            assert_eq!(Body::read(theirs), value(theirs));
+            assert_eq!(ObjectBody::read(theirs), value(theirs));
         }
     }
 }

@@ -120,7 +120,7 @@ impl HttpClient {
             },
             304 | 412 => Ok(WriteOutcome::Refused),
             // What is not there does not match.
-            404 if matches!(condition, If::Etag(_)) && !is_bucket_missing(&answer) => {
+            404 if matches!(condition, WriteCondition::Etag(_)) && !is_bucket_missing(&answer) => {
                 Ok(WriteOutcome::Refused)
             }
             409 if !is_bucket_missing(&answer) => Ok(WriteOutcome::Conflict),

@@ -87,7 +87,7 @@ mod tests {
     fn an_empty_page_is_one_and_anything_else_is_none() {
         assert_eq!(
             page(b"<ListBucketResult></ListBucketResult>"),
-            Ok(Page::default())
+            Ok(XmlListPage::default())
         );
         for body in [&b""[..], b"<html>hello</html>", b"\xff"] {
             page(body).unwrap_err();
@@ -101,6 +101,6 @@ mod tests {
                      <BucketName>shop</BucketName></Error>";
         let said = refusal(body);
         assert_eq!((&*said.code, &*said.message), ("NoSuchBucket", "none"));
-        assert_eq!(refusal(b"<html>busy</html>"), Refusal::default());
+        assert_eq!(refusal(b"<html>busy</html>"), XmlError::default());
     }
 }

@@ -151,7 +151,7 @@ mod imp {
 
     /// Hears nothing but its waker.
     #[derive(Debug)]
-    pub(in super::super) struct Ear(Receiver<()>);
+    pub(in super::super) struct ChangeListener(Receiver<()>);
 
     /// Ends a wait early.
     #[derive(Clone, Debug)]

@@ -226,7 +226,7 @@ async fn every_commit_is_announced_once_it_can_be_seen() {
     fixture.delete("k", version).await;
     assert!(announced(&mut ear), "a delete");
     fixture.store.get("single").await.unwrap();
-    assert_eq!(ear.wait(Duration::ZERO), Signal::Silence, "a read");
+    assert_eq!(ear.wait(Duration::ZERO), WaitEnd::Silence, "a read");
 }
 
 #[tokio::test]

@@ -132,7 +132,7 @@ impl AdminClient {
                     tell(&standing);
                     last = Some(standing.clone());
                 }
-                let over = matches!(standing, Moved::Done | Moved::CalledOff);
+                let over = matches!(standing, MoveStatus::Done | MoveStatus::CalledOff);
                 Ok(over.then_some(standing))
             })
             .await?;

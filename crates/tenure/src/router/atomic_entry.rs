@@ -174,7 +174,7 @@ mod tests {
             slot.write(entry(n));
             assert_eq!(slot.read(), entry(n));
         }
-        assert_eq!(size_of::<Slot>(), 64);
+        assert_eq!(size_of::<AtomicEntry>(), 64);
     }
 
     #[test]

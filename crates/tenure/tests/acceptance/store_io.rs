@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure::store::memory::MemoryStore;
-use tenure::store::observe::{CountReader, ObservedStore};
+use tenure::store::observed_store::{CountReader, ObservedStore};
 use tenure::store::{Op, PutIf};
 use tenure::{Clock, Hashed, Node};
 

@@ -123,7 +123,7 @@ impl QueueBench {
         let begun = Instant::now();
         let mut left = self.tasks as usize;
         while left > 0 {
-            let batch = vec![Submit::new(Payload::none()); left.min(BATCH)];
+            let batch = vec![NewTask::new(Payload::none()); left.min(BATCH)];
             left -= batch.len();
             for answer in field.queue.submit_many(batch).await {
                 answer?;

@@ -13,7 +13,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::MissedTickBehavior;
 
 use super::baseline_ttl_lock::PlainLock;
-use crate::cmd::up::fenced::FencedCounters;
+use crate::cmd::up::fenced_counters::FencedCounters;
 use crate::config::duration;
 use crate::supervise::{boot_now, myself};
 

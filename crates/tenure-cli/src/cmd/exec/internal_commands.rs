@@ -6,7 +6,7 @@ use clap::Subcommand;
 
 use super::beat::Beat;
 use crate::cmd::sidecar::demo_app::DemoAppArgs;
-use crate::cmd::up::worker::UpNodeArgs;
+use crate::cmd::up::counter_node::UpNodeArgs;
 use crate::exit::Exit;
 use crate::supervise::{self, ChildArgs, KeepArgs, WatchdogArgs};
 

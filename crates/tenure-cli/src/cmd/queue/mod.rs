@@ -5,7 +5,7 @@
 //! | `create.rs` | create, update |
 //! | `list.rs` | list, show |
 //! | `stats.rs` | stats |
-//! | `operate.rs` | pause, resume, purge, repair-index |
+//! | `operator_actions.rs` | pause, resume, purge, repair-index |
 //! | `delete.rs` | delete |
 //! | `pipe/` | JSON lines for client libraries |
 //!
@@ -15,7 +15,7 @@
 mod create;
 mod delete;
 mod list;
-mod operate;
+mod operator_actions;
 mod pipe;
 mod stats;
 
@@ -55,10 +55,10 @@ enum Action {
     Update(create::Update),
     Delete(delete::Delete),
     Stats(stats::StatsCommand),
-    Pause(operate::Pause),
-    Resume(operate::Resume),
-    Purge(operate::PurgeCommand),
-    RepairIndex(operate::RepairIndex),
+    Pause(operator_actions::Pause),
+    Resume(operator_actions::Resume),
+    Purge(operator_actions::PurgeCommand),
+    RepairIndex(operator_actions::RepairIndex),
     Pipe(pipe::PipeCommand),
 }
 

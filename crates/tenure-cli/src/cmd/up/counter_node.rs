@@ -13,8 +13,8 @@ use tenure::{
 };
 use tokio::sync::oneshot;
 
-use super::fenced::{ChangeResult, CounterChange, FencedCounters};
-use super::wire::NodeReport;
+use super::fenced_counters::{ChangeResult, CounterChange, FencedCounters};
+use super::node_report::NodeReport;
 use crate::config::duration;
 use crate::exit::Exit;
 

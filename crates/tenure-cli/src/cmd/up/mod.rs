@@ -1,11 +1,11 @@
 //! `tenure up`: a small cluster on this machine, to look at and to break.
 
-pub(crate) mod fenced;
-mod http;
+pub(crate) mod counter_node;
+pub(crate) mod fenced_counters;
+mod http_demo;
+mod node_report;
 mod nodes;
-mod view;
-mod wire;
-pub(crate) mod worker;
+mod terminal_view;
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -18,9 +18,9 @@ use tokio::sync::mpsc;
 use crate::cmd::exec::Signals;
 use crate::config::{Config, duration};
 use crate::exit::Exit;
-use fenced::FencedCounters;
+use fenced_counters::FencedCounters;
 use nodes::{NodeProcesses, UpConfig};
-use view::TerminalView;
+use terminal_view::TerminalView;
 
 /// How often the picture is renewed.
 const TICK: Duration = Duration::from_millis(500);
@@ -121,7 +121,7 @@ impl UpCommand {
             view.hear(news);
         }
         view.flush();
-        let audit = fenced::audit(&plan.work).map_err(|e| work_trouble(&plan.work, &e))?;
+        let audit = fenced_counters::audit(&plan.work).map_err(|e| work_trouble(&plan.work, &e))?;
         view.say(&view.summary());
         view.say(&audit.to_string());
         Ok(if audit.is_clean() {

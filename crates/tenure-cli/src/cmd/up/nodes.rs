@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::sync::mpsc;
 
-use super::wire::NodeReport;
+use super::node_report::NodeReport;
 use crate::cmd::exec::Signals;
 use crate::config::duration;
 use crate::exit::Exit;

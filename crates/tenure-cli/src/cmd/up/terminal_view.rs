@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use tenure::Epoch;
 
+use super::node_report::NodeReport;
 use super::nodes::{NodeProcessState, NumberedReport};
-use super::wire::NodeReport;
 use crate::stdout;
 
 /// Without a terminal, the picture is a line every so many ticks.

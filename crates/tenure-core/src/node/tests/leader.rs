@@ -283,7 +283,7 @@ fn a_shard_that_is_left_to_a_node_which_once_failed_to_load_it_is_served_again()
     bench.edit_shard(&shard(0), |record| {
         record.ownership = Ownership::FREE;
         record.assigned = Some(name("n1"));
-        record.failures = vec![Failure {
+        record.failures = vec![LoadFailure {
             node: name("n1"),
             session,
             error: "x".to_owned(),

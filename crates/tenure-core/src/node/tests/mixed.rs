@@ -352,7 +352,11 @@ fn a_shard_that_is_not_served_for_long_is_reported_with_the_reason() {
         bench.run(bench.ttl() * 2);
         assert_eq!(unserved(&bench, a), [], "{mode}: not at once");
         bench.run(bench.ttl() * 4);
-        assert_eq!(unserved(&bench, a), [(Unserved::NoNode, 16)], "{mode}");
+        assert_eq!(
+            unserved(&bench, a),
+            [(UnservedReason::NoNode, 16)],
+            "{mode}"
+        );
         let n2 = start(&mut bench, "n2", &["orders"]);
         bench.run(bench.ttl() * 10);
         assert_eq!(unserved(&bench, a), [], "{mode}");
@@ -363,7 +367,11 @@ fn a_shard_that_is_not_served_for_long_is_reported_with_the_reason() {
         let left = bench.serving(n2);
         bench.kill(n2);
         bench.run(bench.ttl() * 6);
-        assert_eq!(unserved(&bench, a), [(Unserved::Cordoned, left)], "{mode}");
+        assert_eq!(
+            unserved(&bench, a),
+            [(UnservedReason::Cordoned, left)],
+            "{mode}"
+        );
     }
 }
 
@@ -408,7 +416,7 @@ fn one_node_of_a_keyspace_reports_in_its_session_what_is_unserved_for_long() {
         let ended = |session| view.sessions.get(&session).is_none_or(|s| !s.is_live());
         let stuck = members::stuck(view, &keyspace("orders"), ended, None);
         let [stuck] = stuck.try_into().expect("one reason");
-        assert_eq!(stuck.reason, Unserved::Unclaimed);
+        assert_eq!(stuck.reason, UnservedReason::Unclaimed);
         assert_eq!(
             (stuck.count, stuck.shards),
             (names.len(), found.shards.clone())

@@ -104,7 +104,7 @@ fn noise_of_a_tenth_moves_nothing() {
                 names.iter().position(|n| n == name).unwrap()
             })
             .collect();
-        let mut smooth = vec![Smooth::default(); 400];
+        let mut smooth = vec![LoadAverage::default(); 400];
         for second in 0..600u64 {
             world.wait(SECOND);
             for (i, s) in smooth.iter_mut().enumerate() {

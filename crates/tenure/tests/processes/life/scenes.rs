@@ -246,7 +246,7 @@ pub(crate) fn operators(site: TestCluster) {
         assert!(admin.move_shard(&shard, &b).await?);
         admin.wait_until_moved(&shard, &b, patience, |_| ()).await
     });
-    assert_eq!(moved, Moved::Done);
+    assert_eq!(moved, MoveStatus::Done);
     let there = site.await_served("it is there", |held| held.0[&shard.to_string()].node == "b");
     assert!(there.0[&shard.to_string()].epoch > held.0[&shard.to_string()].epoch);
     // Evicted, it stops in good order.

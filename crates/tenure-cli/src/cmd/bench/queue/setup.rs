@@ -8,7 +8,7 @@ use tenure_queue::{
     Worker,
 };
 use tenure_store::Store;
-use tenure_store::observe::{CountReader, ObservedStore};
+use tenure_store::observed_store::{CountReader, ObservedStore};
 
 use super::super::worker::Scratch;
 use crate::cluster_client::random_id;

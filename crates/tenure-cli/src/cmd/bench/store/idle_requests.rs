@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 use tenure::{Hashed, Node};
 use tenure_store::Op;
-use tenure_store::observe::{ObservedStore, OpCounts};
+use tenure_store::observed_store::{ObservedStore, OpCounts};
 use tokio::task::JoinSet;
 
 use super::Bed;

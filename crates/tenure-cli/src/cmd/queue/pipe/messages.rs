@@ -199,7 +199,10 @@ mod tests {
             r#"{"op": "done", "claim": "no"}"#,
             "[]",
         ] {
-            assert!(serde_json::from_str::<Request>(line).is_err(), "{line}");
+            assert!(
+                serde_json::from_str::<ClientRequest>(line).is_err(),
+                "{line}"
+            );
         }
     }
 }

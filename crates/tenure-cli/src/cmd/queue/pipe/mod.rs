@@ -4,9 +4,9 @@
 //! that the client asks for runs in here; the client gets tasks and says what became of them. When standard input ends, so
 //! does this process, and what the client had not finished goes back at once.
 
+mod execute_request;
 mod handler;
 mod messages;
-mod requests;
 
 use std::io::{self, BufRead, Write};
 use std::process::ExitCode;
@@ -79,7 +79,7 @@ impl PipeCommand {
             // What concerns a task under way is done in the order of the lines; the rest may take its time.
             match serde_json::from_str::<ClientRequest>(&line) {
                 Ok(request) if request.order.is_of_task() => session.desk.take(request.order),
-                Ok(request) if matches!(request.order, Order::Wait { .. }) => {
+                Ok(request) if matches!(request.order, Operation::Wait { .. }) => {
                     drop(tokio::spawn(async move { session.serve(request).await }));
                 }
                 Ok(request) => drop(requests.spawn(async move { session.serve(request).await })),
@@ -111,7 +111,7 @@ impl Session {
         let answer = match request.order {
             Operation::Work(work) => self.work(work).await,
             Operation::Stop {} => self.stop().await.map(|stopped| json!(stopped)),
-            order => requests::answer(&self.queue, order).await,
+            order => execute_request::answer(&self.queue, order).await,
         };
         match answer {
             Ok(value) => self.out.send(&json!({ "id": request.id, "ok": value })),
