@@ -48,7 +48,7 @@ pub(crate) struct Global {
     /// Configuration file in TOML; default: ./tenure.toml, then the user's tenure/config.toml [env: TENURE_CONFIG]
     #[arg(long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Value of any setting; repeatable. `tenure config show` lists all settings
+    /// Set any setting, such as ttl=10s; repeatable. `tenure config show` lists all settings
     #[arg(long, global = true, value_name = "NAME=VALUE", value_parser = setting)]
     set: Vec<(&'static str, String)>,
 }

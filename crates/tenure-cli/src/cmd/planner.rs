@@ -17,7 +17,7 @@ use crate::exit::Exit;
 /// Limit for resigning leadership, whatever the store does.
 const STOP_LIMIT: Duration = Duration::from_millis(4500);
 
-/// Run a dedicated planner: a candidate for leader that owns no shards
+/// Run a planner: a process that owns no shards and plans their assignment while it is the leader
 #[derive(Debug, Args)]
 #[command(
     after_help = "Every node is a candidate for leader; a planner is needed only to run planning in a separate process. Run\n\

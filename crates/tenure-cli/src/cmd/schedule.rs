@@ -36,7 +36,7 @@ enum Action {
     Delete(Delete),
 }
 
-/// List the schedules of a queue with their next tick
+/// List the schedules of a queue with the time of their next task
 #[derive(Debug, Args)]
 #[command(after_help = "With --json, one object per line.\n\n\
     Examples:\n  tenure schedule list mails")]
@@ -61,7 +61,7 @@ struct PutCommand {
     /// Schedule name
     #[arg(value_name = "SCHEDULE")]
     name: String,
-    /// Times in cron syntax
+    /// Times at which a task is submitted, in cron syntax, such as '0 9 * * mon-fri'
     cron: String,
     /// Payload of each task, as text
     #[arg(default_value = "")]

@@ -205,12 +205,20 @@ pub(crate) const KNOBS: &[SettingDefinition] = &[
         "Store URL, such as sqlite:shop.db",
     ),
     knob("cluster", SettingKind::Cluster, "Cluster name"),
-    knob("node", SettingKind::Node, "Stable node name"),
-    knob("zone", SettingKind::Text, "Failure domain of the node"),
+    knob(
+        "node",
+        SettingKind::Node,
+        "Name of the node; must stay the same across restarts",
+    ),
+    knob(
+        "zone",
+        SettingKind::Text,
+        "Zone of the node, such as a rack or availability zone",
+    ),
     knob(
         "weight",
         SettingKind::Weight,
-        "Relative share of the shards; 100 is the default weight",
+        "Relative share of the shards; a node with 200 gets twice as many as one with 100, the default",
     ),
     knob(
         "capacity",
@@ -230,12 +238,12 @@ pub(crate) const KNOBS: &[SettingDefinition] = &[
     knob(
         "rejoin",
         SettingKind::Rejoin,
-        "Mode after the session expired while other nodes ran: auto (active) or manual (drained until `tenure node resume`)",
+        "Behavior after the session expired while other nodes ran: auto (own shards again) or manual (own none until `tenure node resume`)",
     ),
     knob(
         "start_drained",
         SettingKind::YesNo,
-        "Start drained on the first start, until `tenure node resume`",
+        "Own no shards after the first start of the node until `tenure node resume`",
     ),
     knob(
         "admin_addr",
@@ -255,7 +263,7 @@ pub(crate) const KNOBS: &[SettingDefinition] = &[
     knob(
         "ttl",
         SettingKind::Time(|s, v| s.ttl = v, |t| t.ttl),
-        "Lifetime of a session after its last renewal",
+        "Time without renewal after which the session of a node expires and other nodes claim its shards",
     ),
     knob(
         "renew_interval",
@@ -341,7 +349,7 @@ pub(crate) const KNOBS: &[SettingDefinition] = &[
     knob(
         "drain_timeout",
         SettingKind::Time(|s, v| s.drain_timeout = v, |t| t.drain_timeout),
-        "Time for requests in flight to finish before they are cancelled",
+        "Time for running requests to finish before they are cancelled, when a shard leaves the node",
     ),
     knob(
         "router_hold_timeout",
@@ -376,7 +384,7 @@ pub(crate) const KNOBS: &[SettingDefinition] = &[
     knob(
         "load_timeout",
         SettingKind::Time(|s, v| s.load_timeout = v, |t| t.load_timeout),
-        "Timeout of a shard load",
+        "Maximum time to load a shard; a load that takes longer has failed",
     ),
     knob(
         "load_retry_min",
@@ -406,17 +414,17 @@ pub(crate) const KNOBS: &[SettingDefinition] = &[
     knob(
         "planning_settle_time",
         SettingKind::PlanTime(|p, v| p.settle_time = v),
-        "Time without membership changes before the leader moves shards for balance",
+        "Time without nodes joining or leaving before the leader moves shards for balance",
     ),
     knob(
         "rejoin_after",
         SettingKind::PlanTime(|p, v| p.rejoin_after = v),
-        "Wait before a returning node is assigned shards; doubles after each absence",
+        "Time before a returning node is assigned shards; doubles after each absence",
     ),
     knob(
         "failover_after",
         SettingKind::PlanTime(|p, v| p.failover_after = v),
-        "Wait before a shard of an ended session is assigned to another node",
+        "Time before the shards of an ended session are assigned to other nodes",
     ),
     knob(
         "cool_down",
@@ -436,12 +444,12 @@ pub(crate) const KNOBS: &[SettingDefinition] = &[
     knob(
         "cost_floor",
         SettingKind::PlanCount(|p, v| p.cost_floor = v),
-        "Base cost of every shard, added to its reported cost, in the same unit",
+        "Cost added to the reported cost of every shard, in the same unit",
     ),
     knob(
         "cost_window",
         SettingKind::PlanTime(|p, v| p.cost_window = v),
-        "Time over which reported costs are averaged",
+        "Length of time over which reported costs are averaged",
     ),
     knob(
         "budget_total",

@@ -41,7 +41,7 @@ pub(super) struct QueueBench {
     /// Store; default: SQLite files
     #[arg(long, value_name = "URL")]
     store: Option<String>,
-    /// Number of workers that share the queue; repeatable; default: 1, 4, 16
+    /// Number of workers that share the queue; repeat for one measurement per value; default: 1, 4, 16
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
     workers: Vec<u32>,
     /// Number of tasks

@@ -67,10 +67,10 @@ pub(crate) struct ExecCommand {
     /// Run the command once in the cluster, under this name, instead of once per shard
     #[arg(long, value_name = "NAME")]
     singleton: Option<KeyspaceName>,
-    /// Assignment of shards: leader, rendezvous or fair-share; the latter two need no leader
+    /// Method of assigning shards to nodes: leader (an elected node plans), rendezvous (by hash) or fair-share (each node claims up to its share)
     #[arg(long, value_name = "MODE", default_value = "leader")]
     assigned_by: AssignedBy,
-    /// When to restart a child that exited
+    /// Whether to restart a command that exited: always, only if its exit code is not 0, or never
     #[arg(long, value_enum, default_value = "always")]
     restart: RestartCondition,
     /// Prefix each output line of the children with their shard

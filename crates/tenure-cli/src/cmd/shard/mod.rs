@@ -61,7 +61,7 @@ struct Which {
     json: bool,
 }
 
-/// Create named shards; nodes claim them
+/// Create named shards, which nodes then claim
 #[derive(Debug, Args)]
 #[command(
     after_help = "Existing shards are not changed. A shard that was deleted before continues above its old epochs.\n\n\
@@ -76,7 +76,7 @@ struct Create {
     metadata_file: Option<PathBuf>,
 }
 
-/// Delete named shards; their owners drain and seal them first
+/// Delete named shards after their owners have finished running requests
 #[derive(Debug, Args)]
 #[command(
     after_help = "The owner of a shard rejects new requests, finishes running ones and seals the state. The epoch is kept. Shards\n\
@@ -103,7 +103,7 @@ struct Delete {
     tenure shard list topics --json | jq '.shards[] | select(.owner == null)'"
 )]
 struct List {
-    /// Keyspace
+    /// Keyspace name
     keyspace: KeyspaceName,
     /// Print JSON
     #[arg(long)]

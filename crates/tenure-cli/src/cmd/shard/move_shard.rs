@@ -24,7 +24,7 @@ use crate::stdout;
     tenure shard move topics/eu.payments --to n1 --wait-timeout 0s"
 )]
 pub(crate) struct MoveCommand {
-    /// Shard
+    /// Keyspace and shard, such as orders/17
     #[arg(value_name = "KEYSPACE/SHARD")]
     shard: ShardId,
     /// Target node

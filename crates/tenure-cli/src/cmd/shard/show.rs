@@ -21,7 +21,7 @@ use crate::table::{Table, WIDTH};
 #[command(after_help = "Exits with 1 if no node owns the shard.\n\n\
     Examples:\n  tenure shard show orders/17\n  tenure shard show topics/eu.payments --json")]
 pub(crate) struct Show {
-    /// Shard
+    /// Keyspace and shard, such as orders/17
     #[arg(value_name = "KEYSPACE/SHARD")]
     shard: ShardId,
     /// Print JSON

@@ -73,7 +73,7 @@ pub(crate) struct SidecarCommand {
     /// Use named shards, created by `tenure shard create`; the key of a request is the name of its shard
     #[arg(long, conflicts_with = "shards")]
     named: bool,
-    /// Assignment of shards: leader, rendezvous or fair-share; the latter two need no leader
+    /// Method of assigning shards to nodes: leader (an elected node plans), rendezvous (by hash) or fair-share (each node claims up to its share)
     #[arg(long, value_name = "MODE", default_value = "leader")]
     assigned_by: AssignedBy,
     #[command(flatten)]

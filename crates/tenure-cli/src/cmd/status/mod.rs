@@ -25,10 +25,21 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Show nodes, keyspaces, shards that are not served, and problems
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Lists a summary, then nodes and keyspaces, then the shards that are not served or are moving, then problems.\n\
-    States: serving, loading, free, restored (waits until every live session has disclaimed it), warming,\n\
-    freezing, sealed, orphaned (the session of its owner has ended), quarantined, unreadable, missing, and\n\
-    troubled: served, but its application reports a problem (in JSON: serving, with trouble).\n\n\
+    after_help = "Lists a summary, then nodes and keyspaces, then the shards that are not served or are moving, then problems.\n\n\
+    States:\n  \
+    serving      the owner serves the shard\n  \
+    troubled     served, but its application reports a problem (in JSON: serving, with trouble)\n  \
+    loading      the owner loads the shard\n  \
+    free         no node owns the shard\n  \
+    restored     the record was lost and written again; claimed after every live session has disclaimed it\n  \
+    warming      move: the target loads the shard while the owner serves it\n  \
+    freezing     move: the owner finishes running requests\n  \
+    sealed       move: the owner has stopped, the target takes the shard\n  \
+    orphaned     the session of the owner has ended; no node has claimed the shard yet\n  \
+    quarantined  several nodes failed to load the shard; no node claims it before tenure shard repair\n  \
+    unreadable   the record is corrupt or of a newer format\n  \
+    missing      the record does not exist\n  \
+    deleted      the named shard was deleted\n\n\
     Examples:\n  tenure status\n  tenure status --watch\n  tenure status --node n1 --shards\n  \
     tenure status --keyspace orders --state free\n  \
     tenure status --json | jq '.shards[] | select(.state != \"serving\")'"
@@ -40,7 +51,7 @@ pub(crate) struct StatusCommand {
     /// Only this node and the shards that it owns or that move to it
     #[arg(long, value_name = "NODE")]
     node: Option<NodeName>,
-    /// Only shards in this state
+    /// Only shards in this state; the states are listed below
     #[arg(long, value_name = "STATE", value_parser = clap::builder::PossibleValuesParser::new(STATES))]
     state: Option<String>,
     /// List every shard

@@ -25,10 +25,10 @@ const PAGE: usize = 500;
 pub(super) struct List {
     /// Queue name
     queue: String,
-    /// Only tasks in this state: ready, running, done, dead or cancelled (repeatable)
+    /// Only tasks in this state: ready, running, done, dead or cancelled; repeat to list several states
     #[arg(long = "state", value_name = "STATE", value_parser = state)]
     states: Vec<TaskStatus>,
-    /// Only tasks with this metadata (repeatable)
+    /// Only tasks with this metadata; repeat to require several
     #[arg(long, value_name = "NAME=VALUE", value_parser = metadata)]
     metadata: Vec<(String, String)>,
     /// Only tasks submitted at this time or later

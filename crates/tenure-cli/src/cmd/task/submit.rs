@@ -77,10 +77,10 @@ struct TaskOptions {
     /// Priority from 0 to 9; due tasks with a higher priority are claimed first [default: 5]
     #[arg(long, value_name = "N", conflicts_with = "batch")]
     priority: Option<u8>,
-    /// Earliest start, as a delay from now
+    /// Execute the task no earlier than this time from now
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, conflicts_with_all = ["batch", "at"])]
     delay: Option<Duration>,
-    /// Earliest start, as a time such as 2026-11-16T09:30:00Z
+    /// Execute the task no earlier than this time, such as 2026-11-16T09:30:00Z
     #[arg(long, value_name = "TIME", conflicts_with = "batch")]
     at: Option<StoreTime>,
     /// Maximum duration of one attempt [default: setting of the queue]

@@ -53,7 +53,7 @@ pub(crate) struct UpCommand {
     /// Stop after this time; default: on Ctrl-C
     #[arg(long = "duration", value_name = "DURATION", value_parser = duration::parse)]
     time: Option<Duration>,
-    /// Lifetime of a session after its last renewal
+    /// Time without renewal after which the session of a node expires and other nodes claim its shards
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     ttl: Option<Duration>,
     /// Write traces of the nodes to this directory, for `tenure sim validate`

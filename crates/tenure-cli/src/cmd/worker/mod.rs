@@ -44,7 +44,7 @@ use status_line::StatusLine;
 pub(crate) struct WorkerCommand {
     /// Queue name
     queue: String,
-    /// Number of tasks executed at the same time
+    /// Maximum number of tasks executed at the same time
     #[arg(long, value_name = "N", default_value_t = 4)]
     concurrency: usize,
     /// Time for running commands to finish when the worker stops
