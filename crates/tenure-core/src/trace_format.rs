@@ -3,7 +3,7 @@
 //! Everything that a machine is told and everything that it answers passes through one place, its driver. A trace is that,
 //! word for word: with the settings at its head it is enough to run the same machine again and to see that it does the
 //! same. Records stand in it as they stand in the store. A file may hold the traces of several processes, one after the
-//! other; one that ends without an [`TraceLine::TraceEnd`] is of a process that was killed, or still runs.
+//! other; one that ends without an [`TraceLine::End`] is of a process that was killed, or still runs.
 
 use serde::{Deserialize, Serialize};
 

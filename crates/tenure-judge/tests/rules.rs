@@ -111,14 +111,14 @@ fn a_stopped_owner_that_never_wakes_is_clean_and_one_that_beats_again_is_not() {
     assert_eq!(overlap.earlier_alive, TimeWindow { from: 1, until: 55 });
     assert_eq!(
         overlap.later_alive,
-        Window {
+        TimeWindow {
             from: 50,
             until: 60
         }
     );
     assert_eq!(
         overlap.both,
-        Window {
+        TimeWindow {
             from: 50,
             until: 55
         }

@@ -213,7 +213,7 @@ pub enum TaskEventKind {
 pub enum TaskStatus {
     /// [`TaskState::Ready`]
     Ready,
-    /// [`TaskState::RunningClaim`]
+    /// [`TaskState::Running`]
     Running,
     /// [`TaskState::Done`]
     Done,

@@ -135,7 +135,7 @@ pub struct PlanShard {
     pub loaded: bool,
     /// Where it should always be.
     pub pin: Pin,
-    /// What it costs to serve, smoothed ([`super::LoadAverage`]), in whatever unit the application reports.
+    /// Cost to serve the shard, smoothed ([`super::LoadAverage`]), in whatever unit the application reports.
     pub load: u32,
     /// When it last changed its owner by a plan, on the planner's clock.
     pub moved: Option<Time>,

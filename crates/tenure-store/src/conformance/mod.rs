@@ -35,7 +35,7 @@ pub trait StoreUnderTest: Send + Sync {
     async fn open(&self) -> Arc<dyn Store>;
 }
 
-/// Makes one `#[tokio::test]` of every check. Takes an expression that gives a new [`StoreUnderTest`](crate::conformance::Subject) each time.
+/// Makes one `#[tokio::test]` of every check. Takes an expression that gives a new [`StoreUnderTest`](crate::conformance::StoreUnderTest) each time.
 #[macro_export]
 macro_rules! conformance_suite {
     ($subject:expr) => {

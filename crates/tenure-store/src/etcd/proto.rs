@@ -215,7 +215,7 @@ pub(super) struct TxnResponse {
 
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct WatchRequest {
-    #[prost(oneof = "WatchAsk", tags = "1")]
+    #[prost(oneof = "WatchRequestKind", tags = "1")]
     pub(super) ask: Option<WatchRequestKind>,
 }
 

@@ -12,7 +12,7 @@ use tokio_postgres::{AsyncMessage, Client, Config, SimpleQueryMessage};
 
 use super::errors::{self, CallStage};
 use super::socket::{ResponseTimer, WatchedSocket};
-use super::tls::{SslMode, TlsConnection, TlsConnector};
+use super::tls::{TlsConnection, TlsMode, TlsUpgrade};
 use super::url::{ConnectionTarget, ServerHost};
 use crate::error::StoreError;
 use crate::machine_identity::random_uuid;
@@ -132,7 +132,7 @@ impl ConnectionFactory {
         let name = ServerName::try_from(name.to_owned()).map_err(|_| {
             StoreError::denied(format!("{place}: {name:?} is not a host name or address"))
         })?;
-        let tls = TlsConnector {
+        let tls = TlsUpgrade {
             config: self.tls.clone(),
             name,
         };
@@ -177,9 +177,9 @@ impl ConnectionFactory {
             config.options(options);
         }
         config.ssl_mode(match (host, target.tls.mode) {
-            (ServerHost::Unix { .. }, _) | (_, SslMode::Disable) => SslMode::Disable,
-            (_, SslMode::Prefer) => SslMode::Prefer,
-            (_, SslMode::Require | SslMode::VerifyCa | SslMode::VerifyFull) => SslMode::Require,
+            (ServerHost::Unix { .. }, _) | (_, TlsMode::Disable) => SslMode::Disable,
+            (_, TlsMode::Prefer) => SslMode::Prefer,
+            (_, TlsMode::Require | TlsMode::VerifyCa | TlsMode::VerifyFull) => SslMode::Require,
         });
         config
     }

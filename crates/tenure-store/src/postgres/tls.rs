@@ -24,7 +24,7 @@ use crate::error::StoreError;
 
 /// How much is asked of TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum SslMode {
+pub(super) enum TlsMode {
     /// No TLS.
     Disable,
     /// TLS where the server has it; nothing is checked.
@@ -40,7 +40,7 @@ pub(super) enum SslMode {
 /// What a URL says about TLS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct TlsSettings {
-    pub(super) mode: SslMode,
+    pub(super) mode: TlsMode,
     /// A file of trusted certificates, or `system`.
     pub(super) root: Option<String>,
     /// The client's certificate and key.
@@ -76,9 +76,9 @@ impl TlsSettings {
 
     fn verifier(&self, provider: Arc<CryptoProvider>) -> Result<Arc<Verifier>, StoreError> {
         let by = match (self.mode, &self.root) {
-            (SslMode::Disable | SslMode::Prefer, _) | (SslMode::Require, None) => None,
+            (TlsMode::Disable | TlsMode::Prefer, _) | (TlsMode::Require, None) => None,
             // As libpq does: whoever names a root certificate wants it to be used.
-            (SslMode::Require | SslMode::VerifyCa | SslMode::VerifyFull, root) => {
+            (TlsMode::Require | TlsMode::VerifyCa | TlsMode::VerifyFull, root) => {
                 let roots = Arc::new(roots(root.as_deref())?);
                 let verifier = WebPkiServerVerifier::builder_with_provider(roots, provider.clone());
                 let no_roots = |e| StoreError::denied(format!("no trusted certificate: {e}"));
@@ -87,7 +87,7 @@ impl TlsSettings {
         };
         Ok(Arc::new(Verifier {
             by,
-            any_name: self.mode != SslMode::VerifyFull,
+            any_name: self.mode != TlsMode::VerifyFull,
             provider,
         }))
     }
@@ -186,12 +186,12 @@ impl ServerCertVerifier for Verifier {
 }
 
 /// Makes one connection secure.
-pub(super) struct TlsConnector {
+pub(super) struct TlsUpgrade {
     pub(super) config: Arc<ClientConfig>,
     pub(super) name: ServerName<'static>,
 }
 
-impl TlsConnect<WatchedSocket> for TlsConnector {
+impl TlsConnect<WatchedSocket> for TlsUpgrade {
     type Stream = TlsConnection;
     type Error = io::Error;
     type Future = Pin<Box<dyn Future<Output = io::Result<TlsConnection>> + Send>>;

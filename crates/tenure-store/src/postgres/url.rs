@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::pgpass;
 use super::tables::TableNames;
-use super::tls::{SslMode, TlsSettings};
+use super::tls::{TlsMode, TlsSettings};
 use tenure_core::keys::undo_escapes;
 
 use crate::error::StoreError;
@@ -270,12 +270,12 @@ fn tls_wish(
     let (cert, key) = (take("sslcert"), take("sslkey"));
     let mode = match mode.as_deref() {
         // As libpq does: the system's certificates are worth nothing if the name is not checked.
-        None if root.as_deref() == Some("system") => SslMode::VerifyFull,
-        Some("disable") => SslMode::Disable,
-        None | Some("prefer") => SslMode::Prefer,
-        Some("require") => SslMode::Require,
-        Some("verify-ca") => SslMode::VerifyCa,
-        Some("verify-full") => SslMode::VerifyFull,
+        None if root.as_deref() == Some("system") => TlsMode::VerifyFull,
+        Some("disable") => TlsMode::Disable,
+        None | Some("prefer") => TlsMode::Prefer,
+        Some("require") => TlsMode::Require,
+        Some("verify-ca") => TlsMode::VerifyCa,
+        Some("verify-full") => TlsMode::VerifyFull,
         Some(other) => {
             return Err(format!(
                 "has the sslmode {other:?}; write disable, prefer, require, verify-ca or verify-full"

@@ -22,7 +22,7 @@ fn a_url_in_the_spelling_of_libpq_is_understood() {
     assert_eq!(target.user.as_deref(), Some("ann"));
     assert_eq!(target.password, Some(Secret("a@b".to_owned())));
     assert_eq!(target.dbname.as_deref(), Some("shop"));
-    assert_eq!(target.tls.mode, Mode::VerifyFull);
+    assert_eq!(target.tls.mode, TlsMode::VerifyFull);
     assert_eq!(target.names.shown(), "own.kv");
     assert_eq!(target.shown, "postgres://ann@db:5433/shop?schema=own");
 }
@@ -56,12 +56,12 @@ fn the_environment_fills_in_what_the_url_leaves_out() {
     let target = ConnectionTarget::parse_with("postgres://db/shop", &env).unwrap();
     assert_eq!(target.user.as_deref(), Some("ann"));
     assert_eq!(target.password, Some(Secret("secret".to_owned())));
-    assert_eq!(target.tls.mode, Mode::Require);
+    assert_eq!(target.tls.mode, TlsMode::Require);
     let target =
         ConnectionTarget::parse_with("postgres://bob:own@db/shop?sslmode=disable", &env).unwrap();
     assert_eq!(target.user.as_deref(), Some("bob"));
     assert_eq!(target.password, Some(Secret("own".to_owned())));
-    assert_eq!(target.tls.mode, Mode::Disable);
+    assert_eq!(target.tls.mode, TlsMode::Disable);
 }
 
 #[test]

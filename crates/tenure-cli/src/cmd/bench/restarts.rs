@@ -86,7 +86,7 @@ impl RestartVariant {
     }
 }
 
-/// What came of one variant.
+/// Result of one variant.
 #[derive(Debug, Serialize)]
 struct Outcome {
     variant: RestartVariant,

@@ -70,7 +70,7 @@ pub(crate) struct ExecCommand {
     /// Method of assigning shards to nodes: leader (an elected node plans), rendezvous (by hash) or fair-share (each node claims up to its share)
     #[arg(long, value_name = "MODE", default_value = "leader")]
     assigned_by: AssignedBy,
-    /// Whether to restart a command that exited: always, only if its exit code is not 0, or never
+    /// Restart a command that exited: always, only if its exit code is not 0, or never
     #[arg(long, value_enum, default_value = "always")]
     restart: RestartCondition,
     /// Prefix each output line of the children with their shard
